@@ -15,6 +15,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/meter"
 )
 
 // one creates a series of each metric with any labels, because a metric without series is not gathered.
@@ -31,13 +32,13 @@ func one(t *testing.T, c prometheus.Collector) {
 		}
 	}
 	switch vec := c.(type) {
-	case *prometheus.CounterVec:
+	case meter.Vec[prometheus.Counter]:
 		vec.WithLabelValues(values...)
 		t.Cleanup(func() { vec.DeleteLabelValues(values...) })
-	case *prometheus.GaugeVec:
+	case meter.Vec[prometheus.Gauge]:
 		vec.WithLabelValues(values...)
 		t.Cleanup(func() { vec.DeleteLabelValues(values...) })
-	case *prometheus.HistogramVec:
+	case meter.Vec[prometheus.Observer]:
 		vec.WithLabelValues(values...)
 		t.Cleanup(func() { vec.DeleteLabelValues(values...) })
 	}

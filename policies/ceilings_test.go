@@ -12,15 +12,15 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// sharer is a pool under a ceiling, as GitHub and the controller treat it.
+// sharer is a pool under a ceiling, with the state that GitHub and the controller keep for it.
 type sharer struct {
 	pool policy.Pool
-	// demand is how many jobs there are for it at any time. GitHub assigns no more than were announced.
+	// demand is the constant number of jobs for it. GitHub assigns at most the announced number.
 	demand, assigned, running int32
 	granted, wanted           int32
 }
 
-// fleet are pools that share a ceiling.
+// fleet contains pools that share a ceiling.
 type fleet struct {
 	t       *testing.T
 	bound   *policy.Bound
@@ -46,7 +46,7 @@ func newFleet(t *testing.T, ceiling v1alpha1.Ceiling, demands ...int32) *fleet {
 	return f
 }
 
-// others sums up what all pools but one have.
+// others returns the group of all pools except one.
 func (f *fleet) others(self *sharer) policy.Group {
 	var members []policy.Member
 	for _, p := range f.pools {
@@ -57,7 +57,7 @@ func (f *fleet) others(self *sharer) policy.Group {
 	return policy.GroupOf(members)
 }
 
-// decide asks for the limit of a pool, has GitHub assign jobs up to it, and starts runners for them.
+// decide evaluates the limit of a pool, assigns jobs up to the limit, and starts runners for them.
 func (f *fleet) decide(p *sharer) {
 	f.t.Helper()
 	answer := f.bound.Scaling(f.t.Context(), policy.ScalingInput{
@@ -76,11 +76,11 @@ func (f *fleet) decide(p *sharer) {
 		total += each.granted
 	}
 	if total > f.ceiling {
-		f.t.Fatalf("%d runners are granted under a ceiling of %d", total, f.ceiling)
+		f.t.Fatalf("a total of %d runners was granted under a ceiling of %d", total, f.ceiling)
 	}
 }
 
-// run has jobs end and pools be decided on in a random order.
+// run ends jobs and decides pools in a random order.
 func (f *fleet) run(random *rand.Rand, steps int) {
 	f.t.Helper()
 	for range steps {
@@ -109,13 +109,13 @@ func TestGrantsNeverExceedACeiling(t *testing.T) {
 	}
 }
 
-// What pools have of a fair ceiling once they had time to take it. One runner at most is kept free.
+// The runners that pools get under a fair ceiling in the long run. At most one runner is kept in reserve.
 func TestFairSharesAreReachedThoughOthersBorrowed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ceiling int32
-		first   []int32 // demand at first
+		first   []int32 // initial demand
 		then    []int32
-		least   []int32 // that each pool has in the end
+		least   []int32 // minimum number of runners at the end
 	}{
 		"one comes late":              {10, []int32{99, 0}, []int32{99, 99}, []int32{5, 5}},
 		"one with little comes late":  {10, []int32{99, 0}, []int32{99, 2}, []int32{7, 2}},
@@ -136,14 +136,14 @@ func TestFairSharesAreReachedThoughOthersBorrowed(t *testing.T) {
 				p.demand = tc.then[i]
 			}
 			f.run(random, 1500)
-			for range 3 { // jobs go on, and all that is left is taken
+			for range 3 { // no more jobs end, and the rest is granted
 				for _, p := range f.pools {
 					f.decide(p)
 				}
 			}
 			for i, p := range f.pools {
 				if p.running < tc.least[i] {
-					t.Errorf("pool %d has %d runners, less than %d", i, p.running, tc.least[i])
+					t.Errorf("pool %d has %d runners, want at least %d", i, p.running, tc.least[i])
 				}
 			}
 		})

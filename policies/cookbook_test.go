@@ -4,6 +4,7 @@
 package policies_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,10 +12,10 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// leastRecipes is how many policies the cookbook has at least.
+// leastRecipes is the minimum number of policies in the cookbook.
 const leastRecipes = 10
 
-// recipe reads a policy of the cookbook, with the parameters that its metadata gives as an example.
+// recipe reads a policy of the cookbook, with the example parameters from its metadata.
 func recipe(t *testing.T, name string) policy.Source {
 	t.Helper()
 	source := policy.Source{Name: name, Modules: map[string]string{}}
@@ -36,7 +37,7 @@ func recipe(t *testing.T, name string) policy.Source {
 		source.Kind, _ = a.Custom["kind"].(string)
 		source.Parameters, _ = a.Custom["parameters"].(map[string]any)
 		if a.Title == "" || a.Description == "" {
-			t.Error("its metadata has no title, or no description")
+			t.Error("the metadata has no title or no description")
 		}
 	}
 	if source.Kind == policy.KindRunnerPolicy {
@@ -68,12 +69,35 @@ func TestTheCookbook(t *testing.T) {
 			for _, file := range report.Coverage {
 				covered := len(file.Covered)
 				if covered*100 < leastCoverage*(covered+len(file.NotCovered)) {
-					t.Errorf("lines %v of %s are not covered", file.NotCovered, file.File)
+					t.Errorf("the tests do not cover the lines %v of %s", file.NotCovered, file.File)
 				}
 			}
 			if len(report.Tests) == 0 {
-				t.Error("it has no tests")
+				t.Error("the recipe has no tests")
 			}
 		})
+	}
+}
+
+// Recipes are copied side by side into one folder, and then are one policy.
+func TestRecipesOfTheCookbookLoadTogether(t *testing.T) {
+	folders, err := os.ReadDir("cookbook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	together := policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: "all", Modules: map[string]string{}, Parameters: map[string]any{}}
+	for _, folder := range folders {
+		source := recipe(t, folder.Name())
+		for file, text := range source.Modules {
+			together.Modules[folder.Name()+"-"+file] = text
+		}
+		maps.Copy(together.Parameters, source.Parameters)
+	}
+	if _, diagnostics := policy.Load(together); len(diagnostics) > 0 {
+		t.Fatal(diagnostics)
+	}
+	report, diagnostics := policy.Test(t.Context(), together, policy.TestOptions{})
+	if len(diagnostics) > 0 || len(report.Tests) == 0 {
+		t.Fatalf("%d tests; %v", len(report.Tests), diagnostics)
 	}
 }

@@ -6,8 +6,8 @@ package policies
 
 import "embed"
 
-// FS holds the library: FOLDER/FILE.rego, and beside each file its tests, FOLDER/FILE_test.rego,
-// which aren't part of what is loaded.
+// FS contains the library: FOLDER/FILE.rego, and the tests of each file as FOLDER/FILE_test.rego, which are not loaded as
+// part of the library.
 //
 //go:embed */*.rego
 var FS embed.FS

@@ -14,14 +14,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/tester"
 
-	_ "github.com/corral-dev/corral/internal/policy" // the functions that rules may call
+	_ "github.com/corral-dev/corral/internal/policy" // registers the custom functions for rules
 	"github.com/corral-dev/corral/policies"
 )
 
-// leastCoverage is the part of the library's lines that its tests must reach, in percent.
+// leastCoverage is the percentage of the library's lines that its tests must cover.
 const leastCoverage = 95
 
-// parse reads the Rego files of a file system.
+// parse parses the Rego files of a file system.
 func parse(t *testing.T, files fs.FS) map[string]*ast.Module {
 	t.Helper()
 	modules := map[string]*ast.Module{}
@@ -44,7 +44,7 @@ func parse(t *testing.T, files fs.FS) map[string]*ast.Module {
 	return modules
 }
 
-// runTests runs the Rego tests of the modules, and returns what they covered.
+// runTests runs the Rego tests of the modules, and returns their coverage.
 func runTests(t *testing.T, modules map[string]*ast.Module) *cover.Cover {
 	t.Helper()
 	coverage := cover.New()
@@ -82,6 +82,6 @@ func TestTheLibrary(t *testing.T) {
 		}
 	}
 	if lines == 0 || covered*100 < leastCoverage*lines {
-		t.Errorf("%d of %d lines are covered, less than %d %%", covered, lines, leastCoverage)
+		t.Errorf("the tests cover %d of %d lines, less than %d %%", covered, lines, leastCoverage)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/admission"
 )
 
-// TestParametersThatAnAPIServerRefuses tells what the definitions' rules between fields let through.
+// The validation rules between fields, evaluated as an API server does.
 func TestParametersThatAnAPIServerRefuses(t *testing.T) {
 	for library, want := range map[string]string{
 		`{"images":{"allowed":["ghcr.io/acme/","*","library/x"]}}`:                                            "",

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// naive are rules as people write them first: on containers, and on fields by their usual name and value.
+// naive are typical first versions of rules: they check only containers, and only the usual names and values of fields.
 const naive = `package corral.template
 
 deny contains "privileged" if input.pod.spec.containers[_].securityContext.privileged
@@ -62,19 +62,19 @@ deny contains "memory" if {
 deny contains "inject" if input.pod.metadata.labels["sidecar.istio.io/inject"]
 `
 
-// A pod, beside what makes it a good one: in its metadata, its spec, its runner, a container before it, or one volume.
+// trick is a pod that differs from a good pod: in its metadata, its spec, its runner container, an init container, or one volume.
 type trick struct {
 	name                                      string
 	metadata, spec, container, before, volume string
-	// codes of the rules of Tenant that deny it, each once, or why none does.
+	// codes are the rules of Tenant that deny it, each once; reason is why none does.
 	codes, reason string
-	// over is what the pod gets of its connection's network.
+	// over is the network configuration that the pod gets from its connection.
 	over podspec.Network
-	// cache that the pod mounts.
+	// cache is mounted by the pod.
 	cache *v1alpha1.CacheSpec
 }
 
-// A claim that is made for the pod, by its spec.
+// claim is an ephemeral volume with a claim template.
 func claim(spec string) string {
 	return `"ephemeral":{"volumeClaimTemplate":{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},` + spec + `}}}`
 }
@@ -168,6 +168,11 @@ var tricks = []trick{
 	{name: "a container that starts again by a rule", before: `"restartPolicy":"Never","restartPolicyRules":[{"action":"Restart","exitCodes":{"operator":"In","values":[0]}}]`, codes: "FIELD-001"},
 	{name: "a group of the node", spec: `"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"},"supplementalGroups":[999]}`, codes: "FIELD-001"},
 	{name: "the SELinux categories of another's container", container: `"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"seLinuxOptions":{"level":"s0:c1,c2"}}`, codes: "FIELD-001"},
+	{name: "beside pods on a node with a label", spec: `"affinity":{"podAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"acme.example/gpu"}]}}`, codes: "SCHED-001"},
+	{name: "spread over nodes with a label", spec: `"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"acme.example/gpu","whenUnsatisfiable":"DoNotSchedule"}]`, codes: "SCHED-001"},
+	{name: "away from its like", spec: `"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"acme.example/rack"}}]}}`, codes: "SCHED-001"},
+	{name: "spread over zones and nodes", spec: `"topologySpreadConstraints":[{"topologyKey":"kubernetes.io/hostname"},{"topologyKey":"topology.kubernetes.io/zone"}]`, reason: "each node has these labels"},
+	{name: "an image volume that others pulled", volume: `"image":{"reference":"a","pullPolicy":"Never"}`, codes: "FIELD-001"},
 	{name: "an image that others pulled", container: `"imagePullPolicy":"Never"`, codes: "FIELD-001"},
 	{name: "an ephemeral container", spec: `"ephemeralContainers":[{"name":"debug","image":"a","targetContainerName":"runner"}]`, codes: "FIELD-001"},
 	// Pod security
@@ -193,7 +198,7 @@ var tricks = []trick{
 	{name: "one zone alone", spec: `"nodeSelector":{"topology.kubernetes.io/zone":"a"}`, reason: "a zone belongs to no tenant; reserve nodes of other tenants with taints"},
 }
 
-// pod is the runner's pod as it would be made of the template.
+// pod returns the runner pod that Corral would create from the template.
 func (c *trick) pod(t *testing.T) json.RawMessage {
 	t.Helper()
 	good := `"resources":{"limits":{"memory":"4Gi"},"requests":{"cpu":"1"}},` +
@@ -236,7 +241,7 @@ func (c *trick) pod(t *testing.T) json.RawMessage {
 	return text
 }
 
-// bind loads a policy.
+// bind loads a policy and binds it to a pool.
 func bind(t *testing.T, source policy.Source) *policy.Bound {
 	t.Helper()
 	source.Kind, source.Name = policy.KindClusterRunnerPolicy, "guard"
@@ -249,7 +254,7 @@ func bind(t *testing.T, source policy.Source) *policy.Bound {
 
 var somePool = policy.Pool{Namespace: "ci", Name: "linux", Labels: map[string]string{}}
 
-// denials asks about a pod.
+// denials returns the denials for a pod.
 func denials(t *testing.T, bound *policy.Bound, pod json.RawMessage) []v1alpha1.PolicyFinding {
 	t.Helper()
 	answer := bound.Template(t.Context(), policy.TemplateInput{Pool: somePool, Pod: pod})
@@ -287,29 +292,29 @@ func TestTenantCatchesWhatNaiveRulesMiss(t *testing.T) {
 	for _, c := range tricks {
 		pod := c.pod(t)
 		if found := denials(t, plain, pod); len(found) > 0 {
-			t.Errorf("%s: a naive rule finds it: %+v", c.name, found)
+			t.Errorf("%s: a naive rule denies it: %+v", c.name, found)
 		}
 		found := denials(t, whole, pod)
 		if got := codesOf(found); got != c.codes {
-			t.Errorf("%s: denied for %q, not %q", c.name, got, c.codes)
+			t.Errorf("%s: denied for %q, want %q", c.name, got, c.codes)
 		}
 		for _, f := range found {
 			if f.Message == "" || f.Path == "" || f.Severity == "" || f.Remediation == "" {
-				t.Errorf("%s: a denial lacks something: %+v", c.name, f)
+				t.Errorf("%s: a denial is incomplete: %+v", c.name, f)
 			}
 		}
 		if c.codes != "" {
 			caught++
 		} else if row := fmt.Sprintf("| %s | %s |", c.name, c.reason); !strings.Contains(string(page), row) {
-			t.Errorf("docs/policies/library.md doesn't say: %s", row)
+			t.Errorf("docs/policies/library.md does not contain the row: %s", row)
 		}
 	}
 	if caught < leastTricks {
-		t.Errorf("%d pods are caught", caught)
+		t.Errorf("only %d pods are denied", caught)
 	}
 }
 
-// The same in the usual way is found by the naive rules: they don't only miss everything.
+// The naive rules find violations in their usual form, so that missing the tricks is not trivial.
 func TestNaiveRulesFindTheUsual(t *testing.T) {
 	plain, whole := bind(t, naiveRules()), bind(t, tenant())
 	for _, c := range []trick{
@@ -340,7 +345,7 @@ func TestTenantAllowsAGoodPod(t *testing.T) {
 	}
 }
 
-// A family beside the preset has its own parameters.
+// A family that is set in addition to the preset has its own parameters.
 func TestTenantWithExceptions(t *testing.T) {
 	source := tenant()
 	source.Library.PodSecurity = &v1alpha1.PodSecurityRules{Level: "baseline"}
@@ -355,7 +360,7 @@ func TestTenantWithExceptions(t *testing.T) {
 	}
 }
 
-// TestNoFieldNamesASecretUnseen makes a pod for each field of Kubernetes' pods that names a Secret.
+// Checks each field of the Kubernetes pod API that refers to a Secret.
 func TestNoFieldNamesASecretUnseen(t *testing.T) {
 	bound, found := bind(t, policy.Source{Library: &v1alpha1.PolicyLibrary{Secrets: &v1alpha1.NameRules{}}}), 0
 	var walk func(at reflect.Type, path []string, names bool, above []reflect.Type)
@@ -380,7 +385,7 @@ func TestNoFieldNamesASecretUnseen(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := codesOf(denials(t, bound, pod)); got != "SEC-001" {
-				t.Errorf("%s is denied for %q", strings.Join(path, "."), got)
+				t.Errorf("%s was denied for %q", strings.Join(path, "."), got)
 			}
 		case at.Kind() == reflect.Struct && !slices.Contains(above, at):
 			for field := range at.Fields() {
@@ -395,6 +400,6 @@ func TestNoFieldNamesASecretUnseen(t *testing.T) {
 	}
 	walk(reflect.TypeFor[corev1.PodSpec](), nil, false, nil)
 	if least := 18; found < least {
-		t.Errorf("%d fields name Secrets", found)
+		t.Errorf("found %d fields that name Secrets", found)
 	}
 }

@@ -9,13 +9,13 @@ import "embed"
 // Module is the path of the CUE module, and of its only package.
 const Module = "corral.dev/schema@v0"
 
-// ImportPath is Module without its major version: where a vendored copy lies below cue.mod/pkg.
+// ImportPath is Module without its major version: the path of a vendored copy in cue.mod/pkg.
 const ImportPath = "corral.dev/schema"
 
-// Version of the module that is embedded, the only one this build serves.
+// Version is the version of the embedded module, the only version that this build provides.
 const Version = "v0.1.0"
 
-// FS holds the module: cue.mod/module.cue and the files of the package.
+// FS contains the module: cue.mod/module.cue and the files of the package.
 //
 //go:embed *.cue cue.mod/module.cue
 var FS embed.FS

@@ -16,10 +16,10 @@ import (
 // DefaultWorkFolder is where jobs work, below the runner's own folder.
 const DefaultWorkFolder = "_work"
 
-// TemplateAdditions are what a pool adds to its template, and to what else is made for it.
+// TemplateAdditions are what a pool adds to its template and to the other objects that Corral creates for it.
 type TemplateAdditions struct {
-	// containerMode says how the containers of jobs run: by a Docker daemon in the runner's pod, or as pods of their own. Default: the
-	// template alone says it.
+	// containerMode is how the containers of jobs run: with a Docker daemon in the runner's pod, or as separate pods. Default: only the
+	// template determines it.
 	// +optional
 	ContainerMode *ContainerMode `json:"containerMode,omitempty"`
 
@@ -34,19 +34,19 @@ type TemplateAdditions struct {
 	// +kubebuilder:validation:XValidation:rule="!self.contains('..')",message="workFolder must not have .. in it"
 	WorkFolder string `json:"workFolder,omitempty"`
 
-	// objectMetadata has labels and annotations for all that is made for the pool: pods, where the template doesn't set them, Runners, their
-	// Secrets, revisions, the RunnerScaleSet, claims of the cache, the ConfigMap of decisions and what gives rights to hooks.
+	// objectMetadata has labels and annotations for all objects that Corral creates for the pool: pods (the template takes precedence), Runners,
+	// their Secrets, revisions, the RunnerScaleSet, claims of the cache, the ConfigMap of decisions, and the RBAC objects of hooks.
 	// +optional
 	ObjectMetadata *ObjectMetadata `json:"objectMetadata,omitempty"`
 }
 
 // ObjectMetadata are labels and annotations.
 type ObjectMetadata struct {
-	// labels, but none by which other tools know what is theirs.
+	// labels. Labels that other tools use to recognize their own objects are refused.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Labels map[string]LabelValue `json:"labels,omitempty"`
-	// annotations, alike.
+	// annotations, with the same restriction.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
@@ -61,8 +61,8 @@ type LabelValue string
 // +kubebuilder:validation:MaxLength=1024
 type AnnotationValue string
 
-// foreignKeys are those by which Argo CD, Flux, Helm, kubectl and their like know what they applied, or a domain of such keys: what has
-// them and isn't declared is pruned, or counts as changed.
+// foreignKeys are keys, or domains of keys, that Argo CD, Flux, Helm, kubectl and similar tools use to recognize objects that they applied. Such a
+// tool would prune an object that has the key and is not declared, or report it as changed.
 var foreignKeys = []string{
 	"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "argocd.argoproj.io/", "kubectl.kubernetes.io/", "applyset.kubernetes.io/",
 	"kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "fluxcd.controlplane.io/", "meta.helm.sh/", "helm.sh/", "config.k8s.io/",
@@ -97,7 +97,7 @@ func checkKeys[V any](field string, of map[string]V, as func(string) string) err
 	return nil
 }
 
-// LabelsOfObjects are the labels that all that is made for the pool gets; none if some are refused.
+// LabelsOfObjects returns the labels of all objects that Corral creates for the pool. It returns none if some are refused.
 func (s *TemplateAdditions) LabelsOfObjects() map[string]string {
 	if s.ObjectMetadata.Check() != nil || s.ObjectMetadata == nil {
 		return nil
@@ -105,7 +105,7 @@ func (s *TemplateAdditions) LabelsOfObjects() map[string]string {
 	return plain(s.ObjectMetadata.Labels)
 }
 
-// AnnotationsOfObjects are the annotations that all that is made for the pool gets; none if some are refused.
+// AnnotationsOfObjects returns the annotations of all objects that Corral creates for the pool. It returns none if some are refused.
 func (s *TemplateAdditions) AnnotationsOfObjects() map[string]string {
 	if s.ObjectMetadata.Check() != nil || s.ObjectMetadata == nil {
 		return nil

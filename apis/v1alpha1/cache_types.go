@@ -24,7 +24,7 @@ const (
 
 // What a claim of a cache and a pod that mounts it are marked with.
 const (
-	// CacheLabel on a claim names the pool whose cache it is of.
+	// CacheLabel on a claim names the pool that owns the cache.
 	CacheLabel = "corral.dev/cache"
 	// CacheHolderAnnotation on a claim names the runner that has it, or had it last, as NAME/UID.
 	CacheHolderAnnotation = "corral.dev/cache-holder"
@@ -80,12 +80,12 @@ type CacheSpec struct {
 	// +kubebuilder:default="168h"
 	TimeToLive *metav1.Duration `json:"timeToLive,omitempty"`
 
-	// onMissing says what a runner does for which there is no claim: StartWithout (default), or Wait for one.
+	// onMissing is what a runner does when no claim is available: StartWithout (default), or Wait for one.
 	// +optional
 	OnMissing CacheMissing `json:"onMissing,omitempty"`
 }
 
-// CacheMissing says what a runner does without a claim.
+// CacheMissing is what a runner does when no claim is available.
 // +kubebuilder:validation:Enum=StartWithout;Wait
 type CacheMissing string
 

@@ -8,7 +8,7 @@ package v1alpha1
 const (
 	// ReadyCondition is True when the object is in the state its spec asks for.
 	ReadyCondition = "Ready"
-	// ReconcilingCondition is True while work towards the spec goes on.
+	// ReconcilingCondition is True while Corral works towards the spec.
 	ReconcilingCondition = "Reconciling"
 	// StalledCondition is True when no retry will help until something outside
 	// changes: the spec, the revision, a Secret, a setting on GitHub.
@@ -21,7 +21,7 @@ const (
 	HealthyCondition = "Healthy"
 	// PolicyCondition is on a RunnerPool: policies allow its template and decided its limits.
 	PolicyCondition = "PolicyAllowed"
-	// UpdatedCondition is on a RunnerPool: all its runners that may be replaced are of the template of its spec.
+	// UpdatedCondition is on a RunnerPool: True if all replaceable runners have the template of its spec.
 	UpdatedCondition = "Updated"
 	// RunnerVersionCondition is on a RunnerPool: False when GitHub may refuse its runners within 14 days, as their version is old; Unknown
 	// while GitHub doesn't tell.
@@ -42,7 +42,7 @@ const (
 const (
 	// SucceededReason is true when everything asked for was done.
 	SucceededReason = "Succeeded"
-	// ProgressingReason is true while work goes on.
+	// ProgressingReason is true while Corral still works on it.
 	ProgressingReason = "Progressing"
 	// ProgressingWithRetryReason is true when the last attempt failed and another follows.
 	ProgressingWithRetryReason = "ProgressingWithRetry"
@@ -61,7 +61,7 @@ const (
 	WebhookSecretMissingReason = "WebhookSecretMissing"
 	// CredentialsRefusedReason is true when GitHub answers 401 to the credentials.
 	CredentialsRefusedReason = "CredentialsRefused"
-	// PermissionMissingReason is true when the credentials are good but lack a right; the message names it.
+	// PermissionMissingReason is true when the credentials are valid but have too few permissions. The message names the missing one.
 	PermissionMissingReason = "PermissionMissing"
 	// ScopeNotFoundReason is true when the organization, repository or enterprise isn't there or isn't visible.
 	ScopeNotFoundReason = "ScopeNotFound"
@@ -84,7 +84,7 @@ const (
 	WithinMaxReason = "WithinMax"
 	// MaxReachedReason is true while jobs wait because a pool has as many as its max allows.
 	MaxReachedReason = "MaxReached"
-	// LabelsKeptReason is true when GitHub keeps labels that a pool has no more: it doesn't change those of a scale set.
+	// LabelsKeptReason is true when GitHub keeps labels that a pool no longer declares: it does not change the labels of a scale set.
 	LabelsKeptReason = "LabelsKept"
 	// DrainingReason is true while runners end before something is deleted.
 	DrainingReason = "Draining"
@@ -124,21 +124,21 @@ const (
 	PolicyFailedReason = "PolicyFailed"
 	// PolicyInvalidReason is true when a policy can't be loaded; status.diagnostics says where and why.
 	PolicyInvalidReason = "PolicyInvalid"
-	// RolledBackReason is true when the runners of a new template failed and the former is in force again.
+	// RolledBackReason is true when the runners of a new template failed and the previous template is in force again.
 	RolledBackReason = "RolledBack"
 	// UpdateHeldReason is true while a policy, or spec.update.paused, holds an update.
 	UpdateHeldReason = "UpdateHeld"
 
-	// AccessDeniedReason is true when an object names another one that it may not use, or a service account may not do what it has to.
+	// AccessDeniedReason is true when an object refers to another object that it may not use, or a service account has too few permissions.
 	AccessDeniedReason = "AccessDenied"
 	// DependencyNotReadyReason is true while a source that another one depends on is not ready, or has not applied what it holds now.
 	DependencyNotReadyReason = "DependencyNotReady"
 	// ArtifactFailedReason is true when a source's files can't be fetched.
 	ArtifactFailedReason = "ArtifactFailed"
-	// VerificationFailedReason is true when nobody signed a revision whose key spec.git.verify knows.
+	// VerificationFailedReason is true when no key of spec.git.verify signed a revision.
 	VerificationFailedReason = "VerificationFailed"
-	// CommitStatusFailedReason is of an event: GitHub could not be told what became of a revision (spec.commitStatus). status.commitStatus says so
-	// as long as it lasts.
+	// CommitStatusFailedReason is of an event: Corral could not report the outcome of a revision to GitHub (spec.commitStatus). status.commitStatus has
+	// the cause while it lasts.
 	CommitStatusFailedReason = "CommitStatusFailed"
 	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
 	BuildFailedReason = "BuildFailed"
@@ -164,8 +164,8 @@ const (
 	RunnerIDAnnotation = "corral.dev/runner-id"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.
 	RevisionLabel = "corral.dev/revision"
-	// TemplateDigestAnnotation on a ControllerRevision is the SHA-256 of its template, of which the name has but ten digits. It is for
-	// who reads; nothing trusts it.
+	// TemplateDigestAnnotation on a ControllerRevision is the SHA-256 of its template. The name has only its first ten digits. It is for
+	// readers; Corral does not trust it.
 	TemplateDigestAnnotation = "corral.dev/template-digest"
 	// SourceLabel names the PoolSource that applied an object.
 	SourceLabel = "corral.dev/source"

@@ -14,14 +14,14 @@ import (
 const (
 	// DefaultDockerImage is the image of the Docker daemon.
 	DefaultDockerImage = "docker:dind"
-	// DefaultDockerGroupID is the group that owns the daemon's socket: that of docker in the runner's image.
+	// DefaultDockerGroupID is the group that owns the daemon's socket: the group docker of the runner's image.
 	DefaultDockerGroupID = 123
-	// Suffixes end the name of the ServiceAccount that is made for a pool whose jobs run as pods. Each type has one of its own: its rights
-	// stay with it while runners of a former template need them.
+	// Suffixes end the name of the ServiceAccount that Corral creates for a pool whose jobs run as pods. Each type has its own account, so
+	// that runners of a previous template keep their permissions.
 	hooksAccountSuffix, noVolumeAccountSuffix = "-hooks", "-hooks-novolume"
 )
 
-// ContainerModeType says what runs the containers of jobs.
+// ContainerModeType is what runs the containers of jobs.
 // +kubebuilder:validation:Enum=Docker;Kubernetes;KubernetesNoVolume
 type ContainerModeType string
 
@@ -34,10 +34,10 @@ const (
 	KubernetesNoVolumeMode ContainerModeType = "KubernetesNoVolume"
 )
 
-// ContainerMode says how the containers of jobs run. It adds to the template; what the template sets stays.
-// +kubebuilder:validation:XValidation:rule="!has(self.docker) || self.type == 'Docker'",message="docker is of type Docker",fieldPath=".docker"
-// +kubebuilder:validation:XValidation:rule="!has(self.kubernetes) || self.type != 'Docker'",message="kubernetes is of types Kubernetes and KubernetesNoVolume",fieldPath=".kubernetes"
-// +kubebuilder:validation:XValidation:rule="self.type != 'KubernetesNoVolume' || !has(self.kubernetes) || !has(self.kubernetes.workVolumeClaim)",message="workVolumeClaim is of type Kubernetes: KubernetesNoVolume has no volume",fieldPath=".kubernetes.workVolumeClaim"
+// ContainerMode is how the containers of jobs run. It adds to the template and replaces nothing that the template sets.
+// +kubebuilder:validation:XValidation:rule="!has(self.docker) || self.type == 'Docker'",message="docker may only be set with type Docker",fieldPath=".docker"
+// +kubebuilder:validation:XValidation:rule="!has(self.kubernetes) || self.type != 'Docker'",message="kubernetes may only be set with types Kubernetes and KubernetesNoVolume",fieldPath=".kubernetes"
+// +kubebuilder:validation:XValidation:rule="self.type != 'KubernetesNoVolume' || !has(self.kubernetes) || !has(self.kubernetes.workVolumeClaim)",message="workVolumeClaim may only be set with type Kubernetes: KubernetesNoVolume has no volume",fieldPath=".kubernetes.workVolumeClaim"
 type ContainerMode struct {
 	// type is Docker, for a privileged Docker daemon in each runner's pod, or Kubernetes or KubernetesNoVolume, for jobs that run
 	// as pods of their own, with or without a volume that they share with their runner.
@@ -82,7 +82,7 @@ type DockerSpec struct {
 	// +kubebuilder:validation:Maximum=65535
 	MTU *int32 `json:"mtu,omitempty"`
 
-	// resources of the daemon's container, with those of the containers of jobs.
+	// resources of the daemon's container. The containers of jobs share them.
 	// +optional
 	Resources *ContainerResources `json:"resources,omitempty"`
 }
@@ -173,10 +173,10 @@ func (p *RunnerPool) GetHooksAccount() string {
 	var template struct {
 		Spec struct {
 			ServiceAccountName string `json:"serviceAccountName"`
-			ServiceAccount     string `json:"serviceAccount"` // its former name
+			ServiceAccount     string `json:"serviceAccount"` // deprecated name in Kubernetes
 		} `json:"spec"`
 	}
-	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // what is wrong with it is told elsewhere
+	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // internal/podspec reports errors
 	if template.Spec.ServiceAccountName+template.Spec.ServiceAccount != "" {
 		return ""
 	}

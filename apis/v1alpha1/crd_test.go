@@ -254,8 +254,9 @@ var frames = map[string][]string{
 func (c *crd) object(frame string, with func(object map[string]any)) map[string]any {
 	object := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": c.kind, "metadata": map[string]any{"name": "x", "namespace": "x"}}
 	object["spec"] = fill(new(c.schema.Properties["spec"]))
-	if c.kind == "RunnerPool" { // a rule demands it
-		put(c.schema, object, []string{"spec", "template"}, map[string]any{})
+	if c.kind == "RunnerPool" { // a rule demands it; tests change the first container
+		containers := []any{map[string]any{"name": "docker"}, map[string]any{"name": "runner"}}
+		put(c.schema, object, []string{"spec", "template"}, map[string]any{"spec": map[string]any{"containers": containers}})
 	}
 	for _, assignment := range strings.Fields(frame) {
 		path, text, _ := strings.Cut(assignment, "=")

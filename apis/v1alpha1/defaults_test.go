@@ -4,6 +4,7 @@
 package v1alpha1_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,4 +67,19 @@ func read[T any](t *testing.T, definition *schema.Structural, spec map[string]an
 	into := new(T)
 	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object, into))
 	return into
+}
+
+// A Go client that applies an object server-side must own only the fields that it set.
+func TestGoClientsSendOnlyWhatTheySet(t *testing.T) {
+	for want, object := range map[string]any{
+		`{"metadata":{},"spec":{}}`:                                  &v1alpha1.PoolSource{},
+		`{"metadata":{},"spec":{"scale":{"min":3}}}`:                 &v1alpha1.RunnerPool{Spec: v1alpha1.RunnerPoolSpec{Scale: v1alpha1.ScaleSpec{Min: new(int32(3))}}},
+		`{"metadata":{},"spec":{"allowedNamespaces":["ci"]}}`:        &v1alpha1.GitHubConnection{Spec: v1alpha1.GitHubConnectionSpec{AllowedNamespaces: []string{"ci"}}},
+		`{"metadata":{},"spec":{"library":{"pause":{"reason":""}}}}`: &v1alpha1.RunnerPolicy{Spec: v1alpha1.RunnerPolicySpec{PolicyRules: v1alpha1.PolicyRules{Library: &v1alpha1.PolicyLibrary{Pause: &v1alpha1.Pause{}}}}},
+	} {
+		got, err := json.Marshal(object)
+		if err != nil || string(got) != want {
+			t.Errorf("%v: got %s, not %s", err, got, want)
+		}
+	}
 }

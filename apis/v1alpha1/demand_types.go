@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Defaults of DemandSpec and what else says how many runners there should be.
+// Defaults of DemandSpec and of the other fields that determine the number of runners.
 const (
 	// DefaultHoldFor is how long a job that waits counts without any news of it.
 	DefaultHoldFor = time.Hour
@@ -35,9 +35,9 @@ const (
 type Registration string
 
 const (
-	// RegisterScaleSet makes a runner scale set on GitHub, whose sessions tell of jobs.
+	// RegisterScaleSet creates a runner scale set on GitHub. Its sessions report jobs.
 	RegisterScaleSet Registration = "ScaleSet"
-	// RegisterREST registers ephemeral runners by GitHub's REST API; demand tells of jobs.
+	// RegisterREST registers ephemeral runners with GitHub's REST API. The sources in spec.demand report jobs.
 	RegisterREST Registration = "REST"
 )
 
@@ -49,7 +49,7 @@ type RESTSpec struct {
 	Placeholder PlaceholderMode `json:"placeholder,omitempty"`
 }
 
-// PlaceholderMode says when an offline runner with the pool's labels is registered.
+// PlaceholderMode is when Corral registers an offline runner with the pool's labels.
 // +kubebuilder:validation:Enum=Never;Always
 type PlaceholderMode string
 
@@ -68,7 +68,7 @@ func (s *RunnerPoolSpec) GetPlaceholder() PlaceholderMode {
 	return cmp.Or(s.REST.Placeholder, PlaceholderNever)
 }
 
-// PoolMode says whether a pool acts.
+// PoolMode determines whether a pool acts.
 // +kubebuilder:validation:Enum=Active;Observe
 type PoolMode string
 
@@ -79,7 +79,7 @@ const (
 	Observe PoolMode = "Observe"
 )
 
-// DemandSpec says what tells of jobs beside the scale set's own session.
+// DemandSpec lists the sources that report jobs in addition to the scale set's own session.
 type DemandSpec struct {
 	// webhook takes jobs from GitHub's workflow_job events.
 	// +optional
@@ -92,7 +92,7 @@ type DemandSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	Boosts []Boost `json:"boosts,omitempty"`
 
-	// metrics that are looked at in intervals. Of several that tell of jobs the largest holds.
+	// metrics that Corral queries in intervals. If several report jobs, the largest number counts.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -100,7 +100,7 @@ type DemandSpec struct {
 	Metrics []MetricSource `json:"metrics,omitempty"`
 }
 
-// WebhookDemand counts the jobs that workflow_job events tell of.
+// WebhookDemand counts the jobs that workflow_job events report.
 type WebhookDemand struct {
 	// holdFor is how long a job that waits counts without any news of it; it doesn't run down
 	// while the pool is at its max. Default: 1h.
@@ -259,12 +259,12 @@ type BusyMetric struct {
 
 // PrometheusMetric is the value of a query.
 type PrometheusMetric struct {
-	// server by the name that the controller's --prometheus-server gives it: the administrator says which may be asked.
+	// server by its name in the controller's --prometheus-server: the administrator decides which servers Corral may query.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Server string `json:"server"`
-	// query in PromQL, whose result is one number. No result, NaN and one that is too old are no signal.
+	// query in PromQL that returns one number. An empty result, NaN and an outdated number are no signal.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
@@ -307,8 +307,8 @@ type ExternalMetric struct {
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
-// Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once says when. Of several that
-// hold at a time, the first in the list that sets a number decides on it.
+// Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once. If several are in force, the first in
+// the list that sets a number decides it.
 // +kubebuilder:validation:XValidation:rule="[has(self.weekly), has(self.cron), has(self.once)].filter(x, x).size() == 1",message="exactly one of weekly, cron and once must be set"
 // +kubebuilder:validation:XValidation:rule="!has(self.once) || !has(self.timeZone)",message="timeZone may not be set with once, whose times have an offset"
 type Schedule struct {
@@ -399,7 +399,7 @@ type ScalingBehavior struct {
 	ScaleDown *ScalingRules `json:"scaleDown,omitempty"`
 }
 
-// ScalingPolicySelect says which of several policies holds.
+// ScalingPolicySelect is which of several policies applies.
 // +kubebuilder:validation:Enum=Max;Min;Disabled
 type ScalingPolicySelect string
 
@@ -425,7 +425,7 @@ type ScalingRules struct {
 	// +optional
 	// +kubebuilder:default=Max
 	SelectPolicy ScalingPolicySelect `json:"selectPolicy,omitempty"`
-	// policies say how much may change in a time. Default: any change.
+	// policies limit the change in a period. Default: any change.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
@@ -436,7 +436,7 @@ type ScalingRules struct {
 	Tolerance *Quantity `json:"tolerance,omitempty"`
 }
 
-// ScalingPolicyType says what a ScalingPolicy counts in.
+// ScalingPolicyType is the unit of a ScalingPolicy.
 // +kubebuilder:validation:Enum=Pods;Percent
 type ScalingPolicyType string
 
@@ -447,7 +447,7 @@ const (
 	ScalePercent ScalingPolicyType = "Percent"
 )
 
-// ScalingPolicy says how much may change in a time.
+// ScalingPolicy limits the change in a period.
 type ScalingPolicy struct {
 	// type is Pods or Percent.
 	// +required
@@ -476,7 +476,7 @@ const (
 type DemandStatus struct {
 	// name of the source: scaleSet, webhook, or the name of a metric or boost.
 	Name string `json:"name"`
-	// jobs that it tells of.
+	// jobs that it reports.
 	// +optional
 	Jobs *int32 `json:"jobs,omitempty"`
 	// total of runners that it proposes.
@@ -492,7 +492,7 @@ type DemandStatus struct {
 	Stale bool `json:"stale,omitempty"`
 }
 
-// ScheduleStatus is what schedules make of spec.scale.
+// ScheduleStatus has the numbers of spec.scale with the schedules that are in force.
 type ScheduleStatus struct {
 	// active are the names of the schedules that hold now.
 	// +optional
@@ -502,18 +502,19 @@ type ScheduleStatus struct {
 	Min int32 `json:"min"`
 	// idle that holds now.
 	Idle int32 `json:"idle"`
-	// max that holds now; 2147483647 stands for no bound.
-	Max int32 `json:"max"`
+	// max that holds now; absent if nothing bounds it.
+	// +optional
+	Max *int32 `json:"max,omitempty"`
 	// next is when that changes.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`
 }
 
-// Observation is what a pool in the mode Observe would do, beside what runs.
+// Observation compares what a pool in the mode Observe would do with the runners that exist.
 type Observation struct {
 	// desired number of runners that it would have.
 	Desired int32 `json:"desired"`
-	// actual number of runners that GitHub has with the pool's labels, whoever made them.
+	// actual number of runners on GitHub with the pool's labels, from any creator.
 	// +optional
 	Actual *int32 `json:"actual,omitempty"`
 	// busy of those.

@@ -44,7 +44,7 @@ const (
 const (
 	// WebhookSecretKey holds the secret.
 	WebhookSecretKey = "secret"
-	// WebhookPreviousKey holds the former one while it is changed.
+	// WebhookPreviousKey holds the previous secret during a rotation.
 	WebhookPreviousKey = "previous"
 )
 
@@ -56,12 +56,12 @@ type GitHubConnectionSpec struct {
 	// https://HOST/enterprises/NAME. A host other than github.com and *.ghe.com is
 	// taken as GitHub Enterprise Server. It never changes, because runners and scale sets belong
 	// to it: make another connection and point the pools at it. Deleting this one and creating it again is safe: its pools wait for it.
-	// If it ever worked, delete its pools before creating it with another url: their scale sets and runners stay at the former one.
+	// If it ever worked, delete its pools before creating it with another url: their scale sets and runners stay at the previous url.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url never changes: make another GitHubConnection and point the pools at it"
-	URL string `json:"url"`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url never changes: make another GitHubConnection and point the pools at it; if this one never worked, delete it and create it again with the right url, its pools wait for it"
+	URL string `json:"url,omitempty"`
 
 	// secretRef names a Secret with either github_token, or github_app_id,
 	// github_app_installation_id and github_app_private_key.
@@ -81,8 +81,8 @@ type GitHubConnectionSpec struct {
 	// +optional
 	Proxy *ConnectionProxy `json:"proxy,omitempty"`
 
-	// ca of the server, or of a proxy that inspects what passes. It is trusted beside the system's, by the controller and by
-	// runners: their containers find it in /usr/local/share/ca-certificates/corral, which the image's run script adds to what it trusts.
+	// ca of the server, or of a proxy that inspects traffic. The controller and runners trust it in addition to the system's CAs. Containers of
+	// runners find it in /usr/local/share/ca-certificates/corral, and the image's run script adds it to the trusted CAs.
 	// At most 64 KiB of certificates.
 	// +optional
 	CA *ConnectionCA `json:"ca,omitempty"`
@@ -104,7 +104,7 @@ type GitHubConnectionSpec struct {
 	Verification VerificationState `json:"verification,omitempty"`
 }
 
-// VerificationState says whether credentials are verified.
+// VerificationState determines whether Corral verifies the credentials.
 // +kubebuilder:validation:Enum=Active;Paused
 type VerificationState string
 
@@ -120,14 +120,14 @@ func (s *GitHubConnectionSpec) GetVerification() VerificationState {
 	return cmp.Or(s.Verification, VerificationActive)
 }
 
-// ConnectionWebhook says how events are told to be GitHub's, and where those are asked for that were lost.
+// ConnectionWebhook has the secret that authenticates events, and the webhook on GitHub whose lost deliveries Corral requests again.
 type ConnectionWebhook struct {
-	// secretRef names a Secret with the webhook's secret under the key secret and, while it is changed, the former one
+	// secretRef names a Secret with the webhook's secret under the key secret and, during a rotation, the previous secret
 	// under the key previous.
 	// +required
 	SecretRef LocalObjectReference `json:"secretRef"`
 
-	// hookID of the organization's, repository's or enterprise's webhook on GitHub, by which lost deliveries are asked for again.
+	// hookID of the organization's, repository's or enterprise's webhook on GitHub. Corral uses it to request lost deliveries again.
 	// Default: the webhook of the App, with an App's credentials; none with a token.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -145,8 +145,8 @@ type ConnectionProxy struct {
 	// +optional
 	HTTPS *ProxyServer `json:"https,omitempty"`
 
-	// noProxy lists what is reached without a proxy: hosts with their subdomains, .DOMAIN for subdomains alone, addresses and CIDR
-	// ranges, each with a :PORT or without.
+	// noProxy lists destinations without a proxy: hosts with their subdomains, .DOMAIN for subdomains alone, addresses and CIDR
+	// ranges, each with an optional :PORT.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -156,7 +156,7 @@ type ConnectionProxy struct {
 
 	// scope is Controller (default), or ControllerAndRunners to give the proxy to all containers of runners, too, by HTTP_PROXY, HTTPS_PROXY
 	// and NO_PROXY. The proxy's password is then in the Secret of each runner, in each of allowedNamespaces: jobs can read it, and so can
-	// anyone who may read Secrets there.
+	// anyone with permission to read Secrets there.
 	// +optional
 	// +kubebuilder:default=Controller
 	Scope ProxyScope `json:"scope,omitempty"`
@@ -182,10 +182,10 @@ type ProxyServer struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+/?$`
-	URL string `json:"url"`
+	URL string `json:"url,omitempty"`
 
-	// secretRef names a Secret with the username and password that the proxy asks for, and under address its URL, the same as url: it is
-	// shown to no other. It is as that of a PoolSource's proxySecretRef.
+	// secretRef names a Secret with the username and password that the proxy asks for, and under address its URL, the same as url, so that
+	// Corral sends the password to no other server. It has the format of a PoolSource's proxySecretRef.
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 }
@@ -257,7 +257,7 @@ type GitHubConnectionStatus struct {
 	// +optional
 	NetworkHash string `json:"networkHash,omitempty"`
 
-	// formerCredentials is true while pools go on with credentials that were verified before, as the ones of now are missing or refused. A
+	// formerCredentials is true while pools continue with previously verified credentials, because the current ones are missing or refused. A
 	// restart of the controller stops these pools.
 	// +optional
 	FormerCredentials bool `json:"formerCredentials,omitempty"`
@@ -296,7 +296,7 @@ type GitHubOutage struct {
 	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
 }
 
-// String says what GitHub does.
+// String describes what GitHub does.
 func (o *GitHubOutage) String() string {
 	switch {
 	case o.Code == 0:
@@ -318,7 +318,7 @@ func (c *GitHubConnection) TokenEnds(now time.Time) *metav1.Time {
 	return nil
 }
 
-// EventsRefused returns what is wrong with the events that come for the connection; "" if nothing is.
+// EventsRefused returns the problem with the connection's events, or "".
 func (c *GitHubConnection) EventsRefused() string {
 	if i := slices.IndexFunc(c.Status.MissingFeatures, func(m MissingFeature) bool { return m.Name == FeatureEvents }); i >= 0 {
 		return c.Status.MissingFeatures[i].Message
@@ -332,7 +332,7 @@ type MissingFeature struct {
 	// +required
 	Name string `json:"name"`
 
-	// message says what follows for pools, and what GitHub answered.
+	// message has the consequence for pools, and GitHub's answer.
 	// +required
 	Message string `json:"message"`
 }
@@ -365,7 +365,7 @@ type GitHubConnection struct {
 	Spec GitHubConnectionSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status GitHubConnectionStatus `json:"status,omitempty"`
+	Status GitHubConnectionStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 
@@ -409,7 +409,7 @@ func (c *GitHubConnection) Secrets() []string {
 	return names(refs)
 }
 
-// names are those of the references that are set.
+// names returns the names of the references that are set.
 func names(refs []*LocalObjectReference) []string {
 	var names []string
 	for _, ref := range refs {

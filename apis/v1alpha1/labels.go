@@ -17,7 +17,7 @@ const ownerLabelPrefix = "corral-owner-"
 // MaxStatusText is the most bytes of a text in a status; a longer one is cut when it is written.
 const MaxStatusText = 8 << 10
 
-// UnknownJob is the id of a job that a runner is seen to have, and that nobody has named yet.
+// UnknownJob is the id of a job that a runner has, and that GitHub has not named yet.
 const UnknownJob = "unknown"
 
 // systems and architectures are the words that GitHub's own labels of a runner have:
@@ -27,8 +27,8 @@ var (
 	architectures = []string{"x64", "arm64", "arm", "x86"}
 )
 
-// OwnerLabel is the label on GitHub of the runners that a pool of this cluster registers by the
-// REST API. It names both without telling of them, so that what is left behind is found.
+// OwnerLabel is the label on GitHub of the runners that a pool of this cluster registers with the
+// REST API. It identifies both without revealing their names, so that Corral finds leftover runners.
 func OwnerLabel(cluster, poolUID string) string {
 	sum := sha256.Sum256([]byte(cluster + "/" + poolUID))
 	return ownerLabelPrefix + hex.EncodeToString(sum[:4])
@@ -49,9 +49,9 @@ func (r *RESTRegistration) Mark() string {
 }
 
 // GetRegisteredLabels returns the labels that a runner of the pool with registration REST has on
-// GitHub, but for its owner's: those declared, self-hosted, and those of its system and
-// architecture, which GitHub doesn't add by itself to a runner that is registered in advance. A
-// declared system or architecture is taken at its word.
+// GitHub, except for the owner label: the declared labels, self-hosted, and the labels of its system and
+// architecture, which GitHub does not add to a runner that is registered in advance. Corral does not
+// check a declared system or architecture.
 func (p *RunnerPool) GetRegisteredLabels() []string {
 	var labels []string
 	add := func(label string) {
@@ -73,19 +73,19 @@ func (p *RunnerPool) GetRegisteredLabels() []string {
 	return labels
 }
 
-// GetMarkedLabels returns those labels with the owner's, by which a cluster finds what it left behind.
+// GetMarkedLabels returns the registered labels and the owner label, which a cluster uses to find leftover runners.
 func (p *RunnerPool) GetMarkedLabels(cluster string) []string {
 	return append(p.GetRegisteredLabels(), OwnerLabel(cluster, string(p.UID)))
 }
 
-// architecture is that of the nodes which the template asks for, by GitHub's name.
+// architecture returns GitHub's name for the architecture of the nodes that the template selects.
 func (p *RunnerPool) architecture() string {
 	var template struct {
 		Spec struct {
 			NodeSelector map[string]string `json:"nodeSelector"`
 		} `json:"spec"`
 	}
-	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // what is wrong with it is told elsewhere
+	_ = json.Unmarshal(p.Spec.Template.Raw, &template) // internal/podspec reports errors
 	switch template.Spec.NodeSelector["kubernetes.io/arch"] {
 	case "arm64":
 		return "arm64"

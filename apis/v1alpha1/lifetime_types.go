@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunnerLifetime says how long a runner lives.
+// RunnerLifetime is how long a runner lives.
 // +kubebuilder:validation:Enum=Job;Persistent
 type RunnerLifetime string
 
@@ -20,7 +20,7 @@ const (
 	LifetimePersistent RunnerLifetime = "Persistent"
 )
 
-// LifetimeSpec says how long runners live.
+// LifetimeSpec is how long runners live.
 type LifetimeSpec struct {
 	// lifetime is Job (default), or Persistent for runners that take job after job until they are replaced; they need registration REST.
 	// Their pods get a token that registers any runner, and jobs find what the one before left: not for code of people you don't trust.
@@ -29,12 +29,12 @@ type LifetimeSpec struct {
 	// +kubebuilder:default=Job
 	Lifetime RunnerLifetime `json:"lifetime,omitempty"`
 
-	// persistent says when persistent runners are replaced though nothing else replaces them.
+	// persistent limits how long a persistent runner is used.
 	// +optional
 	Persistent *PersistentSpec `json:"persistent,omitempty"`
 }
 
-// PersistentSpec says when a persistent runner is replaced though nothing else replaces it: between two jobs, never in one.
+// PersistentSpec limits how long a persistent runner is used. Corral replaces it between two jobs, never during one.
 // +kubebuilder:validation:MinProperties=1
 type PersistentSpec struct {
 	// maxJobs replaces a runner that has done so many jobs. Default: any number.

@@ -13,6 +13,9 @@ import (
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/runtime"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -61,15 +64,19 @@ func hasEnd(pattern string) bool {
 // whole are the fields in which anything may stand, and what bounds each in bytes, before anything of it is parsed. The API server takes what
 // etcd does.
 var whole = map[string]string{
-	"RunnerPool.spec.template (any)":                 "internal/podspec: 128 KiB, else the pool is TemplateInvalid",
-	"RunnerPolicy.spec.data (any)":                   "internal/policy: MaxPolicyBytes with modules and parameters, else the policy is PolicyInvalid",
-	"RunnerPolicy.spec.data.library (any)":           "as part of data",
-	"RunnerPolicy.spec.data.parameters (any)":        "as part of data",
-	"RunnerPolicy.spec.parameters (any)":             "the same",
-	"ClusterRunnerPolicy.spec.data (any)":            "the same",
-	"ClusterRunnerPolicy.spec.data.library (any)":    "as part of data",
-	"ClusterRunnerPolicy.spec.data.parameters (any)": "as part of data",
-	"ClusterRunnerPolicy.spec.parameters (any)":      "the same",
+	"RunnerPool.spec.template (any)":                       "internal/podspec: 128 KiB, else the pool is TemplateInvalid",
+	"RunnerPool.spec.template.spec (any)":                  "as part of template",
+	"RunnerPool.spec.template.spec.containers[] (any)":     "as part of template",
+	"RunnerPool.spec.template.spec.initContainers[] (any)": "as part of template",
+	"RunnerPool.spec.template.spec.volumes[] (any)":        "as part of template",
+	"RunnerPolicy.spec.data (any)":                         "internal/policy: MaxPolicyBytes with modules and parameters, else the policy is PolicyInvalid",
+	"RunnerPolicy.spec.data.library (any)":                 "as part of data",
+	"RunnerPolicy.spec.data.parameters (any)":              "as part of data",
+	"RunnerPolicy.spec.parameters (any)":                   "the same",
+	"ClusterRunnerPolicy.spec.data (any)":                  "the same",
+	"ClusterRunnerPolicy.spec.data.library (any)":          "as part of data",
+	"ClusterRunnerPolicy.spec.data.parameters (any)":       "as part of data",
+	"ClusterRunnerPolicy.spec.parameters (any)":            "the same",
 }
 
 // Each string, list and map has a maximum, items included, or is in a field that is bounded as a whole.
@@ -111,7 +118,7 @@ func TestReservedLabelsAreRefused(t *testing.T) {
 		"a pool's name":      {mark, map[string]any{}, false},
 	} {
 		tc.spec["connectionRef"] = map[string]any{"name": "acme"}
-		tc.spec["template"] = map[string]any{}
+		tc.spec["template"] = map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "runner"}}}}
 		tc.spec["scale"] = map[string]any{"max": int64(1)}
 		object := map[string]any{
 			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "RunnerPool", "metadata": map[string]any{"name": tc.name}, "spec": tc.spec,
@@ -154,6 +161,25 @@ func TestEachDefinitionIsSmall(t *testing.T) {
 		must(t, err)
 		if info.Size() > most {
 			t.Errorf("%s has %d bytes, more than %d", file, info.Size(), most)
+		}
+	}
+}
+
+// A rule on names holds for new objects only. It must not keep the controller from writing the status of an object that was there before.
+func TestANameFromBeforeTheRuleIsKept(t *testing.T) {
+	for _, c := range readCRDs(t) {
+		name := map[string]string{"RunnerPool": strings.Repeat("a", 49), "PoolSource": strings.Repeat("a", 64)}[c.kind]
+		if name == "" {
+			continue
+		}
+		object := c.object(frames[c.kind][0], func(object map[string]any) { object["metadata"].(map[string]any)["name"] = name })
+		defaulting.Default(object, c.schema)
+		refused := func(was any) bool {
+			errs, _ := c.rules.Validate(t.Context(), nil, c.schema, object, was, celconfig.RuntimeCELCostBudget)
+			return len(errs) > 0
+		}
+		if !refused(nil) || refused(runtime.DeepCopyJSON(object)) {
+			t.Errorf("%s %s: refused when new: %t, when it was there: %t", c.kind, name, refused(nil), refused(runtime.DeepCopyJSON(object)))
 		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PolicyMode says what becomes of a policy's answers.
+// PolicyMode determines the effect of a policy's answers.
 // +kubebuilder:validation:Enum=Enforce;Audit
 type PolicyMode string
 
 const (
 	// PolicyEnforce lets the policy decide.
 	PolicyEnforce PolicyMode = "Enforce"
-	// PolicyAudit asks the policy and only tells what would change.
+	// PolicyAudit evaluates the policy and only reports what would change.
 	PolicyAudit PolicyMode = "Audit"
 )
 
@@ -153,7 +153,7 @@ type RunnerPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Causes []Cause `json:"causes,omitempty"`
 
-	// mode that it has: that of spec, or its default.
+	// mode of the policy: spec.mode, or its default.
 	// +optional
 	Mode PolicyMode `json:"mode,omitempty"`
 
@@ -170,7 +170,7 @@ type RunnerPolicyStatus struct {
 	// +optional
 	Pools int32 `json:"pools"`
 
-	// diagnostics say what keeps it from being loaded, the first 20.
+	// diagnostics are the first 20 errors that prevent the policy from being loaded.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
@@ -191,7 +191,7 @@ type AuditFinding struct {
 	Pool string `json:"pool"`
 	// decision is scaling, template or update.
 	Decision string `json:"decision"`
-	// message says what would change, and by which rule.
+	// message has the change and the rule that would cause it.
 	Message string `json:"message"`
 }
 
@@ -213,7 +213,7 @@ type RunnerPolicy struct {
 	Spec RunnerPolicySpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Status RunnerPolicyStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 
@@ -271,7 +271,7 @@ type ClusterRunnerPolicy struct {
 	Spec ClusterRunnerPolicySpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerPolicyStatus `json:"status,omitempty"`
+	Status RunnerPolicyStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

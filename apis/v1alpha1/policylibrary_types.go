@@ -14,7 +14,7 @@ type PolicyLibrary struct {
 	// preset switches on families together. Tenant is for pools of people who share a cluster with others:
 	// podSecurity at the level restricted, resources (requests for cpu and memory, limits for memory), serviceAccounts,
 	// secrets, scheduling, volumes, extendedResources, metadata, fields and persistent, each with no exceptions. A
-	// family that is named beside it has the parameters given there instead.
+	// family that is also set uses its own parameters instead.
 	// +optional
 	Preset LibraryPreset `json:"preset,omitempty"`
 
@@ -34,11 +34,11 @@ type PolicyLibrary struct {
 	// +optional
 	ServiceAccounts *ServiceAccountRules `json:"serviceAccounts,omitempty"`
 
-	// secrets that pods may read, by whatever field, beside that of their own registration.
+	// secrets that pods may read, through any field, in addition to the Secret of their own registration.
 	// +optional
 	Secrets *NameRules `json:"secrets,omitempty"`
 
-	// scheduling says which nodes, classes and schedulers pods may choose.
+	// scheduling lists the nodes, classes and schedulers that pods may choose.
 	// +optional
 	Scheduling *SchedulingRules `json:"scheduling,omitempty"`
 
@@ -50,7 +50,7 @@ type PolicyLibrary struct {
 	// +optional
 	ExtendedResources *ExtendedResourceRules `json:"extendedResources,omitempty"`
 
-	// metadata says which labels and annotations pods may have.
+	// metadata lists the labels and annotations that pods may have.
 	// +optional
 	Metadata *MetadataRules `json:"metadata,omitempty"`
 
@@ -59,7 +59,7 @@ type PolicyLibrary struct {
 	// +optional
 	Fields *NameRules `json:"fields,omitempty"`
 
-	// persistent says which pools may have runners that take job after job.
+	// persistent lists the pools that may have runners for several jobs.
 	// +optional
 	Persistent *PersistentRules `json:"persistent,omitempty"`
 
@@ -94,7 +94,7 @@ const PresetTenant LibraryPreset = "Tenant"
 // +kubebuilder:validation:items:Pattern=`^[!-~]+$`
 type AllowedNames []string
 
-// ServiceAccountRules say which service accounts are allowed. The account default is, without its token.
+// ServiceAccountRules list the allowed service accounts. The account default is allowed without its token.
 type ServiceAccountRules struct {
 	// allowed service accounts, with their tokens for the API server.
 	// +optional
@@ -107,14 +107,14 @@ type ServiceAccountRules struct {
 	Signers AllowedNames `json:"signers,omitempty"`
 }
 
-// NameRules say what is allowed by its name.
+// NameRules list allowed names.
 type NameRules struct {
 	// allowed Secrets: npm-*; or fields by their last name: hostAliases, dnsPolicy=None, exec.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
 }
 
-// PersistentRules say which pools may have the lifetime Persistent.
+// PersistentRules list the pools that may have the lifetime Persistent.
 type PersistentRules struct {
 	// allowed pools as NAMESPACE/NAME: release/*.
 	// +optional
@@ -137,15 +137,15 @@ type SchedulingRules struct {
 	// runtimeClasses that are allowed.
 	// +optional
 	RuntimeClasses AllowedNames `json:"runtimeClasses,omitempty"`
-	// schedulers beside default-scheduler.
+	// schedulers in addition to default-scheduler.
 	// +optional
 	Schedulers AllowedNames `json:"schedulers,omitempty"`
 }
 
-// VolumeRules say which volumes are allowed. Memory must have a size, and raw devices must be named as kinds.
+// VolumeRules list the allowed volumes. Volumes in memory must have a size, and raw devices must be listed as kinds.
 type VolumeRules struct {
-	// kinds of volumes, sources of projected ones and fields of claims beside the harmless: nfs,
-	// volumeMode=Block with volumeDevices. hostPath is left to podSecurity where that is on.
+	// kinds of volumes, sources of projected volumes and fields of claims that are allowed in addition to the harmless ones, such as nfs, or
+	// volumeMode=Block with volumeDevices. If podSecurity is on, it decides hostPath.
 	// +optional
 	Kinds AllowedNames `json:"kinds,omitempty"`
 	// claims (PersistentVolumeClaims) that may be mounted.
@@ -175,7 +175,7 @@ type CacheRules struct {
 	MaxSize *Quantity `json:"maxSize,omitempty"`
 }
 
-// ExtendedResourceRules say which resources beside cpu, memory and ephemeral-storage are allowed.
+// ExtendedResourceRules list the resources that are allowed in addition to cpu, memory and ephemeral-storage.
 type ExtendedResourceRules struct {
 	// allowed resources: nvidia.com/gpu, nvidia.com/mig-*; nvidia.com/gpu=1 for this many a container.
 	// +optional
@@ -185,8 +185,8 @@ type ExtendedResourceRules struct {
 	Claims AllowedNames `json:"claims,omitempty"`
 }
 
-// MetadataRules say which labels and annotations are allowed, of pods and of claims made for them. Corral's
-// own are, and the labels app.kubernetes.io/*.
+// MetadataRules list the labels and annotations that are allowed on pods and on claims created for them. Corral's
+// own keys and the labels app.kubernetes.io/* are always allowed.
 type MetadataRules struct {
 	// labels by their key or as KEY=VALUE: team, cost-center=cc-*.
 	// +optional
@@ -196,13 +196,13 @@ type MetadataRules struct {
 	Annotations AllowedNames `json:"annotations,omitempty"`
 }
 
-// ImageRules say which images are allowed: those of containers, init containers and volumes.
+// ImageRules list the images that containers, init containers and volumes may use.
 // +kubebuilder:validation:MinProperties=1
 type ImageRules struct {
-	// allowed are the images that may be used: a registry (ghcr.io/), a path in it (ghcr.io/acme/, and all
+	// allowed lists the images that pods may use: a registry (ghcr.io/), a path in it (ghcr.io/acme/, and all
 	// below), or one image (ghcr.io/acme/runner, with any tag; ghcr.io/acme/runner:v2, this tag only). In
-	// the host, * stands for any characters but /; in the path for any at all: ghcr.io/acme-*/runner. As in
-	// images, what names no host is of docker.io: library/alpine. * alone is any image. Default: any.
+	// the host, * stands for any characters except /; in the path, for any characters: ghcr.io/acme-*/runner. As in
+	// images, an entry without a host belongs to docker.io: library/alpine. * alone is any image. Default: any.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -220,7 +220,7 @@ type ImageRules struct {
 // +kubebuilder:validation:Enum=privileged;baseline;restricted
 type PodSecurityLevel string
 
-// PodSecurityRules say which level of the Kubernetes Pod Security Standards holds.
+// PodSecurityRules set the level of the Kubernetes Pod Security Standards.
 type PodSecurityRules struct {
 	// level of pools whose trust isn't named below.
 	// +required
@@ -232,8 +232,8 @@ type PodSecurityRules struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 63)",message="a trust has at most 63 characters"
 	ByTrust map[string]PodSecurityLevel `json:"byTrust,omitempty"`
 
-	// hostPaths that pods may mount although their level forbids it, and what is below them: /var/cache/ci.
-	// Who may write there may put links to other places of the node there.
+	// hostPaths that pods may mount, with everything below them, although their level forbids it: /var/cache/ci.
+	// Anyone who can write there can create links to other places of the node.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -243,7 +243,7 @@ type PodSecurityRules struct {
 	HostPaths []string `json:"hostPaths,omitempty"`
 }
 
-// ResourceRules say what containers must ask for and may have.
+// ResourceRules set the resources that containers must request and may have.
 // +kubebuilder:validation:MinProperties=1
 type ResourceRules struct {
 	// requireRequests of every container, init containers too, for these resources: cpu, memory. A limit
@@ -272,10 +272,10 @@ type ResourceRules struct {
 
 // HourRules bound pools by the time.
 //
-// Times are those of a clock on the wall in timeZone. When it is put back, it is taken to stand
-// still until it shows a later time than before: no window opens or closes twice. When it is put
-// forward, what was to begin or end in between does so at that moment.
-// +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed needs open: the windows outside of which it holds"
+// Times are local times in timeZone. When clocks go back, the repeated hour counts only once: no window
+// opens or closes twice. When clocks go forward, a window that would begin or end in the skipped hour
+// does so at that moment.
+// +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed needs open: it applies outside of these windows"
 type HourRules struct {
 	// timeZone of the times, as in the IANA database: Europe/Berlin. Default: UTC.
 	// +optional
@@ -284,7 +284,7 @@ type HourRules struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="timeZone must be a name of the IANA database, such as Europe/Berlin"
 	TimeZone string `json:"timeZone,omitempty"`
 
-	// open are the windows of the week outside of which closed holds. Default: always open.
+	// open are the windows of the week. Outside of them, closed applies. Default: always open.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -295,7 +295,7 @@ type HourRules struct {
 	// +optional
 	Closed *HourLimits `json:"closed,omitempty"`
 
-	// updates are the windows of the week in which updates go on; outside of them they are held. Default: any time.
+	// updates are the windows of the week in which updates proceed. Outside of them, Corral holds updates. Default: any time.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -310,7 +310,7 @@ type HourRules struct {
 	Freezes []Freeze `json:"freezes,omitempty"`
 }
 
-// WeeklyWindow is a time of the week. One whose to isn't later than its from goes on past
+// WeeklyWindow is a time of the week. If to is not later than from, the window continues past
 // midnight, to the next day.
 type WeeklyWindow struct {
 	// days on which it begins. Default: every day.
@@ -380,7 +380,7 @@ type Freeze struct {
 	Limits *HourLimits `json:"limits,omitempty"`
 }
 
-// AssignedJobs says what happens to jobs that GitHub assigned to a pool before its max fell below their number.
+// AssignedJobs is what happens to jobs that GitHub assigned to a pool before its max fell below their number.
 // +kubebuilder:validation:Enum=Serve;Wait
 type AssignedJobs string
 
@@ -391,7 +391,7 @@ const (
 	AssignedJobsWait AssignedJobs = "Wait"
 )
 
-// CeilingGroup says which pools share a ceiling.
+// CeilingGroup is which pools share a ceiling.
 // +kubebuilder:validation:Enum=All;Namespace;Connection;Label
 type CeilingGroup string
 
@@ -406,19 +406,19 @@ const (
 	CeilingLabel CeilingGroup = "Label"
 )
 
-// CeilingShare says how pools share a ceiling.
+// CeilingShare is how pools share a ceiling.
 // +kubebuilder:validation:Enum=FirstCome;Fair
 type CeilingShare string
 
 const (
-	// ShareFair reserves an equal part for each pool that wants runners; what others don't want may be borrowed.
+	// ShareFair reserves an equal part for each pool that needs runners. Pools may borrow the unused parts of others.
 	ShareFair CeilingShare = "Fair"
 	// ShareFirstCome reserves nothing.
 	ShareFirstCome CeilingShare = "FirstCome"
 )
 
-// Ceiling is the most runners that a group of pools has together. What counts is what is granted to
-// a pool: the larger of the runners that it has and those that it is to have.
+// Ceiling is the most runners that a group of pools has together. A pool counts with its
+// grant: its existing or its desired number of runners, whichever is larger.
 // +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.by != 'All'",message="overrides need by: Namespace, Connection or Label"
 // +kubebuilder:validation:XValidation:rule="(self.by == 'Label') == has(self.labelKey)",message="labelKey must be set when by is Label, and only then"
 type Ceiling struct {
@@ -449,8 +449,8 @@ type Ceiling struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	Overrides map[string]CeilingMax `json:"overrides,omitempty"`
 
-	// share is Fair (default): each pool that wants runners may have an equal part of them, and borrow
-	// what others don't want. FirstCome: whoever asks first.
+	// share is Fair (default): each pool that needs runners may have an equal part, and borrow
+	// the unused parts of others. FirstCome: pools get runners in the order of their requests.
 	// +optional
 	Share CeilingShare `json:"share,omitempty"`
 
@@ -486,7 +486,7 @@ type Pause struct {
 	Scope PauseScope `json:"scope,omitempty"`
 }
 
-// PauseScope says what a pause stops.
+// PauseScope is what a pause stops.
 // +kubebuilder:validation:Enum=Everything;Updates
 type PauseScope string
 

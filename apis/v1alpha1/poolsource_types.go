@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -12,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// DeletionPolicy says what becomes of the objects a PoolSource applied when it is deleted.
+// DeletionPolicy is what happens to the objects that a PoolSource applied when it is deleted.
 // +kubebuilder:validation:Enum=Orphan;Delete
 type DeletionPolicy string
 
@@ -48,14 +49,14 @@ type PoolSourceSpec struct {
 	// +listType=atomic
 	DependsOn []meta.NamespacedObjectReference `json:"dependsOn,omitempty"`
 
-	// serviceAccountName in the source's namespace whose rights everything is applied and pruned with, instead of the controller's.
-	// Default: that of --default-service-account, or else the controller's own.
+	// serviceAccountName in the source's namespace. Corral applies and prunes with its permissions instead of the controller's.
+	// Default: the account of --default-service-account, or else the controller's own permissions.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// commitStatus tells GitHub what became of a revision: a commit status, and a check run with what is wrong at which line. Only
-	// where the controller runs with --post-status.
+	// commitStatus reports the outcome of a revision to GitHub: a commit status, and a check run with the errors and their lines. It needs
+	// the controller's flag --post-status.
 	// +optional
 	CommitStatus *CommitStatus `json:"commitStatus,omitempty"`
 
@@ -70,7 +71,7 @@ type PoolSourceSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$') && duration(self) >= duration('1s')`,message="must be a duration of at least 1s, such as 10m or 168h"
-	Interval metav1.Duration `json:"interval"`
+	Interval metav1.Duration `json:"interval,omitzero"`
 
 	// retryInterval after a failed attempt. Default: interval.
 	// +optional
@@ -131,14 +132,14 @@ type SourceReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the object. Default: that of the PoolSource. Another one only where the controller runs with
+	// namespace of the object. Default: the namespace of the PoolSource. Another namespace needs the controller's flag
 	// --no-cross-namespace-refs=false.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// CommitStatus says as whom GitHub is told what became of a revision.
+// CommitStatus names the identity that reports the outcome of a revision to GitHub.
 type CommitStatus struct {
 	// connectionRef names a GitHubConnection in the same namespace with a GitHub App (or token) that may write commit statuses and, for an
 	// App, check runs of the repository.
@@ -169,22 +170,22 @@ type GitSource struct {
 	// +optional
 	ProxySecretRef *LocalObjectReference `json:"proxySecretRef,omitempty"`
 
-	// verify accepts only what somebody signed whose key is known.
+	// verify accepts only revisions that a known key signed.
 	// +optional
 	Verify *GitVerification `json:"verify,omitempty"`
 }
 
-// GitVerifyMode says what must be signed.
+// GitVerifyMode is what must be signed.
 // +kubebuilder:validation:Enum=HEAD;Tag;TagAndHEAD
 type GitVerifyMode string
 
 // What of a Git repository must be signed, as Flux has it.
 const (
-	// VerifyHEAD wants the commit signed.
+	// VerifyHEAD requires a signed commit.
 	VerifyHEAD GitVerifyMode = "HEAD"
-	// VerifyTag wants the annotated tag signed.
+	// VerifyTag requires a signed annotated tag.
 	VerifyTag GitVerifyMode = "Tag"
-	// VerifyTagAndHEAD wants both signed.
+	// VerifyTagAndHEAD requires both.
 	VerifyTagAndHEAD GitVerifyMode = "TagAndHEAD"
 )
 
@@ -194,8 +195,8 @@ type GitVerification struct {
 	// +optional
 	Mode GitVerifyMode `json:"mode,omitempty"`
 
-	// secretRef names a Secret with the public keys of those who may sign: OpenPGP keys, armored, under any keys that end in .asc, and
-	// SSH keys, one a line as in authorized_keys, under any that end in .pub.
+	// secretRef names a Secret with the public keys that are trusted: armored OpenPGP keys under any names that end in .asc, and
+	// SSH keys, one per line as in authorized_keys, under any names that end in .pub.
 	// +required
 	SecretRef LocalObjectReference `json:"secretRef"`
 }
@@ -263,16 +264,16 @@ type PoolSourceStatus struct {
 	// +listType=atomic
 	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
 
-	// commitStatus says why GitHub isn't told what became of revisions (spec.commitStatus); absent while it is.
+	// commitStatus has the reason why Corral cannot report outcomes to GitHub (spec.commitStatus). It is absent while reports succeed.
 	// +optional
 	CommitStatus *CommitStatusFailure `json:"commitStatus,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
-// CommitStatusFailure says why GitHub isn't told what became of revisions.
+// CommitStatusFailure is the reason why Corral cannot report outcomes to GitHub.
 type CommitStatusFailure struct {
-	// message says what GitHub refuses, or what can't be.
+	// message has GitHub's refusal, or the setting that is missing.
 	// +required
 	Message string `json:"message"`
 	// since when.
@@ -305,14 +306,14 @@ type Diagnostic struct {
 	File string `json:"file,omitempty"`
 	// line in the file, from 1; 0 when unknown.
 	// +optional
-	Line int `json:"line,omitempty"`
+	Line int32 `json:"line,omitempty"`
 	// column in the line, from 1; 0 when unknown.
 	// +optional
-	Column int `json:"column,omitempty"`
+	Column int32 `json:"column,omitempty"`
 	// path of the field, as pools.linux.spec.scale.max.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// message says what is wrong and what to do.
+	// message has the problem and the remedy.
 	// +required
 	Message string `json:"message"`
 	// code identifies the problem, where its remedy differs from others'.
@@ -320,6 +321,9 @@ type Diagnostic struct {
 	// +kubebuilder:validation:MaxLength=64
 	Code string `json:"code,omitempty"`
 }
+
+// LineNumber returns a line or a column, counted from 1, as statuses have it.
+func LineNumber(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it was just bounded
 
 // PoolSource is where pool definitions come from.
 // +kubebuilder:object:root=true
@@ -339,7 +343,7 @@ type PoolSource struct {
 	Spec PoolSourceSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status PoolSourceStatus `json:"status,omitempty"`
+	Status PoolSourceStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 
@@ -379,7 +383,7 @@ func (s *PoolSourceSpec) GetTimeout() time.Duration {
 	return s.Timeout.Duration
 }
 
-// GetPrune says whether objects that left the source are deleted.
+// GetPrune reports whether Corral deletes objects that the source no longer declares.
 func (s *PoolSourceSpec) GetPrune() bool { return s.Prune == nil || *s.Prune }
 
 // GetDeletionPolicy returns what becomes of applied objects when the source is deleted.

@@ -48,8 +48,8 @@ func (q Quantity) Parse() (resource.Quantity, error) {
 	return resource.Quantity{}, fmt.Errorf("%.40q is no quantity: write it as 250m, 2 or 8Gi", string(q))
 }
 
-// MayTakeLong tells whether JSON may hold a quantity that takes long to parse. It is quick, and never wrong about one that
-// doesn't: what is written in escapes may be anything.
+// MayTakeLong reports whether JSON may hold a quantity that takes long to parse. It is quick, and may report true for harmless JSON:
+// it does not decode escapes.
 func MayTakeLong(data []byte) bool {
 	digits, exponent := 0, false
 	for _, c := range data {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunnerSpec says what a runner belongs to; it never changes.
+// RunnerSpec is what a runner belongs to. It never changes.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Runner's spec never changes"
 // +kubebuilder:validation:XValidation:rule="has(self.scaleSetID) != has(self.rest)",message="exactly one of scaleSetID and rest must be set"
 type RunnerSpec struct {
@@ -28,7 +28,7 @@ type RunnerSpec struct {
 	// +optional
 	ScaleSetID int64 `json:"scaleSetID,omitempty"`
 
-	// rest says how the runner registers without a scale set.
+	// rest is how the runner registers without a scale set.
 	// +optional
 	REST *RESTRegistration `json:"rest,omitempty"`
 
@@ -37,7 +37,7 @@ type RunnerSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 
-	// templateDigest is the SHA-256 of the template that the revision had when the runner was made; its pod is made of no other.
+	// templateDigest is the SHA-256 of the revision's template when Corral created the runner. Its pod is created from no other template.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TemplateDigest string `json:"templateDigest,omitempty"`
@@ -79,7 +79,7 @@ type RESTRegistration struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	RunnerGroup string `json:"runnerGroup"`
-	// labels on GitHub: those that jobs ask for, and one that tells whose the runner is.
+	// labels on GitHub: the labels that jobs request, and the owner label.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=60
@@ -120,7 +120,7 @@ const (
 	CauseRefused RunnerCause = "Refused"
 	// CauseImagePull is when the image can't be pulled.
 	CauseImagePull RunnerCause = "ImagePull"
-	// CauseConfig is when the container can't be made or started, as for want of a ConfigMap.
+	// CauseConfig is when the container cannot be created or started, for example without its ConfigMap.
 	CauseConfig RunnerCause = "Config"
 	// CauseCrash is when the container ended before it had a job.
 	CauseCrash RunnerCause = "Crash"
@@ -134,7 +134,7 @@ const (
 	CauseGitHub RunnerCause = "GitHub"
 	// CauseCache is when the pool's cache has no claim for it, or its claim keeps its pod from a node.
 	CauseCache RunnerCause = "Cache"
-	// CauseSlow is when nothing is known to be amiss, and it takes too long.
+	// CauseSlow is when no problem is known, and the start takes too long.
 	CauseSlow RunnerCause = "Slow"
 	// CauseNode is when the node refuses the pod or ends it, for its own state, or is lost with it.
 	CauseNode RunnerCause = "Node"
@@ -155,7 +155,7 @@ func (c RunnerCause) Permanent() bool {
 	return false
 }
 
-// JobReference identifies a job and says how it ended.
+// JobReference identifies a job and its result.
 type JobReference struct {
 	// id of the job (a GUID on github.com).
 	// +required
@@ -238,7 +238,7 @@ type RunnerStatus struct {
 	// +optional
 	EndedClean bool `json:"endedClean,omitempty"`
 
-	// exit is how the runner's container ended, unless that was with exit code 0 and nothing was amiss.
+	// exit is how the runner's container ended. It is absent for exit code 0 without a problem.
 	// +optional
 	Exit *RunnerExit `json:"exit,omitempty"`
 
@@ -345,7 +345,7 @@ func (e *RunnerExit) rest() string {
 	return text
 }
 
-// After says what it adds to a reason, which may have its code; "" of none.
+// After returns the addition to a reason that may already contain the exit code, or "".
 func (e *RunnerExit) After(reason string) string {
 	if e == nil {
 		return ""
@@ -353,7 +353,7 @@ func (e *RunnerExit) After(reason string) string {
 	rest := e.rest()
 	switch {
 	case e.Reason != "" && e.Code == 0 && strings.Contains(reason, e.Reason) && rest != "":
-		return ";" + rest // its container may go on
+		return ";" + rest // its container may continue
 	case !strings.Contains(reason, e.code()) && strings.Contains(reason, e.Reason):
 		return "; " + (&RunnerExit{Code: e.Code}).String() + rest
 	case !strings.Contains(reason, e.code()):
@@ -364,8 +364,8 @@ func (e *RunnerExit) After(reason string) string {
 	return "; it ended" + rest // what a reason ends with may be something else than the code
 }
 
-// Trouble returns why the runner's registration or pod could not be made, and its
-// cause; "" when nothing is amiss.
+// Trouble returns why the runner's registration or pod could not be created, and the
+// cause; "" without a problem.
 func (s *RunnerStatus) Trouble() (reason string, cause RunnerCause) {
 	switch s.Cause {
 	case CauseGitHub, CauseQuota, CauseRefused, CauseCache:
@@ -396,7 +396,7 @@ type Runner struct {
 	Spec RunnerSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerStatus `json:"status,omitempty"`
+	Status RunnerStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

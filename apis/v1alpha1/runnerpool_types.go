@@ -28,6 +28,10 @@ const (
 	DefaultMaxSurge = "25%"
 	// MaxPoolBytes is the most that a RunnerPool's spec takes as JSON, its template included.
 	MaxPoolBytes = 256 << 10
+	// MaxContainers is the most containers of a template, init containers included.
+	MaxContainers = 64
+	// MaxVolumes is the most volumes of a template.
+	MaxVolumes = 128
 	// MaxFailedPodTTL is the longest time that the pod of a failed runner is kept.
 	MaxFailedPodTTL = 24 * time.Hour
 	// DefaultCanaryPause is how long canaries have to do well.
@@ -36,9 +40,9 @@ const (
 
 // RunnerPoolSpec declares one set of runners.
 // +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: set stopPolicy, or make another pool"
-// +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName is of a scale set: runners with registration REST have none"
+// +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName may not be set with registration REST: such runners have no scale set"
 // +kubebuilder:validation:XValidation:rule="self.lifetime != 'Persistent' || self.registration == 'REST'",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
-// +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent is of pools with lifetime Persistent"
+// +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent may only be set with lifetime Persistent"
 // +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.runnerLabels) && self.runnerLabels.exists(l, l.contains(',')))",message="runnerLabels of persistent runners must not have a comma: the runner program splits labels there"
 // +kubebuilder:validation:XValidation:rule="has(self.template)",message="template must be set"
 // +kubebuilder:validation:XValidation:rule="self.stopPolicy != 'Hold' || self.registration != 'REST'",message="stopPolicy Hold needs a scale set: GitHub gives jobs to every idle REST runner"
@@ -47,7 +51,7 @@ type RunnerPoolSpec struct {
 	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
 	// (spec.allowedNamespaces).
 	// +required
-	ConnectionRef ConnectionReference `json:"connectionRef"`
+	ConnectionRef ConnectionReference `json:"connectionRef,omitzero"`
 
 	// scaleSetName is the name on GitHub, unique in its runner group. Default: the pool's name.
 	// +optional
@@ -73,7 +77,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="runnerLabels must not begin with corral-owner-: the controller knows its own runners by them"
 	RunnerLabels []string `json:"runnerLabels,omitempty"`
 
-	// registration is ScaleSet (default), or REST for runners without a scale set, whose jobs demand tells of.
+	// registration is ScaleSet (default), or REST for runners without a scale set. The sources in demand report their jobs.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
 	// +kubebuilder:default=ScaleSet
@@ -91,12 +95,12 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default=Active
 	Mode PoolMode `json:"mode,omitempty"`
 
-	// scale says how many runners there are, when, and how fast that changes.
+	// scale is how many runners there are, at which times, and how fast the number changes.
 	// +optional
 	// +kubebuilder:default={}
 	Scale ScaleSpec `json:"scale,omitzero"`
 
-	// demand says what tells of jobs beside the scale set.
+	// demand lists the sources that report jobs in addition to the scale set.
 	// +optional
 	Demand DemandSpec `json:"demand,omitzero"`
 
@@ -111,7 +115,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Trust string `json:"trust,omitempty"`
 
-	// update says how runners are replaced when the template changes.
+	// update is how Corral replaces runners when the template changes.
 	// +optional
 	// +kubebuilder:default={}
 	Update UpdateSpec `json:"update,omitzero"`
@@ -142,7 +146,7 @@ type RunnerPoolSpec struct {
 	FailedPodTTL *metav1.Duration `json:"failedPodTTL,omitempty"`
 }
 
-// StopPolicy says whether a pool accepts jobs, and which runners it keeps if not.
+// StopPolicy determines whether a pool accepts jobs, and which runners it keeps if not.
 // +kubebuilder:validation:Enum=None;Hold;Drain
 type StopPolicy string
 
@@ -201,7 +205,7 @@ type ScaleSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Schedules []Schedule `json:"schedules,omitempty"`
 
-	// behavior bounds how fast the number of runners changes, as that of a HorizontalPodAutoscaler does.
+	// behavior limits how fast the number of runners changes, like the behavior of a HorizontalPodAutoscaler.
 	// +optional
 	Behavior *ScalingBehavior `json:"behavior,omitempty"`
 }
@@ -231,20 +235,20 @@ type DeadlinesSpec struct {
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
-// UpdateStrategy says which runners of a former template are replaced, and when.
+// UpdateStrategy is which runners of the previous template Corral replaces, and when.
 // +kubebuilder:validation:Enum=RollingUpdate;Recreate;OnIdle
 type UpdateStrategy string
 
 const (
 	// RollingUpdate replaces idle runners in steps, new ones first.
 	RollingUpdate UpdateStrategy = "RollingUpdate"
-	// Recreate ends all idle runners of the former template at once.
+	// Recreate ends all idle runners of the previous template at once.
 	Recreate UpdateStrategy = "Recreate"
 	// OnIdle ends none for the update: runners leave with their job, or as surplus.
 	OnIdle UpdateStrategy = "OnIdle"
 )
 
-// UpdateSpec says how a change of the template rolls out. A runner with a job always finishes it.
+// UpdateSpec is how a change of the template rolls out. A runner with a job always finishes it.
 // +kubebuilder:validation:XValidation:rule="!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",message="maxSurge and maxUnavailable must not both be 0"
 // +kubebuilder:validation:XValidation:rule="self.strategy == 'RollingUpdate' || !(has(self.maxSurge) || has(self.maxUnavailable))",message="maxSurge and maxUnavailable may only be set with strategy RollingUpdate"
 type UpdateSpec struct {
@@ -273,7 +277,7 @@ type UpdateSpec struct {
 	// +optional
 	Canary *CanarySpec `json:"canary,omitempty"`
 
-	// paused holds the update where it is: new runners are made from the former template.
+	// paused holds the update in its current state: new runners use the previous template.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }
@@ -288,7 +292,7 @@ type CanarySpec struct {
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	Runners intstr.IntOrString `json:"runners"`
 
-	// pause is how long the canaries have to do well before the update goes on. Default: 5m.
+	// pause is how long the canaries must be healthy before the update proceeds. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -342,7 +346,7 @@ type RunnerPoolStatus struct {
 	// +listMapKey=name
 	Demand []DemandStatus `json:"demand,omitempty"`
 
-	// schedule is what schedules make of spec.scale.
+	// schedule has the numbers of spec.scale with the schedules that are in force.
 	// +optional
 	Schedule *ScheduleStatus `json:"schedule,omitempty"`
 
@@ -437,7 +441,7 @@ type Interruption struct {
 // GetJobs returns how many jobs are known of; 0 until they were counted.
 func (s *RunnerPoolStatus) GetJobs() int32 { return ptr.Deref(s.Jobs, 0) }
 
-// InForce returns the revision that runners are made of, but for some of an update's: the former one until the update goes on.
+// InForce returns the revision of new runners, except for canaries: the previous revision until the update proceeds.
 func (s *RunnerPoolStatus) InForce() string {
 	if u := s.Update; u != nil && u.Phase != UpdateRolling {
 		return u.From
@@ -447,7 +451,7 @@ func (s *RunnerPoolStatus) InForce() string {
 
 // RunnerVersionStatus is the version of the runner program, and how long it is good.
 type RunnerVersionStatus struct {
-	// version that a connected runner told GitHub.
+	// version that a connected runner reported to GitHub.
 	Version string `json:"version"`
 	// revision of the template that the runner was of.
 	Revision string `json:"revision"`
@@ -504,7 +508,7 @@ type Decision struct {
 	// policyDigest of the policies that were asked; empty if none is bound.
 	// +optional
 	PolicyDigest string `json:"policyDigest,omitempty"`
-	// limits that hold. They go on to hold while a policy can't be asked.
+	// limits in force. They stay in force while a policy fails.
 	// +optional
 	Limits *DecidedLimits `json:"limits,omitempty"`
 	// jobsHeld is how many accepted jobs wait because of a policy with assignedJobs: Wait.
@@ -581,7 +585,7 @@ type RuleReference struct {
 	File string `json:"file,omitempty"`
 	// line in the file.
 	// +optional
-	Line int `json:"line,omitempty"`
+	Line int32 `json:"line,omitempty"`
 }
 
 // String names the rule and where it stands, as "POLICY NAME (FILE:LINE)".
@@ -602,7 +606,7 @@ func (r RuleReference) Says(reason string) string {
 
 // PolicyFinding is what a rule says of a pod.
 type PolicyFinding struct {
-	// message says what is wrong.
+	// message describes the problem.
 	Message string `json:"message"`
 	// path of the field in the pod, as spec.containers[0].image.
 	// +optional
@@ -613,7 +617,7 @@ type PolicyFinding struct {
 	// severity, if the rule gives one.
 	// +optional
 	Severity string `json:"severity,omitempty"`
-	// remediation says what to change.
+	// remediation describes the fix.
 	// +optional
 	Remediation string `json:"remediation,omitempty"`
 	// rule that says so.
@@ -645,7 +649,7 @@ type TemplateVerdict struct {
 	Warnings []PolicyFinding `json:"warnings,omitempty"`
 }
 
-// Denies says whether policies denied a template last, known by its revision's name or by its digest.
+// Denies reports whether policies denied a template, identified by its revision's name or by its digest.
 func (t *TemplateVerdict) Denies(revision, digest string) bool {
 	return t != nil && !t.Allowed && (t.Revision == revision || t.TemplateDigest != "" && t.TemplateDigest == digest)
 }
@@ -657,7 +661,7 @@ type UpdatePhase string
 const (
 	// UpdateCanary has the canaries of the new template, and waits how they do.
 	UpdateCanary UpdatePhase = "Canary"
-	// UpdateRolling replaces the runners of the former template.
+	// UpdateRolling replaces the runners of the previous template.
 	UpdateRolling UpdatePhase = "Rolling"
 	// UpdateHeld goes no further: paused, or held by a policy.
 	UpdateHeld UpdatePhase = "Held"
@@ -680,7 +684,7 @@ type UpdateStatus struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Way says from which revision the update goes to which, each called by a noun. The former is empty if its template is gone.
+// Way returns "from NOUN1 to NOUN2" with the names of the two revisions. The first is left out if its template is gone.
 func (u *UpdateStatus) Way(noun string) string {
 	if u.From == "" {
 		return "to " + noun + u.To
@@ -715,7 +719,7 @@ type RunnerPool struct {
 	Spec RunnerPoolSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerPoolStatus `json:"status,omitempty"`
+	Status RunnerPoolStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunnerScaleSetSpec is what the pool wants to exist on GitHub, with all that deleting it needs.
+// RunnerScaleSetSpec is the scale set that the pool requires on GitHub, with everything that its deletion needs.
 type RunnerScaleSetSpec struct {
 	// poolRef names the RunnerPool.
 	// +required
@@ -67,8 +67,8 @@ type RunnerScaleSetStatus struct {
 	// outage is there while GitHub can't be used for this scale set.
 	// +optional
 	Outage *GitHubOutage `json:"outage,omitempty"`
-	// sessionID of the message session that is open, or was last, with a seal: a controller that takes over from one that crashed goes
-	// on with it.
+	// sessionID of the current or last message session, with a seal. A controller that takes over after a crash continues with
+	// this session.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	SessionID string `json:"sessionID,omitempty"`
@@ -94,7 +94,7 @@ type RunnerScaleSet struct {
 	Spec RunnerScaleSetSpec `json:"spec"`
 	// +optional
 	// +kubebuilder:default={"observedGeneration":-1}
-	Status RunnerScaleSetStatus `json:"status,omitempty"`
+	Status RunnerScaleSetStatus `json:"status,omitzero"`
 	Unread `json:"-"`
 }
 

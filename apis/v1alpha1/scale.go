@@ -31,7 +31,22 @@ func (s *ScaleSpec) Numbers() Scale {
 }
 
 // Numbers returns the numbers that hold.
-func (s *ScheduleStatus) Numbers() Scale { return Scale{Min: s.Min, Max: s.Max, Idle: s.Idle} }
+func (s *ScheduleStatus) Numbers() Scale {
+	return Scale{Min: s.Min, Max: ptr.Deref(s.Max, UnboundedMax), Idle: s.Idle}
+}
+
+// ScheduleStatusOf returns the status for the numbers that hold.
+func ScheduleStatusOf(s Scale) *ScheduleStatus {
+	return &ScheduleStatus{Min: s.Min, Max: maxOf(s), Idle: s.Idle}
+}
+
+// maxOf returns the max as statuses have it: nil without one.
+func maxOf(s Scale) *int32 {
+	if s.Max == UnboundedMax {
+		return nil
+	}
+	return &s.Max
+}
 
 // Numbers returns the numbers that hold.
 func (l *DecidedLimits) Numbers() Scale { return Scale{Min: l.Min, Max: l.GetMax(), Idle: l.Idle} }
@@ -40,8 +55,4 @@ func (l *DecidedLimits) Numbers() Scale { return Scale{Min: l.Min, Max: l.GetMax
 func (l *DecidedLimits) GetMax() int32 { return ptr.Deref(l.Max, UnboundedMax) }
 
 // SetMax sets the most runners that hold; UnboundedMax for none.
-func (l *DecidedLimits) SetMax(n int32) {
-	if l.Max = nil; n != UnboundedMax {
-		l.Max = &n
-	}
-}
+func (l *DecidedLimits) SetMax(n int32) { l.Max = maxOf(Scale{Max: n}) }

@@ -34,13 +34,14 @@ type ConnectionReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the connection. Default: that of the object. Another one must allow it, by spec.allowedNamespaces of the connection.
+	// namespace of the connection. Default: the namespace of the object. A connection of another namespace must allow it in its
+	// spec.allowedNamespaces.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// From returns what is named by an object of a namespace.
+// From returns the connection that an object of a namespace refers to.
 func (r ConnectionReference) From(namespace string) types.NamespacedName {
 	if r.Namespace != "" {
 		namespace = r.Namespace

@@ -20,12 +20,12 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Unread tells what Go can't read of an object that an API server has, as by the rules of an older CRD. Whoever lists
-// objects gets them all: one that failed to decode would hide the others of its kind, in every namespace.
+// Unread records the fields of a stored object that Go cannot decode, for example after an older CRD accepted them. Decoding
+// itself must not fail: one such object would hide all others of its kind from a list, in every namespace.
 type Unread struct {
-	// Fields that can't be read, each with what is wrong with it. They are empty, so nobody may act on the object.
+	// Fields that cannot be decoded, each with its problem. They are empty in Go, so Corral must not act on the object.
 	Fields []string
-	// Status is the same for the status. All of it is then as if it had been lost, and is written anew.
+	// Status is the same for the status. Corral then ignores the whole status and writes it again.
 	Status []string
 }
 
@@ -37,10 +37,10 @@ func (u *Unread) Unreadable() error {
 	return errors.New(strings.Join(u.Fields, "\n"))
 }
 
-// LostStatus tells what can't be read of the status; "" if there is nothing.
+// LostStatus returns the fields of the status that cannot be decoded, or "".
 func (u *Unread) LostStatus() string { return strings.Join(u.Status, "\n") }
 
-// read decodes an object, the memory of which u is a part of.
+// read decodes an object that embeds u.
 func (u *Unread) read(data []byte, into any) error {
 	*u = Unread{}
 	if kjson.UnmarshalCaseSensitivePreserveInts(data, into) == nil {
@@ -131,7 +131,7 @@ func CheckPoolSize(bytes int) error {
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *RunnerScaleSet) UnmarshalJSON(data []byte) error { return s.read(data, s.strict()) }
 
-// FromUnstructured reads an object of ours from its fields; one that can't be read is an error.
+// FromUnstructured decodes one of Corral's objects. A field that cannot be decoded is an error.
 func FromUnstructured(content map[string]any, into interface{ Unreadable() error }) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
 		return err
@@ -147,8 +147,8 @@ func Strict(into any) any {
 	return into
 }
 
-// Sift decodes JSON without the fields that a Go type can't take, and tells of each what is wrong with it. Quantities that
-// would take long to parse are such fields: into types of Kubernetes, decode only what it returns.
+// Sift decodes JSON without the fields that do not fit a Go type, and returns the problem of each. These include quantities that
+// would take long to parse, so decode only its result into Kubernetes types.
 func Sift(data []byte, t reflect.Type) (content any, faults []string, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -168,7 +168,7 @@ const (
 	maxValueBytes = 60
 )
 
-// sieve collects what is wrong.
+// sieve collects problems.
 type sieve struct{ faults []string }
 
 func (s *sieve) refuse(path, format string, args ...any) bool {
@@ -246,7 +246,7 @@ func (s *sieve) decodes(t reflect.Type, v any, path string) bool {
 	return s.refuse(path, "%v", err)
 }
 
-// describe says what a type takes, where what Go says of another value isn't plain; "" elsewhere.
+// describe returns what a type accepts if Go's own error is unclear, or "".
 func describe(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[metav1.Duration]():

@@ -3021,6 +3021,11 @@ func (in *ScheduleStatus) DeepCopyInto(out *ScheduleStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Max != nil {
+		in, out := &in.Max, &out.Max
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Next != nil {
 		in, out := &in.Next, &out.Next
 		*out = (*in).DeepCopy()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command corral-demo runs Corral's main job on one machine; package demo says how.
+// Command corral-demo runs Corral's main functions on one machine. Package demo describes them.
 package main
 
 import (

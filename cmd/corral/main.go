@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command corral runs fleets of GitHub Actions runners: `corral controller` in the
-// cluster, and the same rules on the command line.
+// Command corral runs fleets of GitHub Actions runners: `corral controller` is the controller in the cluster, and the
+// other commands apply the same rules on the command line.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// version is set when a release is built.
+// version is set in release builds.
 var version = "dev"
 
 func main() {

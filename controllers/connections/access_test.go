@@ -78,7 +78,7 @@ func TestAConnectionWhereNobodyLooksIsDeniedForThat(t *testing.T) {
 	s := newStage(t)
 	a := access(s, v1alpha1.AllNamespaces)
 	a.Namespaces = []string{"other"}
-	if err := a.Check(t.Context(), key, "other"); !kube.IsStalled(err) || err.Error() != "GitHubConnection team/main can't be used: namespace team is not among --watch-namespaces" {
+	if err := a.Check(t.Context(), key, "other"); !kube.IsStalled(err) || err.Error() != "cannot use GitHubConnection team/main: namespace team is not in --watch-namespaces" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -403,13 +403,13 @@ func TestMissingSecretOfTheWebhookIsNamedAndPoolsKeepWorking(t *testing.T) {
 	})
 	conn, _ := s.reconcile()
 	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.WebhookSecretMissingReason, true)
-	want := "spec.webhook.secretRef: Secret absent isn't there, so GitHub's events are refused"
+	want := "spec.webhook.secretRef: Secret absent not found: Corral refuses GitHub's events"
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want || s.token() != "one" {
 		t.Errorf("%q, serving %q", message, s.token())
 	}
 	s.change(func(c *v1alpha1.GitHubConnection) { c.Spec.Webhook.SecretRef.Name = "github" })
 	conn, _ = s.reconcile()
-	want = "spec.webhook.secretRef: Secret github has nothing under the key secret, so GitHub's events are refused"
+	want = "spec.webhook.secretRef: Secret github has no value for the key secret: Corral refuses GitHub's events"
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want {
 		t.Errorf("%q", message)
 	}

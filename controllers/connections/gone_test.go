@@ -28,10 +28,10 @@ func TestAConnectionWithoutAClientIsWaitedFor(t *testing.T) {
 	conditions.MarkFalse(refused, v1alpha1.ReadyCondition, v1alpha1.CredentialsRefusedReason, "401")
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(ready, refused, named("new")).Build()
 	for name, want := range map[string]string{
-		"ready":   `just started: GitHubConnection "ready" is about to be used`,
+		"ready":   `the controller just started and has not verified GitHubConnection "ready" yet`,
 		"refused": `GitHubConnection "refused" is not ready: CredentialsRefused`,
-		"new":     `GitHubConnection "new" is being checked`,
-		"gone":    `GitHubConnection "gone" is not there`,
+		"new":     `GitHubConnection "new" is being verified`,
+		"gone":    `GitHubConnection "gone" not found`,
 	} {
 		if err := NotReady(t.Context(), c, client.ObjectKey{Namespace: "ci", Name: name}); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", name, err, want)

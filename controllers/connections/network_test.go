@@ -41,7 +41,7 @@ func TestAProxyGetsThePasswordThatIsForIt(t *testing.T) {
 			if (tc.want == "") != kube.IsStalled(err) || creds.Network.HTTPSProxy != tc.want && err == nil {
 				t.Errorf("%q, %v", creds.Network.HTTPSProxy, err)
 			}
-			if err != nil && (strings.Contains(err.Error(), "word") || !strings.HasPrefix(err.Error(), "spec.proxy.https.secretRef: Secret proxy has no key address, or another than the proxy")) {
+			if err != nil && (strings.Contains(err.Error(), "word") || !strings.HasPrefix(err.Error(), "spec.proxy.https.secretRef: Secret proxy has no key address with the address of this proxy")) {
 				t.Error(err)
 			}
 		})

@@ -50,14 +50,14 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 		says   string
 		gone   string // message of a pool without a client
 	}{
-		"500": {500, "", "GitHub answered 500 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 500`},
-		"429": {429, "", "GitHub answered 429 to calls for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
+		"500": {500, "", "GitHub responded with 500 to requests made for pools; next try by ", `GitHubConnection "main": GitHub answers 500`},
+		"429": {429, "", "GitHub responded with 429 to requests made for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
 		"too large": {200, `{"expires_at":"2030-01-01T00:00:00Z","token":"x","labels":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
-			`GitHub's answers are too large: "labels" has more than 100 elements, in answers to calls for pools; next try by `, `GitHubConnection "main": GitHub's answer can't be used`},
+			`GitHub's responses to requests made for pools are too large: "labels" has more than 100 elements; next try by `, `GitHubConnection "main": GitHub's answer can't be used`},
 		"another server": {201, `{"expires_at":"2030-01-01T00:00:00Z","token":"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.c","url":"http://10.0.0.1:6443"}`,
-			`GitHub's answers can't be used: an answer contains a URL at "10.0.0.1:6443", which is not a server of github.com: no request was sent; next try by `,
+			`cannot use GitHub's responses: an answer contains a URL at "10.0.0.1:6443", which is not a server of github.com: no request was sent; next try by `,
 			`GitHubConnection "main": GitHub's answer can't be used`},
-		"no answer": {0, "", "GitHub didn't answer calls for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},
+		"no answer": {0, "", "GitHub did not respond to requests made for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
@@ -123,7 +123,7 @@ func (s *stage) refuses() {
 // If the current token does not work, pools keep using an earlier one. The status must warn before the controller is
 // restarted.
 func TestFormerCredentialsAreSaid(t *testing.T) {
-	const says = "; pools go on with the former credentials, and a restart of the controller would stop them"
+	const says = "; pools continue with the previous credentials: a restart of the controller would stop them"
 	for name, tc := range map[string]struct {
 		change func(*stage)
 		want   bool
@@ -176,7 +176,7 @@ func TestATokenThatEndsIsSaidTwoWeeksAhead(t *testing.T) {
 	}
 	s.now = s.now.Add(25 * time.Hour)
 	conn, _ = s.reconcile()
-	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "as octocat; its token ends on "+s.expires.Format(time.DateOnly)) {
+	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "as octocat; its token expires on "+s.expires.Format(time.DateOnly)) {
 		t.Errorf("%q", message)
 	}
 	s.expires = time.Time{}

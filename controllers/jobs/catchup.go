@@ -119,7 +119,9 @@ func pauseAfter(err error) time.Duration {
 // window selects the deliveries of a check.
 type window struct {
 	hook int64
-	// installations are the App installations of the namespace's connections; nil if the webhook is not an App's.
+	// connections of the namespace. They have the same pools.
+	connections []*connection
+	// installations of the App that they are for; nil if the webhook isn't an App's.
 	installations map[int64]bool
 
 	failed    time.Time // start of the range of failed deliveries
@@ -205,17 +207,18 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	}
 	isApps := c.sender == appSender
 	c.mu.Unlock()
+	w.connections = k.connectionsOf(c.key.Namespace)
 	if isApps {
-		w.installations = k.installations(c.key.Namespace)
+		w.installations = k.installations(w.connections)
 	}
 	return w
 }
 
-// installations returns the App installations of a namespace's connections. An App's list contains the deliveries of all of
-// its installations, and deliveries of other installations are not for this namespace.
-func (k *JobTracker) installations(namespace string) map[int64]bool {
+// installations of Apps that the connections of a namespace are for. An App's list of deliveries tells of all of its
+// installations; what others are told is not for this namespace.
+func (k *JobTracker) installations(connections []*connection) map[int64]bool {
 	all := map[int64]bool{}
-	for _, c := range k.connectionsOf(namespace) {
+	for _, c := range connections {
 		if gh, ok := k.GitHub(c.key); ok {
 			c.do(func() { c.learnSender(gh) })
 			all[gh.InstallationID()] = true
@@ -242,7 +245,7 @@ func (k *JobTracker) acceptMissed(ctx context.Context, gh GitHub, c *connection,
 func (k *JobTracker) isMissed(c *connection, d rest.Delivery, w window) bool {
 	accepted := d.StatusCode >= 200 && d.StatusCode < 300
 	switch {
-	case !k.concerns(c.key.Namespace, d.Event), k.known(c.key.Namespace, d.GUID):
+	case !k.concerns(c.key.Namespace, d.Event), w.knows(d.GUID):
 		return false
 	case w.installations != nil && d.InstallationID != 0 && !w.installations[d.InstallationID]:
 		return false
@@ -254,9 +257,10 @@ func (k *JobTracker) isMissed(c *connection, d rest.Delivery, w window) bool {
 	return !d.DeliveredAt.Before(w.failed) && (!accepted || c.seen.complete(d.DeliveredAt))
 }
 
-// known reports whether a delivery was received for any connection of the namespace, because they share their pools.
-func (k *JobTracker) known(namespace, guid string) bool {
-	return slices.ContainsFunc(k.connectionsOf(namespace), func(c *connection) bool {
+// knows reports whether a delivery came in for any connection of the namespace. A look reads the list of them once: it is as long as the namespace
+// wants, and reading it takes the lock of all.
+func (w window) knows(guid string) bool {
+	return slices.ContainsFunc(w.connections, func(c *connection) bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.seen.has(guid)

@@ -146,18 +146,19 @@ func (k *JobTracker) removePool(key types.NamespacedName) {
 	}
 }
 
-// leave releases the lock of the space from which a pool was removed, and drops the space if it is empty. A namespace's own
-// space stays, because it has the jobs that wait for pools.
+// leave releases the lock of the space that a pool was taken out of, and drops the space if it was the last one.
 func (k *JobTracker) leave(p *pool) {
 	s := p.space
-	isEmpty := len(s.members) == 0
+	isOver := s.isOver()
+	if isOver {
+		s.memory.Leave()
+	}
 	s.mu.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.homes, p.key)
-	if isEmpty && !s.own() {
+	if isOver {
 		delete(k.spaces[s.connections], s.pools)
-		s.memory.Leave()
 	}
 	if len(k.spaces[s.connections]) == 0 {
 		delete(k.spaces, s.connections)

@@ -160,7 +160,7 @@ func (p *Poller) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("adding the poller: %w", err)
 	}
 	changed := builder.WithPredicates(predicate.GenerationChangedPredicate{})
-	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-metrics").For(&v1alpha1.RunnerPool{}, changed).Complete(reconcile.Func(p.reconcile)); err != nil {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("demand-metrics").For(&v1alpha1.RunnerPool{}, changed).WithOptions(kube.Places(placers, 1, 1, tenant)).Complete(reconcile.Func(p.reconcile)); err != nil {
 		return fmt.Errorf("watching pools: %w", err)
 	}
 	return nil

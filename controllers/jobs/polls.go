@@ -68,7 +68,7 @@ func reasonOf(err error) string {
 		return "it took too long"
 	}
 	if apierrors.IsNotFound(err) {
-		return "the pool isn't there"
+		return "the pool does not exist"
 	}
 	if github.KindOf(err) != "" {
 		return github.Summary(err)

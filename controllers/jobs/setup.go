@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// placers is how many pools, and how many connections, are placed concurrently. A namespace gets one place, because its
-// other work may hold the locks of its spaces.
+// placers is how many pools, and how many connections, are placed at once: one of a namespace, as its other work may hold the locks of its spaces. As
+// many pools have their metrics read at once.
 const placers = 16
 
 // SetupWithManager runs the JobTracker with the leader, and watches pools and connections.

@@ -58,7 +58,10 @@ func newSpace(key spaceKey, k *JobTracker) *space {
 	return s
 }
 
-// key identifies the space in the queues of workers.
+// isOver reports whether the last pool has left the space, which is then dropped. A namespace's own space stays: it has jobs that wait for pools.
+func (s *space) isOver() bool { return len(s.members) == 0 && !s.own() }
+
+// key names the space at workers.
 func (s *space) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.pools, Name: s.connections}
 }

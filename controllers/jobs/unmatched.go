@@ -87,10 +87,13 @@ func (s *space) beginUnmatched() {
 	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // it is called under a lock
 }
 
+// loseUnmatched forgets the jobs, unless the space was dropped meanwhile.
 func (s *space) loseUnmatched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beginUnmatched()
+	if !s.isOver() {
+		s.beginUnmatched()
+	}
 }
 
 // isHosted reports whether a job requests one of GitHub's own runners, whose number is unlimited:

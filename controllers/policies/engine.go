@@ -363,11 +363,12 @@ func (e *Engine) awaitPolicies(facts policy.Pool) {
 	e.remember(facts).waits = true
 }
 
-// unknown returns the policies that have not been loaded yet.
+// unknown returns those policies that were not loaded yet. Others get the lock after each, as a namespace may have any number.
 func (e *Engine) unknown(all []policy.Source) []policy.Source {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(all), func(s policy.Source) bool { return e.loaded[s.Ref()].policy != nil })
+	return slices.DeleteFunc(slices.Clone(all), func(s policy.Source) bool {
+		betweenParts()
+		return e.Loaded(s.Ref()) != nil
+	})
 }
 
 // sources lists the policies that may bind pools of a namespace and are not being deleted, without their rules.

@@ -311,8 +311,27 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	}
 }
 
-// A namespace may have any number of policies, but only 32 are loaded. A change of one policy, and a pool that all of them
-// bind, are handled without the lock, and another namespace's policies are only compared with the loaded ones.
+// A namespace may have any number of policies, of which 32 are loaded. A change of one of them, and a pool that is bound by all, are found out
+// without the lock, and another namespace's policies are compared with those that are loaded.
+func TestPoliciesThatAreListedKeepNoOtherWaiting(t *testing.T) {
+	e := newEngine()
+	var all []policy.Source
+	for i := range 500 {
+		all = append(all, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: large, Name: fmt.Sprint("p", i)})
+	}
+	others := 0
+	betweenParts = func() {
+		if e.mu.TryLock() {
+			others++
+			e.mu.Unlock()
+		}
+	}
+	defer func() { betweenParts = func() {} }()
+	if left := e.unknown(all); len(left) != len(all) || others < len(all)/maxReached {
+		t.Errorf("%d of %d policies are not loaded, and others had the lock %d times", len(left), len(all), others)
+	}
+}
+
 func TestPoliciesBeyondTheirNumberKeepNoOtherWaiting(t *testing.T) {
 	const n = 500
 	e := newEngine()

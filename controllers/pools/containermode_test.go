@@ -71,7 +71,7 @@ func TestAModeThatCannotBeAppliedLeavesTheLastTemplateInForce(t *testing.T) {
 	if valid.Reason != v1alpha1.TemplateInvalidReason || !strings.HasPrefix(valid.Message, "spec.containerMode.kubernetes.workVolumeClaim: must be set") {
 		t.Errorf("TemplateValid is %+v", valid)
 	}
-	if !conditions.IsStalled(p) || p.Status.Revision != good || !strings.Contains(b.readyReason(), "revision "+good+" goes on: spec.containerMode") {
+	if !conditions.IsStalled(p) || p.Status.Revision != good || !strings.Contains(b.readyReason(), "revision "+good+" stays in force: spec.containerMode") {
 		t.Errorf("revision %s, ready: %s", p.Status.Revision, b.readyReason())
 	}
 }

@@ -101,7 +101,7 @@ func scalingInput(o observation) scaling.Input {
 	case o.denied != nil:
 		in.SuspendedReason = "the connection may not be used"
 	case o.registration.moving && o.pool.Spec.GetStopPolicy() != v1alpha1.StopDrain:
-		in.SuspendedReason = "the former scale set goes first"
+		in.SuspendedReason = "waiting until the previous scale set is deleted"
 	}
 	for _, x := range o.runners {
 		in.Runners = append(in.Runners, scaling.Runner{

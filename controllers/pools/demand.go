@@ -138,7 +138,8 @@ func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
 	}
 	at := plan.At(now, pool.Spec.Scale)
 	c.Scale = at.Scale
-	c.schedule = &v1alpha1.ScheduleStatus{Active: at.Active, Min: at.Min, Max: at.Max, Idle: at.Idle}
+	c.schedule = v1alpha1.ScheduleStatusOf(at.Scale)
+	c.schedule.Active = at.Active
 	if !at.Next.IsZero() {
 		c.schedule.Next = &metav1.Time{Time: at.Next}
 		c.next = max(time.Millisecond, at.Next.Sub(now))

@@ -127,7 +127,7 @@ func TestSchedulesSetWhatAPoolDeclares(t *testing.T) {
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Schedules = p.Spec.Scale.Schedules[1:] })
 	b.wantDecided(2, "0 jobs + 2 idle")
 	s := b.pool().Status.Schedule
-	if s == nil || len(s.Active) != 1 || s.Active[0] != "day" || s.Idle != 2 || s.Max != 5 || !s.Next.Time.Equal(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)) {
+	if s == nil || len(s.Active) != 1 || s.Active[0] != "day" || s.Idle != 2 || s.Numbers().Max != 5 || !s.Next.Time.Equal(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)) {
 		t.Errorf("schedule: %+v", s)
 	}
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Schedules[0].TimeZone = "Mars/Olympus" })

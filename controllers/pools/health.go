@@ -297,6 +297,9 @@ func countFailures(o observation, results runners.Results) map[string]scaling.Ci
 	names, issued := podspec.NameStem(o.pool.Name, o.pool.UID), o.memory.expectations.issued()
 	for _, f := range results.Failures {
 		if c, ok := circuits[f.Revision]; ok && !f.HadJob && o.isCertain(f) {
+			if f.Clean && podspec.CommandMissing(o.revisions.templates[f.Revision]) != "" {
+				f.Message += `: GitHub's image starts nothing by itself; set command: ["/home/runner/run.sh"]`
+			}
 			c = c.Failed(f.Cause, f.Message, f.Began, f.At)
 			c.Rounds = c.Rounds.Failed(podspec.NumberOf(names, f.Runner), issued, f.Cause, f.Message, f.At)
 			circuits[f.Revision] = c

@@ -29,13 +29,13 @@ var (
 	fullGauge     = gauge("corral_pool_saturated", "1 while a pool has as many jobs as its max allows and more wait, else 0.")
 	suspendGauge  = gauge("corral_pool_suspended", "1 while spec.stopPolicy keeps a pool from accepting jobs, else 0: jobs that wait for it wait on purpose.")
 	healthyGauge  = gauge("corral_pool_healthy", "0 while a pool's runners fail one after the other, or its nodes or others end them, else 1.")
-	failuresTotal = meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause")
+	failuresTotal = meter.OwnedBy[prometheus.Counter](meter.Counters("corral_pool_runner_failures_total", "Runners that failed, by cause.", "namespace", "pool", "cause"))
 	leftGauge     = gauge("corral_deleted_pool_runners", "Runners of a pool that was deleted, as long as they are there: those with a job finish it.")
-	createdTotal  = meter.Counters("corral_pool_runners_created_total", "Runners created for a pool.", "namespace", "pool")
+	createdTotal  = meter.OwnedBy[prometheus.Counter](meter.Counters("corral_pool_runners_created_total", "Runners created for a pool.", "namespace", "pool"))
 )
 
-func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return meter.Gauges(name, help, append([]string{"namespace", "pool"}, labels...)...)
+func gauge(name, help string, labels ...string) *meter.Owned[prometheus.Gauge] {
+	return meter.OwnedBy[prometheus.Gauge](meter.Gauges(name, help, append([]string{"namespace", "pool"}, labels...)...))
 }
 
 // Collectors returns the metrics of this package, each with series by namespace and pool.
@@ -56,7 +56,7 @@ func countFailed(o observation) {
 // measure sets a pool's gauges. An unbounded max is reported as infinity.
 func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
 	key, s := client.ObjectKeyFromObject(pool), &pool.Status
-	set := func(g *prometheus.GaugeVec, v int32, labels ...string) {
+	set := func(g *meter.Owned[prometheus.Gauge], v int32, labels ...string) {
 		number := float64(v)
 		if v == v1alpha1.UnboundedMax {
 			number = math.Inf(1)
@@ -76,11 +76,11 @@ func measure(pool *v1alpha1.RunnerPool, desired, capacity int32) {
 	set(healthyGauge, oneIf(!meta.IsStatusConditionFalse(s.Conditions, v1alpha1.HealthyCondition)))
 	set(desiredGauge, desired)
 	set(announced, capacity)
-	updateByGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+	updateByGauge.Drop(key.Namespace, key.Name)
 	if v := s.RunnerVersion; v != nil && v.UpdateBy != nil {
 		updateByGauge.WithLabelValues(key.Namespace, key.Name, v.Version).Set(float64(v.UpdateBy.Unix()))
 	}
-	demandGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+	demandGauge.Drop(key.Namespace, key.Name)
 	for _, d := range s.Demand {
 		for of, number := range map[string]*int32{"jobs": d.Jobs, "total": d.Total, "idle": d.Idle} {
 			if number != nil {
@@ -110,8 +110,8 @@ func setLeft(key types.NamespacedName, runners int) {
 // unmeasure drops the series of a pool that is gone.
 func unmeasure(key types.NamespacedName) {
 	for _, c := range Collectors() {
-		if series, ok := c.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
-			series.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name})
+		if series, ok := c.(interface{ Drop(namespace, name string) }); ok {
+			series.Drop(key.Namespace, key.Name)
 		}
 	}
 }

@@ -223,7 +223,7 @@ func TestADeniedTemplateIsNotTakenAndTheFormerGoesOn(t *testing.T) {
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:2") })
 	b.snapshot.Assigned = 1
 	b.reconcile()
-	want := "False PolicyDenied: revision " + former + " goes on: spec.template.spec.containers[0].image: no [RunnerPolicy/ci/p corral.template.deny (p.rego:3)]; use another"
+	want := "False PolicyDenied: revision " + former + " stays in force: spec.template.spec.containers[0].image: no [RunnerPolicy/ci/p corral.template.deny (p.rego:3)]; use another"
 	if r := b.readyReason(); r != want {
 		t.Errorf("ready: %s", r)
 	}

@@ -477,7 +477,7 @@ func TestAnotherConnectionMeansAnotherScaleSet(t *testing.T) {
 	if set.DeletionTimestamp.IsZero() || b.announced[len(b.announced)-1] != 0 {
 		t.Errorf("the former scale set stays: %+v, announced %v", set, b.announced)
 	}
-	if why := b.pool().Status.Decision.Reason; why != "the former scale set goes first: serving 0 jobs" {
+	if why := b.pool().Status.Decision.Reason; why != "waiting until the previous scale set is deleted: serving 0 jobs" {
 		t.Errorf("nobody suspended it: %s", why)
 	}
 }

@@ -108,9 +108,9 @@ func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.RunnerScaleSet) e
 		return nil
 	}
 	if err := r.Client.Delete(ctx, set.DeepCopy()); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting the former scale set's record: %w", err)
+		return fmt.Errorf("deleting the record of the previous scale set: %w", err)
 	}
-	kube.LogDeleted(ctx, r.Client, set, "", "it is of another connection, or of a former pool of this name")
+	kube.LogDeleted(ctx, r.Client, set, "", "it belongs to another connection, or to a deleted pool with this name")
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (o observation) isStray(r *v1alpha1.Runner) bool { return o.whyStray(r) != 
 // group or connection does not reach registered runners. It returns "" if the runner matches.
 func (o observation) whyStray(r *v1alpha1.Runner) string {
 	if r.Spec.Revision == o.template.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != o.template.digest {
-		return "somebody put another template in the place of revision " + r.Spec.Revision
+		return "another template replaced revision " + r.Spec.Revision
 	}
 	if o.registration.rest != nil {
 		want := *o.registration.rest

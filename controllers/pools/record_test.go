@@ -126,7 +126,7 @@ func TestFormerCredentialsAreSaidByThePool(t *testing.T) {
 	conn := &v1alpha1.GitHubConnection{}
 	must(t, b.Client.Get(t.Context(), types.NamespacedName{Namespace: "ci", Name: "acme"}, conn))
 	for former, want := range map[bool]string{
-		true:  `True Succeeded: listening as scale set "linux" (id 7); with former credentials of GitHubConnection "acme": a restart of the controller would stop it`,
+		true:  `True Succeeded: listening as scale set "linux" (id 7); using the previous credentials of GitHubConnection "acme": a restart of the controller would stop the pool`,
 		false: `True Succeeded: listening as scale set "linux" (id 7)`,
 	} {
 		conn.Status.FormerCredentials = former
@@ -164,7 +164,7 @@ func TestAPoolWhoseConnectionWasDeletedSaysSo(t *testing.T) {
 	must(t, b.Client.Delete(t.Context(), &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "acme"}}))
 	b.allEvents()
 	b.reconcile()
-	const text = `ConnectionNotReady GitHubConnection "acme" is not there; what it served goes on for an hour at most, and not after a restart of the controller`
+	const text = `ConnectionNotReady GitHubConnection "acme" not found: Corral keeps using its credentials for up to one hour, or until the controller restarts`
 	if told := b.allEvents(); !slices.Contains(told, "Warning "+text) {
 		t.Errorf("told %q, ready: %s", told, b.readyReason())
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/controllers/policies"
 	"github.com/corral-dev/corral/controllers/runners"
 	"github.com/corral-dev/corral/internal/github/scaleset"
+	"github.com/corral-dev/corral/internal/meter"
 	"github.com/corral-dev/corral/internal/scaling"
 	"github.com/corral-dev/corral/test/reword"
 )
@@ -254,9 +255,9 @@ func TestAPoolThatIsBeingDeletedSaysNothingOfThePast(t *testing.T) {
 			t.Errorf("it says %s %s: %s", c.Type, c.Reason, c.Message)
 		}
 	}
-	for _, g := range []*prometheus.GaugeVec{fullGauge, waitingGauge, announced} {
-		if n := g.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "pool": key.Name}); n != 0 {
-			t.Errorf("%d series of a pool that takes no jobs", n)
+	for _, g := range []*meter.Owned[prometheus.Gauge]{fullGauge, waitingGauge, announced} {
+		if g.DeleteLabelValues(key.Namespace, key.Name) {
+			t.Error("there is a series of a pool that takes no jobs")
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 	}
 	t.note = join(t.note, podspec.HooksMayRead(pool))
 	if former, isSame := strings.CutSuffix(last, content); isSame && former != name {
-		message := fmt.Sprintf("somebody changed the pool's ControllerRevisions: the template of revision %s is revision %s by now", former, name)
+		message := fmt.Sprintf("the pool's ControllerRevisions were modified: the template of revision %s is now revision %s", former, name)
 		kube.Warn(ctx, "ControllerRevisions were changed", "reason", message)
 		r.Event(pool, corev1.EventTypeWarning, revisionChangedEvent, message)
 	}

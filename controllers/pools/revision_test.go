@@ -132,7 +132,7 @@ func TestARevisionThatSomebodyReplacedIsNotAdopted(t *testing.T) {
 	b.allEvents()
 	b.reconcile()
 	r := b.pool().Status.Revision
-	if want := "somebody changed the pool's ControllerRevisions: the template of revision " + twins + " is revision " + r + " by now"; r == twins || !strings.Contains(strings.Join(b.allEvents(), "\n"), want) {
+	if want := "the pool's ControllerRevisions were modified: the template of revision " + twins + " is now revision " + r; r == twins || !strings.Contains(strings.Join(b.allEvents(), "\n"), want) {
 		t.Errorf("revision %s, of which nobody is told", r)
 	}
 }
@@ -148,7 +148,7 @@ func TestARunnerOfATemplateThatWasReplacedIsReplaced(t *testing.T) {
 	b.allEvents()
 	b.reconcile()
 	b.reconcile()
-	if told := b.allEvents(); !strings.Contains(strings.Join(told, "\n"), former+"; somebody put another template in the place of revision "+twins) {
+	if told := b.allEvents(); !strings.Contains(strings.Join(told, "\n"), former+"; another template replaced revision "+twins) {
 		t.Errorf("told %q", told)
 	}
 	if i := slices.IndexFunc(b.runners(), func(r v1alpha1.Runner) bool { return r.Name == former && r.DeletionTimestamp.IsZero() }); i >= 0 {
@@ -161,7 +161,7 @@ func TestARevisionThatTheCacheDoesNotShowIsNotTakenForOurs(t *testing.T) {
 	b.refusedRevision = apierrors.NewAlreadyExists(schema.GroupResource{Resource: "controllerrevisions"}, "x")
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Template = template("runner:3") })
 	b.reconcile()
-	if r := b.pool().Status.Revision; r != twins || !strings.Contains(b.readyReason(), "may be of another template") {
+	if r := b.pool().Status.Revision; r != twins || !strings.Contains(b.readyReason(), "may have another template") {
 		t.Errorf("revision %s: %s", r, b.readyReason())
 	}
 }
@@ -214,7 +214,7 @@ func TestAPoolThatIsMadeAgainWarnsOfNothing(t *testing.T) {
 	must(t, b.Client.Update(t.Context(), left))
 	b.restart()
 	b.reconcile()
-	if told := strings.Join(b.allEvents(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a former pool is still there") {
+	if told := strings.Join(b.allEvents(), "\n"); strings.Contains(told, "Warning") || !strings.Contains(b.readyReason(), "of a deleted pool with the same name still exists") {
 		t.Errorf("told %q, ready: %s", told, b.readyReason())
 	}
 }

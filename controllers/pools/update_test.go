@@ -171,7 +171,7 @@ func TestATemplateWhoseRunnersFailIsRolledBack(t *testing.T) {
 	if last := b.announced[len(b.announced)-1]; last != 5 || !conditions.IsTrue(b.pool(), v1alpha1.HealthyCondition) {
 		t.Errorf("%d announced, healthy %v", last, conditions.Get(b.pool(), v1alpha1.HealthyCondition))
 	}
-	if !conditions.IsStalled(b.pool()) || !strings.HasPrefix(b.readyReason(), "False RolledBack: revision "+bad+" is rolled back: 3 runners in a row failed (ImagePull: no such image)") {
+	if !conditions.IsStalled(b.pool()) || !strings.HasPrefix(b.readyReason(), "False RolledBack: Corral rolled back revision "+bad+": 3 runners in a row failed (ImagePull: no such image)") {
 		t.Errorf("ready: %s", b.readyReason())
 	}
 	told := b.allEvents()

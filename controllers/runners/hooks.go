@@ -76,7 +76,7 @@ func (p pass) deleteLeftovers(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case !apierrors.IsForbidden(err) && inTime:
-		return fmt.Errorf("deleting what its container hooks left behind: %w", err)
+		return fmt.Errorf("deleting the objects that its container hooks created: %w", err)
 	}
 	return p.reportLeftovers(ctx, err)
 }
@@ -151,7 +151,7 @@ func adviseAccount(refused error, r *v1alpha1.Runner) string {
 		return "Look at their finalizers"
 	}
 	if strings.Contains(refused.Error(), "cannot impersonate") {
-		return "The controller may not act as service accounts: set impersonation.enabled of the chart"
+		return "The controller is not allowed to impersonate service accounts: set impersonation.enabled in the chart"
 	}
 	return fmt.Sprintf("Let ServiceAccount %s list and delete them", r.Spec.HooksAccount)
 }
@@ -163,9 +163,9 @@ func AccountMissing(refused error, pod *corev1.Pod, made string) error {
 	if !apierrors.IsForbidden(refused) || !strings.Contains(refused.Error(), "error looking up service account") {
 		return nil
 	}
-	remedy := "create it, or name another in spec.template.spec.serviceAccountName"
+	remedy := "create it, or use another one in spec.template.spec.serviceAccountName"
 	if made == pod.Spec.ServiceAccountName {
-		remedy = "apply it with its Role and RoleBinding, as `corral build` prints them (a PoolSource does so with spec.serviceAccountName), or name another in spec.template.spec.serviceAccountName"
+		remedy = "apply it with its Role and RoleBinding, as `corral build` prints them (a PoolSource does so with spec.serviceAccountName), or use another one in spec.template.spec.serviceAccountName"
 	}
 	return kube.Wait(accountRetry, catalog.AccountMissing.With(pod.Spec.ServiceAccountName, pod.Namespace, remedy))
 }

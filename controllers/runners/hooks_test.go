@@ -94,7 +94,7 @@ func TestWhatHooksLeaveBehind(t *testing.T) {
 		"is deleted as their account": {interceptor.Funcs{}, 0, "Normal HookObjectsDeleted deleted what its container hooks left behind: Pod linux-a-workflow, Secret linux-a-workflow, Job linux-a-workflow", false},
 		"an account without Jobs":     {refusing("no", "Job"), 1, "Normal HookObjectsDeleted deleted what its container hooks left behind: Pod linux-a-workflow, Secret linux-a-workflow", false},
 		"the controller may not":      {refusing("cannot impersonate resource", "Pod", "Secret", "Job"), 3, "Warning HookObjectsLeft its container hooks may have left behind Pod linux-a-workflow, and Secrets and Jobs: ", true},
-		"what helps then":             {refusing("cannot impersonate resource", "Pod"), 3, "set impersonation.enabled of the chart. To delete them: kubectl delete pods,secrets,jobs -n ci -l runner-pod=linux-a", false},
+		"what helps then":             {refusing("cannot impersonate resource", "Pod"), 3, "set impersonation.enabled in the chart. To delete them: kubectl delete pods,secrets,jobs -n ci -l runner-pod=linux-a", false},
 		"the account may not":         {refusing("no", "Secret"), 2, "Let ServiceAccount hooks list and delete them", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +194,8 @@ func TestAccountMissing(t *testing.T) {
 		made string
 		want string
 	}{
-		"one that is made for the pool": {missing, "pool-hooks", "ServiceAccount pool-hooks, as which runners act, isn't in namespace ci: apply it with its Role and RoleBinding, as `corral build` prints them"},
-		"one that the template names":   {missing, "", "ServiceAccount pool-hooks, as which runners act, isn't in namespace ci: create it"},
+		"one that is made for the pool": {missing, "pool-hooks", "ServiceAccount pool-hooks of the runners not found in namespace ci: apply it with its Role and RoleBinding, as `corral build` prints them"},
+		"one that the template names":   {missing, "", "ServiceAccount pool-hooks of the runners not found in namespace ci: create it"},
 		"another refusal":               {apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("violates PodSecurity")), "", ""},
 		"no answer":                     {errors.New("error looking up service account"), "", ""},
 	} {

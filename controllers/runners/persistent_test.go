@@ -571,7 +571,7 @@ func TestARunnerOfAnotherLifetimeIsNotItsPools(t *testing.T) {
 	p.Spec.Lifetime = v1alpha1.LifetimeJob
 	b.update(p)
 	b.reconcile()
-	if r := b.runner(); b.pod() != nil || conditions.GetReason(r, v1alpha1.ReadyCondition) != v1alpha1.InvalidSpecReason || !strings.Contains(r.Status.Reason, "another lifetime") {
+	if r := b.runner(); b.pod() != nil || conditions.GetReason(r, v1alpha1.ReadyCondition) != v1alpha1.InvalidSpecReason || !strings.Contains(r.Status.Reason, "another runner lifetime") {
 		t.Errorf("pod %v, status %+v", b.pod(), r.Status)
 	}
 }

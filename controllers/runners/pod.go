@@ -180,7 +180,7 @@ func (p pass) adoptPod(ctx context.Context) error {
 		return fmt.Errorf("reading the pod: %w", err)
 	}
 	if !podspec.BelongsTo(pod, p.runner) {
-		return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("a pod named %q is there already, of a former runner: its node may be lost", pod.Name)}
+		return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("pod %q of a previous runner still exists: its node may be lost", pod.Name)}
 	}
 	p.podCreated()
 	return nil

@@ -187,9 +187,9 @@ func (p pass) takenSecret(secret *corev1.Secret) error {
 	}
 	of := "another object"
 	if owner := metav1.GetControllerOf(secret); owner != nil && owner.Kind == "Runner" {
-		of = "a former runner, which the garbage collector has not deleted"
+		of = "a previous runner that the garbage collector has not deleted yet"
 	}
-	return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("Secret %q is that of %s", secret.Name, of)}
+	return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("Secret %q belongs to %s", secret.Name, of)}
 }
 
 // networkData returns the network settings of the connection that a runner's Secret contains.

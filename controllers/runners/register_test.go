@@ -62,7 +62,7 @@ func TestARunnerWhosePoolWasDeletedIsNoTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.reconcile()
-	if c := conditions.Get(b.runner(), v1alpha1.ReadyCondition); c.Status != metav1.ConditionUnknown || c.Message != "its RunnerPool was deleted; it ends, too" {
+	if c := conditions.Get(b.runner(), v1alpha1.ReadyCondition); c.Status != metav1.ConditionUnknown || c.Message != "its RunnerPool was deleted, so the runner is deleted as well" {
 		t.Errorf("ready: %+v", c)
 	}
 }

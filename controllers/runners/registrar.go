@@ -189,7 +189,7 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 	}
 	r := &registered{id: known.ID, busy: known.Busy}
 	if known.Name != s.name || !s.isOurs(known.Labels, id != 0) {
-		r.foreign = "by somebody else"
+		r.foreign = "by another process"
 	}
 	return r, nil
 }

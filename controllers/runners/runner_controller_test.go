@@ -218,7 +218,7 @@ func TestARegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 		t.Fatalf("%d registrations after the lost answer", b.registered())
 	}
 	b.reconcile()
-	if s := b.runner().Status; s.Cause != "" || s.Reason != "registering again: the first registration's configuration was lost" {
+	if s := b.runner().Status; s.Cause != "" || s.Reason != "registering again: the configuration of the first registration was lost" {
 		t.Errorf("nothing is amiss: %+v", s)
 	}
 	b.reconcile()
@@ -387,9 +387,9 @@ func TestARunnerThatDiedInItsJobIsFinishedAfterIt(t *testing.T) {
 			t.Errorf("%s: %s", s.State, got)
 		}
 	}
-	says(v1alpha1.RunnerFailed, "OOMKilled (exit code 137), with a job: GitHub will fail it; its container ended; GitHub hasn't failed its job yet")
+	says(v1alpha1.RunnerFailed, "OOMKilled (exit code 137), with a job: GitHub will fail it; its container exited; waiting for GitHub to fail its job")
 	event(scaleset.JobCompleted, "failed")
-	says(v1alpha1.RunnerFinished, "job failed; its job is over; GitHub doesn't let go of its registration yet")
+	says(v1alpha1.RunnerFinished, "job failed; its job finished; waiting for GitHub to remove its registration")
 }
 
 // A pool that was held back after failures continues after one job, however short.

@@ -530,9 +530,9 @@ func (r *Reconciler) nameOwner(owner, namespace string) string {
 	case holder != nil:
 		return fmt.Sprintf("RunnerPool %s/%s of this cluster", holder.Namespace, holder.Name)
 	case ours:
-		return "a former pool of this cluster"
+		return "a deleted pool of this cluster"
 	case owner == "":
-		return "somebody else"
+		return "another process"
 	}
 	return fmt.Sprintf("another cluster or program, as %q", owner)
 }

@@ -202,7 +202,7 @@ func TestAScaleSetHeldElsewhereIsLeftAlone(t *testing.T) {
 	must(t, err)
 	b.github.StealSession(int(had.ID), "there/p9")
 	s := b.settle(stalled)
-	if c := conditions.Get(s, v1alpha1.ReadyCondition); c.Reason != v1alpha1.OwnedElsewhereReason || !strings.Contains(c.Message, "held by somebody else") {
+	if c := conditions.Get(s, v1alpha1.ReadyCondition); c.Reason != v1alpha1.OwnedElsewhereReason || !strings.Contains(c.Message, "owned by another process") {
 		t.Errorf("ready: %+v", c)
 	}
 	must(t, b.Client.Delete(t.Context(), s))

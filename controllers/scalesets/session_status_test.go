@@ -24,11 +24,11 @@ func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
 		isStalled   bool
 	}{
 		"open":      {session: scaleset.Snapshot{State: scaleset.Listening}, status: metav1.ConditionTrue, reason: v1alpha1.SucceededReason},
-		"another's": {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is held by them; choose another spec.scaleSetName or end the other`, true},
-		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "a session that this process doesn't know has not expired yet; no runner is started until it has, 92 s after its last poll as a rule", false},
+		"another's": {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is owned by them: use another spec.scaleSetName or stop the owner`, true},
+		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an unknown earlier session has not expired yet: Corral starts no runners until then, usually 92 s after the last poll of that session", false},
 		"a copy's": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now.Add(-5 * time.Minute)}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason,
-			`the scale set "linux" is held by another controller that calls itself as this one does; end it, or give a copied cluster another --cluster-id`, true},
-		"not expired": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; jobs are served meanwhile", false},
+			`the scale set "linux" is owned by another controller with the same identity: stop it, or give a copied cluster another --cluster-id`, true},
+		"not expired": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; Corral serves jobs in the meantime", false},
 		"opening":     {scaleset.Snapshot{}, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session", false},
 		"revoked":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnauthorized, Doing: "polling", Status: 401, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.CredentialsRefusedReason, "listening: polling: GitHub answered 401", false},
 		"failing":     {scaleset.Snapshot{Err: &github.Error{Kind: github.KindUnavailable, Doing: "polling", Status: 503, ActivityID: "1"}}, metav1.ConditionFalse, v1alpha1.GitHubUnavailableReason, "listening: polling: GitHub answered 503", false},

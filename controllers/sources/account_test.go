@@ -127,7 +127,7 @@ func TestRightsStayUntilTheRunnersThatNeedThemAreGone(t *testing.T) {
 	if got := w.reconcile(); got.RequeueAfter != stillNeeded {
 		t.Errorf("looks again after %s", got.RequeueAfter)
 	}
-	w.expectReady("True Succeeded", "RoleBinding a-hooks left the source and stays until", "ServiceAccount a-hooks left")
+	w.expectReady("True Succeeded", "RoleBinding a-hooks was removed from the source and is kept until", "ServiceAccount a-hooks was removed")
 	w.expectObjects(map[string]string{"RunnerPool b": "us"})
 	w.expectRights("with a runner", accountKind, roleKind, bindingKind)
 	if err := w.client.Delete(t.Context(), runner); err != nil {
@@ -186,7 +186,7 @@ func TestNoPoolIsAppliedWithoutTheRightsOfItsHooks(t *testing.T) {
 	w.applying = func(name string) { asked = append(asked, name) }
 	w.push("main@sha1:2", pool("a"), pool("c"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
 	w.reconcile()
-	w.expectReady("False AccessDenied Reconciling", "Role a-hooks", "RunnerPool a: not applied, because the permissions of its hooks are missing", "nothing was pruned")
+	w.expectReady("False AccessDenied Reconciling", "Role a-hooks", "RunnerPool a: not applied", "pruned nothing")
 	if diff := cmp.Diff([]string{"a-hooks", "a-hooks", "a-hooks", "b", "c"}, asked); diff != "" {
 		t.Error(diff)
 	}

@@ -321,7 +321,7 @@ func storyOfPruning(s *site) {
 	s.expectPools("new")
 
 	none := s.commit(poolsIn())
-	s.expectSync("us", "PruneRefused: Revision "+none+" would remove the only pool, new; corral.dev/allow-prune names "+all+", not this revision")
+	s.expectSync("us", "PruneRefused: Revision "+none+" would remove the only pool, new; corral.dev/allow-prune is set to "+all+", which is not this revision")
 	s.expectPools("new")
 	s.change("us", func(p *v1alpha1.PoolSource) { p.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: none} })
 	s.expectSync("us", "Succeeded: Applied revision "+none+": 0 pools, 1 connection")

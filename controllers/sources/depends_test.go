@@ -38,7 +38,7 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 	onUs := func(s *v1alpha1.PoolSource) { s.Spec.DependsOn = []fluxmeta.NamespacedObjectReference{{Name: "us"}} }
 	twin := func(s *v1alpha1.PoolSource) { s.Spec.Git.URL = us().Spec.Git.URL }
 	progressing := func(s *v1alpha1.PoolSource) {
-		conditions.MarkUnknown(s, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "Fetching and compiling revision main@sha1:2")
+		conditions.MarkUnknown(s, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "fetching and compiling revision main@sha1:2")
 	}
 	const waits, passes, goes = "False DependencyNotReady Reconciling", "Unknown Progressing Reconciling", "True Succeeded"
 	cases := map[string]struct {
@@ -48,16 +48,16 @@ func TestASourceWaitsForWhatItDependsOn(t *testing.T) {
 		text string
 	}{
 		"it is ready":                            {onBase, base(), goes, ""},
-		"it is not there":                        {onBase, nil, waits, "PoolSource ci/base is not there"},
+		"it is not there":                        {onBase, nil, waits, "PoolSource ci/base not found"},
 		"it is not ready":                        {onBase, base(unready), waits, "PoolSource ci/base is not ready: a.cue:1:2: wrong"},
-		"it is being looked at":                  {onBase, base(progressing), passes, "PoolSource ci/base is not ready: Fetching and compiling revision main@sha1:2"},
+		"it is being looked at":                  {onBase, base(progressing), passes, "PoolSource ci/base is not ready: fetching and compiling revision main@sha1:2"},
 		"it was never looked at":                 {onBase, base(func(s *v1alpha1.PoolSource) { s.Status.Conditions = nil }), passes, "is not ready"},
-		"it has changed":                         {onBase, base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), passes, "was not looked at since"},
+		"it has changed":                         {onBase, base(func(s *v1alpha1.PoolSource) { s.Generation = 2 }), passes, "has not been reconciled since"},
 		"the same repository, an older revision": {onBase, base(twin), passes, "has not applied revision main@sha1:1 yet"},
 		"the same repository, this revision": {
 			onBase, base(twin, func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = "main@sha1:1" }), goes, "",
 		},
-		"itself": {fluxmeta.NamespacedObjectReference{Name: "us"}, nil, "False DependencyNotReady Stalled", "names the source itself"},
+		"itself": {fluxmeta.NamespacedObjectReference{Name: "us"}, nil, "False DependencyNotReady Stalled", "refers to the source itself"},
 		"a circle": {
 			onBase, base(unready, onUs), "False DependencyNotReady Stalled", "ci/us → ci/base → ci/us",
 		},
@@ -116,7 +116,7 @@ func TestADependencyOnItsWayLeavesWhatIsAppliedReady(t *testing.T) {
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(on), on); err != nil {
 		t.Fatal(err)
 	}
-	conditions.MarkUnknown(on, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "Fetching and compiling revision main@sha1:2")
+	conditions.MarkUnknown(on, v1alpha1.ReadyCondition, v1alpha1.ProgressingReason, "fetching and compiling revision main@sha1:2")
 	if err := w.client.Status().Update(t.Context(), on); err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func TestABrokenArtifactIsRefused(t *testing.T) {
 	w.pushBroken("main@sha1:1", 1)
 	w.stock(artifact("main@sha1:1"))
 	w.reconcile()
-	w.expectReady("False BuildFailed Stalled", "a.cue:1:2: pools.a: wrong", "Nothing of revision main@sha1:1 was applied")
+	w.expectReady("False BuildFailed Stalled", "a.cue:1:2: pools.a: wrong", "Corral applied nothing of revision main@sha1:1")
 }
 
 func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
@@ -167,8 +167,8 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 			get: &apimeta.NoKindMatchError{GroupKind: kind}, want: "False ArtifactFailed Reconciling", after: time.Minute,
 			text: []string{"the kind GitRepository of source.toolkit.fluxcd.io is not installed"},
 		},
-		"it may not be read": {get: forbidden, want: "False ArtifactFailed Reconciling", text: []string{"may not read GitRepository ci/pools", "flux.enabled"}, after: time.Minute},
-		"it is not there":    {want: "False ArtifactFailed Reconciling", text: []string{"GitRepository ci/pools is not there"}, after: time.Minute},
+		"it may not be read": {get: forbidden, want: "False ArtifactFailed Reconciling", text: []string{"not allowed to read GitRepository ci/pools", "flux.enabled"}, after: time.Minute},
+		"it is not there":    {want: "False ArtifactFailed Reconciling", text: []string{"GitRepository ci/pools not found"}, after: time.Minute},
 		"there is no artifact yet": {
 			object: repository(nil), want: "False ArtifactFailed Reconciling", text: []string{"GitRepository ci/pools has no artifact yet"}, after: time.Minute,
 		},
@@ -178,15 +178,15 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 		},
 		"it is gone": {
 			object: repository(artifact("r")), fetch: fluxsource.ErrNotFound, want: "False ArtifactFailed Reconciling", after: artifactRetry,
-			text: []string{"artifact not found; source-controller makes it again"},
+			text: []string{"artifact not found; source-controller recreates or replaces"},
 		},
 		"it isn't what it should be": {
 			object: repository(artifact("r")), fetch: fluxsource.ErrDigest, want: "False ArtifactFailed Reconciling", after: artifactRetry,
-			text: []string{"fetching the artifact of GitRepository ci/pools: digest does not match"},
+			text: []string{"cannot fetch the artifact of GitRepository ci/pools: digest does not match"},
 		},
 		"source-controller is away":        {object: repository(artifact("r")), fetch: fluxsource.ErrUnavailable, want: "False ArtifactFailed Reconciling", after: artifactRetry},
 		"source-controller hangs":          {object: repository(artifact("r")), fetch: fluxsource.ErrTimeout, want: "False ArtifactFailed Reconciling", text: []string{"spec.timeout is 1m0s"}, after: artifactRetry},
-		"it is too large":                  {object: repository(artifact("r")), fetch: fluxsource.ErrTooLarge, want: "False ArtifactFailed Stalled", text: []string{"Nothing of revision r was applied"}, after: 10 * time.Minute},
+		"it is too large":                  {object: repository(artifact("r")), fetch: fluxsource.ErrTooLarge, want: "False ArtifactFailed Stalled", text: []string{"Corral applied nothing of revision r"}, after: 10 * time.Minute},
 		"it is no archive":                 {object: repository(artifact("r")), fetch: fluxsource.ErrUnusable, want: "False ArtifactFailed Stalled", after: 10 * time.Minute},
 		"its revision is more than a line": {object: repository(artifact("main\n@sha1:1")), want: "False ArtifactFailed Stalled", text: []string{`"main\n@sha1:1"`}, after: 10 * time.Minute},
 		"its revision is without measure":  {object: repository(long), want: "False ArtifactFailed Stalled", text: []string{"512"}, after: 10 * time.Minute},
@@ -257,7 +257,7 @@ func TestOtherNamespacesAreRefusedUnlessAllowed(t *testing.T) {
 	t.Run("a source of Flux", func(t *testing.T) {
 		w := newFluxWorld(t, elsewhere, named)
 		w.reconcile()
-		w.expectReady("False AccessDenied Stalled", "spec.sourceRef names namespace platform", "--no-cross-namespace-refs")
+		w.expectReady("False AccessDenied Stalled", "spec.sourceRef refers to namespace platform", "--no-cross-namespace-refs")
 		if w.artifacts.fetches != 0 {
 			t.Error("it was fetched")
 		}
@@ -265,7 +265,7 @@ func TestOtherNamespacesAreRefusedUnlessAllowed(t *testing.T) {
 	t.Run("a dependency", func(t *testing.T) {
 		w := newFluxWorld(t, depends)
 		w.reconcile()
-		w.expectReady("False AccessDenied Stalled", "spec.dependsOn[1] names namespace platform")
+		w.expectReady("False AccessDenied Stalled", "spec.dependsOn[1] refers to namespace platform")
 	})
 	t.Run("allowed", func(t *testing.T) {
 		w := newFluxWorld(t, elsewhere, named)

@@ -142,13 +142,13 @@ func takeoverRefusal(source types.NamespacedName, i id, holder string) string {
 	case holder != "":
 		return ""
 	case i.kind == connectionKind:
-		why = "its credentials are somebody's. To hand it over"
+		why = "its credentials may belong to another team. To hand it over"
 	case i.givesRights():
-		why = "somebody else may rely on its rights. Name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool, or hand it over"
+		why = "another workload may need its permissions. Set spec.template.spec.serviceAccountName of the pool to another ServiceAccount, or hand it over"
 	default:
 		return ""
 	}
-	return fmt.Sprintf("it is there already, and no source holds it: %s: kubectl label %s -n %s %s %s=%s",
+	return fmt.Sprintf("it already exists, and no source owns it: %s: kubectl label %s -n %s %s %s=%s",
 		why, strings.ToLower(i.kind), source.Namespace, i.name, v1alpha1.SourceLabel, source.Name)
 }
 

@@ -99,7 +99,7 @@ func TestMakePlan(t *testing.T) {
 			declared: []compile.Object{connection("main")},
 			now:      standing(map[id]string{main: ""}, "us"),
 			want: want{Refused: []string{
-				"main.cue:3:5: GitHubConnection main: it is there already, and no source holds it: its credentials are somebody's. To hand it over: kubectl label githubconnection -n ci main corral.dev/source=us"}},
+				"main.cue:3:5: GitHubConnection main: it already exists, and no source owns it: its credentials may belong to another team. To hand it over: kubectl label githubconnection -n ci main corral.dev/source=us"}},
 		},
 		"what lost its label is ours all the same": {
 			declared: []compile.Object{pool("a")},
@@ -142,8 +142,8 @@ func TestMakePlan(t *testing.T) {
 			},
 			want: want{
 				Withheld: []string{"a"}, Adopted: []string{"Role a-hooks"}, Apply: []string{"Role a-hooks", "RunnerPool a"},
-				Refused: []string{"a-hooks.cue:3:5: ServiceAccount a-hooks: it is there already, and no source holds it: somebody else may rely on its rights. " +
-					"Name a ServiceAccount of your own in spec.template.spec.serviceAccountName of the pool, or hand it over: " +
+				Refused: []string{"a-hooks.cue:3:5: ServiceAccount a-hooks: it already exists, and no source owns it: another workload may need its permissions. " +
+					"Set spec.template.spec.serviceAccountName of the pool to another ServiceAccount, or hand it over: " +
 					"kubectl label serviceaccount -n ci a-hooks corral.dev/source=us"},
 			},
 		},
@@ -241,7 +241,7 @@ func TestAnAnnotationThatAllowsAnotherRevisionIsTold(t *testing.T) {
 	w.reconcile()
 	w.push("main@sha1:eeff3d1c", pool("b"))
 	w.reconcile()
-	w.expectReady("False PruneRefused Stalled", "more than half: a; corral.dev/allow-prune names eeff3d1, not this revision\n")
+	w.expectReady("False PruneRefused Stalled", "more than half: a; corral.dev/allow-prune is set to eeff3d1, which is not this revision\n")
 }
 
 func TestInventoryIsReadAsItIsWritten(t *testing.T) {

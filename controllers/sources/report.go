@@ -117,7 +117,7 @@ func (v revisionState) report(source *v1alpha1.PoolSource, cluster string) rest.
 	r.Summary = fmt.Sprintf("Revision `%s` of PoolSource `%s` %s (%s).\n\n%s", v.revision, key, result, v.reason, quoted(v.message))
 	for _, d := range v.diagnostics {
 		if d.File != "" {
-			r.Annotations = append(r.Annotations, rest.Annotation{Path: d.File, Line: d.Line, Column: d.Column, Title: d.Path, Message: d.Message})
+			r.Annotations = append(r.Annotations, rest.Annotation{Path: d.File, Line: int(d.Line), Column: int(d.Column), Title: d.Path, Message: d.Message})
 		}
 	}
 	return r

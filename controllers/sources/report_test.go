@@ -86,7 +86,7 @@ func onGitHub(s *v1alpha1.PoolSource) {
 func wrong(n int) compile.Result {
 	r := compile.Result{}
 	for i := range n {
-		r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{File: "pools.cue", Line: i + 1, Column: 1, Path: "pools.linux", Message: "conflicting values"})
+		r.Diagnostics = append(r.Diagnostics, v1alpha1.Diagnostic{File: "pools.cue", Line: int32(i + 1), Column: 1, Path: "pools.linux", Message: "conflicting values"})
 	}
 	return r
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/fluxcd/pkg/runtime/conditions"
 	sourcev1 "github.com/fluxcd/source-controller/api/v1"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -151,7 +152,7 @@ func (w *world) pushBroken(revision string, n int) {
 	w.tip = revision
 	var diagnostics []v1alpha1.Diagnostic
 	for i := range n {
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: "a.cue", Line: i + 1, Column: 2, Path: "pools.a", Message: "wrong"})
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: "a.cue", Line: int32(i + 1), Column: 2, Path: "pools.a", Message: "wrong"})
 	}
 	w.results[revision] = compile.Result{Diagnostics: diagnostics, Objects: []compile.Object{pool("broken")}}
 }
@@ -324,7 +325,7 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 		t.Errorf("looks again after %s", got.RequeueAfter)
 	}
 	w.expectReady("False BuildFailed Stalled", "a.cue:1:2: pools.a: wrong\n", "and 25 more\n",
-		"Nothing of revision main@sha1:2 was applied; main@sha1:1 stays in force")
+		"Corral applied nothing of revision main@sha1:2; main@sha1:1 stays in force")
 	w.expectObjects(map[string]string{"RunnerPool a": "us"})
 	status := w.source().Status
 	if status.LastAppliedRevision != "main@sha1:1" || status.LastAttemptedRevision != "main@sha1:2" || len(status.Diagnostics) != 20 {
@@ -357,11 +358,11 @@ func TestABrokenRevisionChangesNothing(t *testing.T) {
 func TestARefusalSaysWhatStaysInForce(t *testing.T) {
 	const r1, r2 = "main@sha1:1", "main@sha1:2"
 	for name, tc := range map[string]struct{ last, revision, want string }{
-		"the first":                 {"", r1, "Nothing of revision main@sha1:1 was applied"},
-		"a later one":               {r1, r2, "Nothing of revision main@sha1:2 was applied; main@sha1:1 stays in force"},
-		"the one in force":          {r1, r1, "What was applied of revision main@sha1:1 stays in force"},
-		"one that is not known yet": {r1, "", "What was applied before stays in force"},
-		"the first, not known yet":  {"", "", "Nothing was applied"},
+		"the first":                 {"", r1, "Corral applied nothing of revision main@sha1:1"},
+		"a later one":               {r1, r2, "Corral applied nothing of revision main@sha1:2; main@sha1:1 stays in force"},
+		"the one in force":          {r1, r1, "The objects of revision main@sha1:1 that Corral applied stay in force"},
+		"one that is not known yet": {r1, "", "The objects that Corral applied before stay in force"},
+		"the first, not known yet":  {"", "", "Corral applied nothing"},
 	} {
 		source := us(func(s *v1alpha1.PoolSource) { s.Status.LastAppliedRevision = tc.last })
 		if got := inForce(source, tc.revision).String(); got != tc.want {
@@ -388,7 +389,7 @@ func TestThatPoolsAreAppliedIsSaidOncePoliciesAreInForce(t *testing.T) {
 		if name != "a" {
 			return
 		}
-		if ready := conditions.GetMessage(w.source(), v1alpha1.ReadyCondition); ready != "Applying the pools of revision main@sha1:1" {
+		if ready := conditions.GetMessage(w.source(), v1alpha1.ReadyCondition); ready != "applying the pools of revision main@sha1:1" {
 			t.Errorf("while the pool is applied: %s", ready)
 		}
 	}
@@ -402,9 +403,9 @@ func TestWhatBecameOfTheOtherObjectsIsSaid(t *testing.T) {
 		objects []compile.Object
 		want    string
 	}{
-		"all are refused":     {[]string{"a", "b"}, []compile.Object{pool("a"), pool("b")}, "\nNothing of revision main@sha1:1 was applied; nothing was pruned"},
-		"a policy is refused": {[]string{"us"}, []compile.Object{connection("main"), declared(policyKind, "us"), pool("a")}, "\nNo pool of revision main@sha1:1 was applied, for want of its policies; nothing was pruned"},
-		"one is refused":      {[]string{"a"}, []compile.Object{pool("a"), pool("b")}, "\nThe other objects of revision main@sha1:1 were applied; nothing was pruned"},
+		"all are refused":     {[]string{"a", "b"}, []compile.Object{pool("a"), pool("b")}, "\nCorral applied nothing of revision main@sha1:1 and pruned nothing"},
+		"a policy is refused": {[]string{"us"}, []compile.Object{connection("main"), declared(policyKind, "us"), pool("a")}, "\nCorral applied no pools of revision main@sha1:1 because its policies are missing, and pruned nothing"},
+		"one is refused":      {[]string{"a"}, []compile.Object{pool("a"), pool("b")}, "\nCorral applied the other objects of revision main@sha1:1 and pruned nothing"},
 	} {
 		w := newWorld(t, us())
 		w.push("main@sha1:1", tc.objects...)
@@ -420,7 +421,7 @@ func TestWhatBecameOfTheOtherObjectsIsSaid(t *testing.T) {
 
 func TestTheGaugeSaysOfEachSourceWhetherItIsReadyAndWhyNot(t *testing.T) {
 	w := newWorld(t, us())
-	readyGauge.Reset()
+	readyGauge.Vec.(*prometheus.GaugeVec).Reset()
 	measured := func(want string) {
 		t.Helper()
 		text := ""
@@ -506,10 +507,10 @@ func TestWhatTheServiceAccountMayNotIsSaidOnceWithAdvice(t *testing.T) {
 	refusal := func(why string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "runnerpools"}, "a", errors.New(why))
 	}
-	const applied = "\nThe other objects of revision main@sha1:1 were applied; nothing was pruned\n"
+	const applied = "\nCorral applied the other objects of revision main@sha1:1 and pruned nothing\n"
 	for why, want := range map[string]string{
-		"User x cannot patch resource": `: runnerpools.corral.dev "a" is forbidden: User x cannot patch resource` + applied + "Bind a role with this right to ServiceAccount ci/corral, and see that it is there: kubectl get serviceaccount -n ci corral",
-		"cannot impersonate resource":  `: runnerpools.corral.dev "a" is forbidden: cannot impersonate resource` + applied + "The controller may not act as service accounts: set impersonation.enabled of the chart",
+		"User x cannot patch resource": `: runnerpools.corral.dev "a" is forbidden: User x cannot patch resource` + applied + "Bind a role with this permission to ServiceAccount ci/corral, and check that the ServiceAccount exists: kubectl get serviceaccount -n ci corral",
+		"cannot impersonate resource":  `: runnerpools.corral.dev "a" is forbidden: cannot impersonate resource` + applied + "The controller is not allowed to impersonate service accounts: set impersonation.enabled in the chart",
 	} {
 		w := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = "corral" }))
 		w.reconciler.Impersonate = func(types.NamespacedName) (client.Client, error) { return w.client, nil }
@@ -559,7 +560,7 @@ func TestASourceThatSaysNotWhereFromStalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, us(func(s *v1alpha1.PoolSource) { spec.Interval, s.Spec = s.Spec.Interval, spec }))
 			w.reconcile()
-			w.expectReady("False InvalidSpec Stalled", "spec.git or spec.sourceRef must be set")
+			w.expectReady("False InvalidSpec Stalled", "set spec.git or spec.sourceRef")
 		})
 	}
 }
@@ -689,7 +690,7 @@ func TestAConnectionStaysUntilItsRunnersAreGone(t *testing.T) {
 	if got := w.reconcile(); got.RequeueAfter != stillNeeded {
 		t.Errorf("looks again after %s", got.RequeueAfter)
 	}
-	w.expectReady("True Succeeded", "GitHubConnection main left the source and stays until")
+	w.expectReady("True Succeeded", "GitHubConnection main was removed from the source and is kept until")
 	w.expectObjects(map[string]string{"RunnerPool a": "us", "GitHubConnection main": "us"})
 	if err := w.client.Delete(t.Context(), scaleSet); err != nil {
 		t.Fatal(err)
@@ -736,7 +737,7 @@ func TestOneBadObjectDoesNotStopTheOthers(t *testing.T) {
 			if got := w.reconcile(); got.RequeueAfter != tc.after {
 				t.Errorf("looks again after %s", got.RequeueAfter)
 			}
-			w.expectReady(tc.ready, "b.cue:3:5: RunnerPool b: ", "nothing was pruned")
+			w.expectReady(tc.ready, "b.cue:3:5: RunnerPool b: ", "pruned nothing")
 			w.expectObjects(map[string]string{"RunnerPool a": "us", "RunnerPool c": "us", "RunnerPool gone": "us"})
 			status := w.source().Status
 			if status.LastAppliedRevision != "main@sha1:1" || len(status.Inventory.Entries) != 3 {
@@ -880,7 +881,7 @@ func TestAServerThatDidNotAnswerIsAskedInTurn(t *testing.T) {
 	w.err = fmt.Errorf("asking: %w", gitsource.ErrTimeout)
 	w.reconcile()
 	const late = "False ArtifactFailed Reconciling"
-	w.expectReady(late, "fetching https://example.com/pools.git: asking: timed out (spec.timeout is 1m0s)")
+	w.expectReady(late, "cannot fetch https://example.com/pools.git: asking: timed out (spec.timeout is 1m0s)")
 	w.newEvents()
 	w.err = nil
 	w.push("r1", pool("linux"))

@@ -105,7 +105,7 @@ var (
 		v1alpha1.AccessDeniedReason, v1alpha1.DependencyNotReadyReason, v1alpha1.VerificationFailedReason,
 		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,
 		v1alpha1.PruneFailedReason, v1alpha1.ProgressingWithRetryReason)
-	readyGauge   = meter.Gauges("corral_source_ready", "Whether a PoolSource is ready (1) or not (0), and the reason.", "namespace", "source", "reason")
+	readyGauge   = meter.OwnedBy[prometheus.Gauge](meter.Gauges("corral_source_ready", "Whether a PoolSource is ready (1) or not (0), and the reason.", "namespace", "source", "reason"))
 	fetchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "corral_source_fetch_duration_seconds", Help: "Time to fetch a new revision.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 2, 11),
@@ -140,6 +140,4 @@ func count(key client.ObjectKey, done kube.Done, outcome error) {
 }
 
 // uncount drops the series of a source.
-func uncount(key client.ObjectKey) {
-	readyGauge.DeletePartialMatch(prometheus.Labels{"namespace": key.Namespace, "source": key.Name})
-}
+func uncount(key client.ObjectKey) { readyGauge.Drop(key.Namespace, key.Name) }

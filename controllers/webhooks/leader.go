@@ -21,9 +21,9 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Labels of the leader election lease with the address of the leader's webhook server. They are written together with the
-// leader's name, so they never belong to an earlier leader. Replicas prove with the key that a request comes from them.
-// That exempts the request from the limits per source, and from nothing else.
+// Labels of the lease by which replicas agree on a leader: where its webhook server listens. They are written together with
+// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them. Such a request counts
+// for the namespace whose event it is, and not for the replica's address.
 const (
 	HostLabel = "corral.dev/webhook-host"
 	PortLabel = "corral.dev/webhook-port"

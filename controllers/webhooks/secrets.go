@@ -138,7 +138,7 @@ func (e *entry) lasts(fresh bool) time.Duration {
 func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedName) ([][]byte, error) {
 	secret := &corev1.Secret{}
 	if err := live.Get(ctx, name, secret); apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: Secret %s isn't there", webhook.ErrNoSecret, name.Name)
+		return nil, fmt.Errorf("%w: Secret %s not found", webhook.ErrNoSecret, name.Name)
 	} else if apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("%w: reading Secret %s: %w", webhook.ErrNoSecret, name.Name, err)
 	} else if err != nil {
@@ -151,7 +151,7 @@ func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedN
 		}
 	}
 	if len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0 {
-		return nil, fmt.Errorf("%w: Secret %s has nothing under the key %s", webhook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
+		return nil, fmt.Errorf("%w: Secret %s has no value for the key %s", webhook.ErrNoSecret, name.Name, v1alpha1.WebhookSecretKey)
 	}
 	return secrets, nil
 }

@@ -130,13 +130,13 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 			[]client.Object{&v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}},
 			webhook.ErrUnknownConnection, "no such GitHubConnection with spec.webhook",
 		},
-		"no Secret": {[]client.Object{connection("hook")}, webhook.ErrNoSecret, "no secret: Secret hook isn't there"},
-		"no key":    {[]client.Object{connection("hook"), secretOf("hook", map[string]string{"token": "x"})}, webhook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret"},
+		"no Secret": {[]client.Object{connection("hook")}, webhook.ErrNoSecret, "no secret: Secret hook not found"},
+		"no key":    {[]client.Object{connection("hook"), secretOf("hook", map[string]string{"token": "x"})}, webhook.ErrNoSecret, "no secret: Secret hook has no value for the key secret"},
 		"only the former": {
 			[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookPreviousKey: "x"})},
-			webhook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret",
+			webhook.ErrNoSecret, "no secret: Secret hook has no value for the key secret",
 		},
-		"empty": {[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "\n"})}, webhook.ErrNoSecret, "no secret: Secret hook has nothing under the key secret"},
+		"empty": {[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "\n"})}, webhook.ErrNoSecret, "no secret: Secret hook has no value for the key secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, tc.objects...)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chartgen writes what is made of the chart: the kustomize base, from the chart's
-// default, and the page of its values, from their comments.
+// Package chartgen generates files from the chart: the kustomize base from the chart's defaults, and the page of its
+// values from their comments.
 package chartgen
 
 import (
@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// Generate writes both, at the root of the repository.
+// Generate writes both. Run it in the root of the repository.
 func Generate() error {
 	base, err := kustomizeBase(context.Background(), os.DirFS("charts/corral"))
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/corral-dev/corral/hack/helmchart"
 )
 
-// ofHelm are labels that speak of the tool that installs.
+// ofHelm are labels that name the installing tool.
 var ofHelm = []string{"helm.sh/chart", "app.kubernetes.io/managed-by"}
 
-// kustomizeBase renders the chart's default, without the definitions, which the base takes from the chart's
-// folder, and without Helm's own labels.
+// kustomizeBase renders the chart's defaults, without Helm's own labels and without the CRDs, which the base takes from
+// the chart's folder.
 func kustomizeBase(ctx context.Context, root fs.FS) (string, error) {
 	chart, err := helmchart.Load(root)
 	if err != nil {
@@ -48,7 +48,7 @@ func kustomizeBase(ctx context.Context, root fs.FS) (string, error) {
 	return out.String(), nil
 }
 
-// without takes Helm's labels out of the labels at a path.
+// without removes Helm's labels from the labels at a path.
 func without(object *unstructured.Unstructured, path ...string) {
 	for _, label := range ofHelm {
 		unstructured.RemoveNestedField(object.Object, append(path, label)...)

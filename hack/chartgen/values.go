@@ -11,14 +11,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// marker begins the comment that documents a value, as helm-docs has it.
+// marker is the prefix of the comment that documents a value, as in helm-docs.
 const marker = "# -- "
 
 // value is a documented value of the chart.
 type value struct{ path, standard, is string }
 
-// valuesPage makes the page of the chart's values from values.yaml. Each value needs a comment that begins with the
-// marker: its own, or that of a table that it stands in.
+// valuesPage generates the page of the chart's values from values.yaml. Each value needs a comment with the marker: its
+// own, or the comment of an enclosing table.
 func valuesPage(text []byte) (string, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -68,7 +68,7 @@ func documented(prefix string, table *yaml.Node) ([]value, error) {
 	return all, nil
 }
 
-// comment returns what a comment says from the marker on, in one line; nothing without the marker.
+// comment returns the text of a comment after the marker, in one line; "" without the marker.
 func comment(head string) string {
 	_, text, found := strings.Cut("\n"+head, "\n"+marker)
 	if !found {
@@ -77,7 +77,7 @@ func comment(head string) string {
 	return strings.ReplaceAll(text, "\n# ", " ")
 }
 
-// oneLine writes a value as YAML does in one line.
+// oneLine formats a value as YAML in one line.
 func oneLine(node *yaml.Node) (string, error) {
 	bare := *node
 	bare.HeadComment, bare.LineComment, bare.FootComment = "", "", ""
@@ -89,7 +89,7 @@ func oneLine(node *yaml.Node) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// flow has a node and all below it written in one line.
+// flow sets the flow style for a node and all nodes below it.
 func flow(node *yaml.Node) {
 	if node.Kind == yaml.MappingNode || node.Kind == yaml.SequenceNode {
 		node.Style = yaml.FlowStyle
@@ -99,7 +99,7 @@ func flow(node *yaml.Node) {
 	}
 }
 
-// escape keeps a text within its cell of a table, and literal.
+// escape escapes a text for a table cell.
 func escape(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "[{", `\[{`).Replace(text)
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crdgen adds maxima to the CRDs where markers can't: to types of other projects, to the values of maps of strings, and to all
-// that only the controller writes.
+// Package crdgen adds to the CRDs what markers can't: maxima of types of other projects, of the values of maps of strings and of everything
+// that only the controller writes; and the schema of a pod template's lists.
 package crdgen
 
 import (
@@ -27,13 +27,13 @@ const (
 	maxProperties = "maxProperties"
 )
 
-// maximum of a field: the keyword of its schema, and the number.
+// maximum of a field: the schema's keyword, and the number.
 type maximum struct {
 	keyword string
 	most    int
 }
 
-// maxima by the end of a field's path, where the markers of its type say none.
+// maxima by the end of a field's path, where the markers of its type define none.
 var maxima = map[string]maximum{
 	".matchLabels": {maxProperties, 64}, ".matchLabels.*": {maxLength, 63},
 	".matchExpressions": {maxItems, 64}, ".matchExpressions[].key": {maxLength, 317}, ".matchExpressions[].operator": {maxLength, 32},
@@ -41,13 +41,13 @@ var maxima = map[string]maximum{
 	".resources.requireRequests[]": {maxLength, 317}, ".resources.requireLimits[]": {maxLength, 317},
 	"spec.modules.*": {maxLength, v1alpha1.MaxPolicyBytes}, "spec.tags.*": {maxLength, 4096},
 	"spec.dependsOn[].name": {maxLength, 253}, "spec.dependsOn[].namespace": {maxLength, 63},
-	"status.conditions": {maxItems, 32}, "status.inventory.entries": {maxItems, 32768}, // more than etcd keeps in an object
+	"status.conditions": {maxItems, 32}, "status.inventory.entries": {maxItems, 32768}, // more than etcd stores in an object
 }
 
-// maxStatusItems is the most elements of a list of a status that has no maximum of its own.
+// maxStatusItems is the maximum for a list in a status that has no maximum of its own.
 const maxStatusItems = 1024
 
-// Generate changes the CRDs in place, at the root of the repository.
+// Generate changes the CRDs in place. Run it in the root of the repository.
 func Generate() error {
 	files, err := filepath.Glob(filepath.Join(folder, "corral.dev_*.yaml"))
 	if err != nil {
@@ -82,12 +82,13 @@ func bounded(crd []byte) ([]byte, error) {
 		for _, part := range []string{"spec", "status"} {
 			if schema, ok := fields[part].(map[string]any); ok {
 				declareReserved(schema)
+				declareTemplate(schema)
 				bound(schema, part)
 			}
 		}
 	}
 	text := bytes.NewBufferString("---\n")
-	encoder := yamlv3.NewEncoder(text) // it wraps no lines: deep in a definition, each line more is mostly white space
+	encoder := yamlv3.NewEncoder(text) // it does not wrap lines: deep in a definition, each additional line is mostly white space
 	encoder.SetIndent(2)
 	encoder.CompactSeqIndent()
 	document := &yamlv3.Node{}
@@ -101,7 +102,8 @@ func bounded(crd []byte) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// onOneLine are keys whose lists have short items. Block style would repeat the indentation, which is most of a line deep in a definition.
+// onOneLine are keys whose lists have short items. Block style would repeat the indentation, which is most of a line
+// deep in a definition.
 var onOneLine = []string{"enum", "required", "x-kubernetes-list-map-keys", "shortNames", "categories"}
 
 // compact writes short lists, and each rule, on one line.
@@ -136,6 +138,45 @@ func declareReserved(spec map[string]any) {
 	data["properties"] = keys
 }
 
+// templateLists are the lists of a pod template that have a schema, with their description and maximum.
+var templateLists = map[string]struct {
+	description string
+	most        int
+}{
+	"containers":     {"containers by name. The one named runner runs jobs.", v1alpha1.MaxContainers},
+	"initContainers": {"initContainers by name.", v1alpha1.MaxContainers},
+	"volumes":        {"volumes by name.", v1alpha1.MaxVolumes},
+}
+
+// declareTemplate gives the lists of a pool's pod template a schema. They are keyed by name, so that the owner of one container's image changes
+// nothing else of the list. All other fields are Kubernetes's, and Corral checks them when it builds the pod: their schema would take 500 kB.
+func declareTemplate(spec map[string]any) {
+	template := at[map[string]any](spec, "properties", "template")
+	if template == nil {
+		return
+	}
+	lists := map[string]any{}
+	for name, list := range templateLists {
+		lists[name] = map[string]any{
+			"description": list.description, "type": "array", "maxItems": list.most,
+			"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"name"},
+			"items": map[string]any{
+				"type": "object", "x-kubernetes-preserve-unknown-fields": true, "required": []any{"name"},
+				"properties": map[string]any{"name": map[string]any{"type": "string", "maxLength": 63}},
+			},
+		}
+	}
+	template["properties"] = map[string]any{"spec": map[string]any{
+		"description": "spec of the pod: a PodSpec.",
+		"type":        "object", "x-kubernetes-preserve-unknown-fields": true, "properties": lists,
+	}}
+	template["x-kubernetes-validations"] = []any{map[string]any{
+		"rule":      "has(self.spec) && has(self.spec.containers) && self.spec.containers.exists(c, c.name == 'runner')",
+		"message":   "a container must be named runner",
+		"fieldPath": ".spec.containers",
+	}}
+}
+
 // at returns what is at a path of fields; the zero value if it is something else.
 func at[T any](value any, path ...string) T {
 	for _, name := range path {
@@ -146,11 +187,11 @@ func at[T any](value any, path ...string) T {
 	return found
 }
 
-// ofKubernetes are parts of the paths of fields whose types are of Kubernetes.
+// ofKubernetes are parts of the paths of fields with Kubernetes types.
 var ofKubernetes = []string{".apiVersion", ".kind", ".conditions[].", ".matchLabels", ".matchExpressions"}
 
-// shorten puts a description on one line, without indentation, and keeps only the first sentence of those that Kubernetes wrote: the others say how
-// to implement the type.
+// shorten puts a description on one line, without indentation. It keeps only the first sentence of Kubernetes'
+// descriptions, because the others are about the implementation of the type.
 func shorten(schema map[string]any, path string) {
 	description := strings.Join(strings.Fields(at[string](schema, "description")), " ")
 	if description != "" {
@@ -162,7 +203,7 @@ func shorten(schema map[string]any, path string) {
 	}
 }
 
-// bound adds maxima to a schema and to those below it.
+// bound adds maxima to a schema and to the schemas below it.
 func bound(schema map[string]any, path string) {
 	shorten(schema, path)
 	if m, ok := maximumOf(schema, path); ok && schema[m.keyword] == nil {
@@ -179,7 +220,7 @@ func bound(schema map[string]any, path string) {
 	}
 }
 
-// maximumOf returns the maximum that a field is given.
+// maximumOf returns the maximum for a field.
 func maximumOf(schema map[string]any, path string) (maximum, bool) {
 	for end, m := range maxima {
 		if path == end || strings.HasPrefix(end, ".") && strings.HasSuffix(path, end) {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What is committed has the maxima already: to add them again changes nothing.
+// The committed CRDs have the maxima already, so adding them again changes nothing.
 func TestTheCRDsHaveTheirMaxima(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", folder, "corral.dev_*.yaml"))
 	if err != nil || len(files) != 7 {

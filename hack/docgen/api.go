@@ -94,7 +94,7 @@ type fields struct {
 	rows, rules []string
 }
 
-// add adds what is below a field. Conditions are Kubernetes' own and not unfolded.
+// add adds the fields below a field. It does not expand conditions, which are a Kubernetes type.
 func (f *fields) add(path string, s schema) {
 	for _, rule := range s.XValidations {
 		f.rules = append(f.rules, fmt.Sprintf("- `%s`: %s\n", path, rule.Message))
@@ -125,7 +125,7 @@ func typeOf(s schema) string {
 	return s.Type
 }
 
-// describe is a field's docstring and what the API server checks.
+// describe returns a field's description and the API server's checks.
 func describe(s schema, required bool) string {
 	parts := []string{cell(s.Description)}
 	if required {
@@ -167,7 +167,7 @@ func constraints(s schema) []string {
 	return out
 }
 
-// cell makes text fit a cell of a table.
+// cell escapes a text for a table cell.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }

@@ -17,10 +17,10 @@ import (
 // command is one command of the binary.
 type command struct{ name, short string }
 
-// cliPages writes down what the command says of itself: what a page shows is what
-// `corral help` prints, for the commands of package main too.
+// cliPages generates the pages of the commands from the output of `corral help`, so that it includes the commands of
+// package main.
 func cliPages() (map[string]string, error) {
-	binary, err := harness.Build(context.Background()) // tests needn't link it again then
+	binary, err := harness.Build(context.Background()) // shares the binary with tests
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func cliPages() (map[string]string, error) {
 	return pages, nil
 }
 
-// output runs a program and returns what it prints; its complaints are in the error.
+// output runs a program and returns its output; its standard error is in the error.
 func output(name string, args ...string) (string, error) {
 	out, err := exec.Command(name, args...).Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
@@ -56,8 +56,8 @@ func output(name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// parseCommands reads the answer to a shell that completes a command: a name, a tab
-// and a description on each line, then a line that begins with a colon.
+// parseCommands parses the answer to a shell that completes a command: a name, a tab and a description on each line,
+// then a line that begins with a colon.
 func parseCommands(listed string) []command {
 	var commands []command
 	for line := range strings.Lines(listed) {

@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// messagesIntro says how to read the page.
+// messagesIntro is the introduction of the page.
 const messagesIntro = `# Messages
 
 All messages that users read. In ` + "`status.causes`" + `, a cause has one of the codes below; a name in braces is one of its parameters, and {next} or
@@ -31,22 +31,22 @@ messages may change with each release. In the other tables a verb such as ` + "`
 elsewhere. What to do about each reason: [operations](../operations.md).
 `
 
-// deciding are the packages whose texts are the reasons of numbers and states.
+// deciding are the packages whose texts are the reasons for numbers and states.
 var deciding = []string{"internal/poolstatus", "internal/rollout", "internal/scaling"}
 
-// said is a message with its place.
-type said struct{ reason, message, file string }
+// entry is a message with the file that it is in.
+type entry struct{ reason, message, file string }
 
-// messages are what the code says.
+// messages are the messages in the code.
 type messages struct {
 	constants map[string]string // by FOLDER.NAME
 	reasons   []string          // rows of conditions and reasons
-	events    []said
-	decisions []said
-	errors    []said
+	events    []entry
+	decisions []entry
+	errors    []entry
 }
 
-// messagesPage lists the messages of the code of a repository.
+// messagesPage lists the messages in the code of a repository.
 func messagesPage(repository fs.FS) (string, error) {
 	m := &messages{constants: map[string]string{}}
 	files := map[string]*ast.File{}
@@ -66,7 +66,7 @@ func messagesPage(repository fs.FS) (string, error) {
 			return "", fmt.Errorf("reading the code: %w", err)
 		}
 	}
-	names := slices.Sorted(maps.Keys(files)) // those of apis first, which others name
+	names := slices.Sorted(maps.Keys(files)) // apis first, because others refer to its constants
 	for _, name := range names {
 		m.addConstants(name, files[name])
 	}
@@ -80,7 +80,7 @@ func messagesPage(repository fs.FS) (string, error) {
 		section("Reasons of numbers and states", m.decisions) + section("Errors of the command line", m.errors), nil
 }
 
-// addConstants remembers texts by their name, and what the API says of its reasons.
+// addConstants records string constants by name, and the API's descriptions of its reasons.
 func (m *messages) addConstants(file string, parsed *ast.File) {
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -106,7 +106,7 @@ func (m *messages) addMessages(file string, parsed *ast.File) {
 			m.addCall(file, n)
 		case *ast.BasicLit:
 			if text := m.text(file, n); decides && strings.Contains(text, " ") && says(text) {
-				m.decisions = append(m.decisions, said{"", text, file})
+				m.decisions = append(m.decisions, entry{"", text, file})
 			}
 		}
 		return true
@@ -115,28 +115,28 @@ func (m *messages) addMessages(file string, parsed *ast.File) {
 
 func (m *messages) addCall(file string, call *ast.CallExpr) {
 	name := callee(call)
-	add := func(to *[]said, reason string, message ast.Expr) {
+	add := func(to *[]entry, reason string, message ast.Expr) {
 		if text := m.text(file, message); says(text) {
-			*to = append(*to, said{reason, text, file})
+			*to = append(*to, entry{reason, text, file})
 		}
 	}
 	switch {
 	case strings.HasSuffix(name, ".Event") && len(call.Args) == 4:
-		m.events = append(m.events, said{m.text(file, call.Args[2]), m.text(file, call.Args[3]), file})
+		m.events = append(m.events, entry{m.text(file, call.Args[2]), m.text(file, call.Args[3]), file})
 	case (name == "fmt.Errorf" || name == "errors.New") && path.Dir(file) == "internal/cli":
 		add(&m.errors, "", call.Args[0])
 	}
 }
 
-// verb is one of a format.
+// verb matches a verb of a format string.
 var verb = regexp.MustCompile(`%(\[\d+\])?[-+# 0-9.]*[a-zA-Z]`)
 
-// says reports whether a format has words of its own.
+// says reports whether a format string contains words.
 func says(format string) bool {
 	return strings.ContainsFunc(verb.ReplaceAllString(format, ""), unicode.IsLetter)
 }
 
-// callee is the name of what is called, such as kube.Stall or x.Event.
+// callee returns the name of the called function, such as kube.Stall or x.Event.
 func callee(call *ast.CallExpr) string {
 	if f, ok := call.Fun.(*ast.SelectorExpr); ok {
 		return types.ExprString(f.X) + "." + f.Sel.Name
@@ -144,7 +144,7 @@ func callee(call *ast.CallExpr) string {
 	return ""
 }
 
-// text is the text that an expression is, as far as the code says: … stands for the rest.
+// text returns the constant parts of an expression, with … for the rest.
 func (m *messages) text(file string, e ast.Expr) string {
 	const rest = "…"
 	switch e := e.(type) {
@@ -160,13 +160,13 @@ func (m *messages) text(file string, e ast.Expr) string {
 		return cmp.Or(m.constants["apis/v1alpha1."+e.Sel.Name], rest)
 	case *ast.CallExpr:
 		if name := callee(e); len(e.Args) > 0 && (name == "fmt.Sprintf" || name == "" && len(e.Args) == 1) {
-			return m.text(file, e.Args[0]) // a format, or a conversion
+			return m.text(file, e.Args[0]) // a format string, or a conversion
 		}
 	}
 	return rest
 }
 
-// causes is a table of the catalog's rows.
+// causes returns a table of the catalog's rows.
 func causes() string {
 	var b strings.Builder
 	b.WriteString("\n## Causes\n\n| code | reason | severity | message | what to do |\n|---|---|---|---|---|\n")
@@ -189,9 +189,9 @@ func causes() string {
 	return b.String()
 }
 
-// section is a table of messages, by their place.
-func section(title string, all []said) string {
-	slices.SortFunc(all, func(a, b said) int {
+// section returns a table of messages, sorted by place.
+func section(title string, all []entry) string {
+	slices.SortFunc(all, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.reason, b.reason), cmp.Compare(a.message, b.message))
 	})
 	var b strings.Builder

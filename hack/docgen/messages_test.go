@@ -34,7 +34,7 @@ func f() {
 	}
 	_, got, _ := strings.Cut(page, "## Reasons\n")
 	before, rest, _ := strings.Cut(got, "\n## Causes\n")
-	row := "| `SessionOpening` | Progressing | warning | `opening a session` | Wait. If it takes long, read the controller's log. |\n"
+	row := "| `SessionOpening` | Progressing | warning | `opening a session` | Wait. If this persists, check the controller's log. |\n"
 	if !strings.Contains(rest, row) {
 		t.Errorf("no line begins with %s", row)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// parityRows is how many rows each section of docs/arc-parity.md has: A1.1 to A1.15, and so on, later C1 to C10.
+// parityRows is how many rows each section of docs/arc-parity.md has: A1.1 to A1.15, and so on, up to C1 to C10.
 var parityRows = []struct {
 	section string
 	rows    int
@@ -24,7 +24,7 @@ var parityRows = []struct {
 	{"C", 10}, {"D", 6}, {"E", 5}, {"F", 6}, {"G", 6},
 }
 
-// Answers of docs/arc-parity.md. A row may have two of them, for its parts.
+// Answers in docs/arc-parity.md. A row with several parts may have two of them.
 const (
 	works       = "works"
 	anotherName = "another name"
@@ -34,13 +34,13 @@ const (
 
 var (
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
-	// parityRow begins a row, parityBullet an entry of the list of what is missing.
+	// parityRow matches the beginning of a row, parityBullet an entry of the list of missing features.
 	parityRow    = regexp.MustCompile(`^\| [A-Z]\d+(\.\d+)? \|`)
 	parityBullet = regexp.MustCompile(`(?m)^\* ([A-Z]\d+(?:\.\d+)?): `)
 	testName     = regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)`")
 )
 
-// testsOf are the names of all tests of the repository.
+// testsOf returns the names of all tests of the repository.
 func testsOf(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -104,7 +104,7 @@ func TestEachRowOfParityHasItsAnswer(t *testing.T) {
 	}
 }
 
-// parityProblems says what is wrong with a row.
+// parityProblems returns the errors in a row.
 func parityProblems(answer, how, tests string) []string {
 	var problems []string
 	answers := strings.Split(strings.TrimSpace(answer), ", ")

@@ -21,8 +21,8 @@ import (
 //go:embed library.md.tmpl
 var libraryTemplate string
 
-// policyPages returns the pages of docs/policies that are generated: the library, out of the
-// metadata of its rules, and the cookbook, out of the folder of its recipes.
+// policyPages returns the generated pages of docs/policies: the library, from the metadata of its rules, and the
+// cookbook, from the folder of its recipes.
 func policyPages(cookbook string) (map[string]string, error) {
 	library, err := libraryPage()
 	if err != nil {
@@ -98,7 +98,7 @@ A RunnerPolicy applies a recipe to one namespace, and a ClusterRunnerPolicy to a
 from a source that the limited teams cannot change.
 `
 
-// cookbookPage shows each recipe: what it is for, its parameters, and its rules as they stand in their file.
+// cookbookPage shows each recipe: its purpose, its parameters, and its rules as they are in their file.
 func cookbookPage(folder string) (string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {

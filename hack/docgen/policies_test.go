@@ -30,7 +30,7 @@ func TestThePagesOfPoliciesAreCurrent(t *testing.T) {
 
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 
-// Each example of the library's page is a policy, or part of spec.library.
+// Each example on the library's page is a policy, or part of spec.library.
 func TestExamplesOfTheLibraryLoad(t *testing.T) {
 	blocks := yamlBlock.FindAllStringSubmatch(libraryTemplate, -1)
 	for _, block := range blocks {

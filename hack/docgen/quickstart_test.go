@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/test/quickstart"
 )
 
-// The page is short, or nobody reads it: what it says is shown by test/chart/release.
+// The page must be short. test/chart/release tests its content.
 func TestQuickStartIsQuick(t *testing.T) {
 	const maxCommands, maxWords = 12, 900
 	page := read(t, filepath.Join(top, "docs/quickstart.md"))

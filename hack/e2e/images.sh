@@ -2,18 +2,18 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the images of the pods of what packages.sh unpacked and what was built: images.sh CACHE
+# Creates the images for the pods from the files that packages.sh unpacked and the built binaries: images.sh CACHE
 set -euo pipefail
 cache=$1
 own=$cache/own
 rm -rf "$own"
 
-# The sandbox of each pod.
+# The image of the pod sandbox.
 mkdir -p "$own/pause"
 cp "$cache/bin/pause" "$own/pause/"
 "$cache/bin/image" -user 65535:65535 -entrypoint /pause corral.test/pause:1 "$own/pause" >"$cache/images/pause.tar"
 
-# The runner: scripts of the names that the real one's image has, a user who may talk to Docker, and what actions run with.
+# The runner: scripts with the same names as in the real image, a user with access to Docker, and the programs that actions need.
 home=$own/runner/home/runner
 mkdir -p "$home"/{bin,externals/node20/bin}
 cp "$cache/bin/simrunner" "$home/bin/"
@@ -24,5 +24,5 @@ chmod +x "$home"/{config.sh,run.sh,externals/node20/bin/node}
 chown -Rh 1001:1001 "$home"
 "$cache/bin/image" -user 1001 -workdir /home/runner corral.test/runner:1 "$cache/runner" "$own/runner" >"$cache/images/runner.tar"
 
-# The Docker daemon. As in the image docker:dind, what it stores is on a volume: it can't be an overlay on an overlay.
+# The Docker daemon. As in the image docker:dind, its storage is on a volume, because an overlay on an overlay is not possible.
 "$cache/bin/image" -volume /var/lib/docker corral.test/dind:1 "$cache/dind" >"$cache/images/dind.tar"

@@ -7,12 +7,12 @@ set -euo pipefail
 cache=$1
 shift
 
-# What containerd, kubelet and the plug-ins write to fixed places goes to memory and is gone with the namespace.
+# Files that containerd, kubelet and the plug-ins write to fixed paths are kept in memory and disappear with the namespace.
 for dir in /var/lib /var/log /run; do mount -t tmpfs e2e "$dir"; done
 export TMPDIR=/run/tmp
 mkdir -p "$TMPDIR"
 
-# The pods' bridge. The default route goes nowhere; kube-apiserver and kubelet refuse to start without one.
+# The bridge of the pods. The default route leads nowhere, but kube-apiserver and kubelet do not start without one.
 ip link set lo up
 ip link add corral0 type bridge
 ip address add 10.99.0.1/24 dev corral0

@@ -2,11 +2,11 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs test/e2e on a real node of its own: kubelet and kube-scheduler (built from Go modules), containerd, runc and CNI plug-ins
-# (Debian's packages, unpacked but not installed), images made here from such packages and static Go binaries. All of it lives in
-# fresh process, mount and network namespaces, with its files in memory, and ends with this script however that ends.
+# Runs test/e2e on a real node: kubelet and kube-scheduler (built from Go modules), containerd, runc and CNI plug-ins
+# (Debian packages, unpacked but not installed), and images that are built here from such packages and static Go binaries. Everything
+# runs in new process, mount and network namespaces, keeps its files in memory, and ends when this script ends for any reason.
 #
-# Where it cannot run, it says why and ends with exit code 0; with E2E=required, with 1.
+# If the machine is not suitable, it prints the reason and exits with 0, or with 1 if E2E=required is set.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -26,8 +26,8 @@ done
 unshare --mount --net --pid --fork --mount-proc --kill-child ip link add e2e0 type bridge 2>/dev/null ||
 	skip "this machine does not allow new namespaces with a network bridge"
 
-# Everything that needs the network or the caches is done out here.
-unset KUBEBUILDER_ASSETS # envtest's own have no kubelet
+# Everything that needs the network or the caches runs here, outside of the namespaces.
+unset KUBEBUILDER_ASSETS # the assets of envtest contain no kubelet
 export CGO_ENABLED=0
 cache=$PWD/.cache/e2e
 mkdir -p "$cache/bin" "$cache/images"
@@ -41,7 +41,7 @@ go build -ldflags '-s -w' -o "$cache/bin/" ./cmd/corral ./sim/githubsim/cmd/simr
 hack/e2e/images.sh "$cache"
 go test -c -tags e2e -o "$cache/bin/e2e.test" ./test/e2e
 
-# What a kubelet changes outside of its namespaces is put back: three settings and its control groups.
+# Restore what a kubelet changes outside of its namespaces: three kernel settings and its control groups.
 settings="vm.overcommit_memory kernel.panic kernel.panic_on_oops"
 saved=$(for s in $settings; do echo "$s=$(cat "/proc/sys/${s//.//}")"; done)
 cgroups() {

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/archtest"
 )
 
-// writeLayers writes the list of layers of internal/archtest into the linter's settings and into docs/architecture.md.
+// writeLayers writes the list of layers in internal/archtest into the linter's settings and into docs/architecture.md.
 func writeLayers() error {
 	pure := slices.Concat(archtest.Shared.Packages, archtest.Pure.Packages, archtest.Review.Packages)
 	var files, table strings.Builder
@@ -31,7 +31,7 @@ func writeLayers() error {
 	)
 }
 
-// replace puts a text into a file, between what stands before and after it.
+// replace replaces the text between two markers in a file.
 func replace(path, before, after, text string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

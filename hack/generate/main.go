@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command generate writes all that is generated but deep copies, CRDs and RBAC, which come before: maxima of CRDs, what is made of the chart, the CUE
-// schema, the schemas of policies' inputs, pages of docs, and the list of layers. One program, so that only one is linked. Run it from
-// the root of the repository, as `make generate` does.
+// Command generate runs all generators except those for deep copies, CRDs and RBAC, which must run first: maxima of
+// CRDs, files from the chart, the CUE schema, the schemas of policies' inputs, pages of docs, the list of layers, and the format of policies.
+// It is one program, so that only one has to be linked. Run it in the root of the repository, as `make generate` does.
 package main
 
 import (
@@ -22,11 +22,12 @@ func main() {
 		what     string
 		generate func() error
 	}{
+		{"Rego", formatRego},
 		{"CRDs", crdgen.Generate},
 		{"chart", chartgen.Generate},
 		{"CUE schema", schemagen.Generate},
 		{"policies' inputs", policyschema.Generate},
-		{"docs", docgen.Generate}, // builds the command, which has the schema in it
+		{"docs", docgen.Generate}, // builds the command, which embeds the schema
 		{"layers", writeLayers},
 	} {
 		if err := step.generate(); err != nil {

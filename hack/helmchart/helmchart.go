@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Release and Namespace are those of the documented `helm install`.
+// Release and Namespace are the names in the documented `helm install` command.
 const (
 	Release   = "corral"
 	Namespace = "corral-system"
@@ -50,10 +50,10 @@ func Load(root fs.FS) (*chartv2.Chart, error) {
 	return c, nil
 }
 
-// Files is what a chart's templates make, by the template's file name.
+// Files are the rendered templates of a chart, by the template's file name.
 type Files map[string]string
 
-// Render is `helm template` for a first installation, without the templates that make nothing.
+// Render does what `helm template` does for a first installation, and drops templates without output.
 func Render(ctx context.Context, c *chartv2.Chart, release, namespace string, values map[string]any) (Files, error) {
 	merged, err := util.ToRenderValues(c, values, common.ReleaseOptions{Name: release, Namespace: namespace, IsInstall: true, Revision: 1}, nil)
 	if err != nil {
@@ -72,7 +72,7 @@ func Render(ctx context.Context, c *chartv2.Chart, release, namespace string, va
 	return out, nil
 }
 
-// Manifest is everything but the notes, in one text, in the order of the files' names.
+// Manifest returns all files except the notes as one text, sorted by file name.
 func (f Files) Manifest() string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(f)) {

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image builds the controller's image without a container engine, with its bill of materials. The image holds one static binary and
-// the root certificates of browsers. The same commit gives the same image. Run it in the root of the repository.
+// Command image builds the controller's image, with its bill of materials, without a container engine. The image
+// contains one static binary and the root certificates of browsers. The same commit gives the same image. Run it in the
+// root of the repository.
 package main
 
 import (
@@ -52,7 +53,7 @@ func main() {
 		binary := filepath.Join(*out, "corral-"+platform.OS+"-"+platform.Architecture)
 		goCommand([]string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture},
 			"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w -X main.version="+*version, "-o", binary, "./cmd/corral")
-		goCommand([]string{"GOPRIVATE=github.com/corral-dev", "GOVCS=*:off"}, // nobody is asked about this module itself
+		goCommand([]string{"GOPRIVATE=github.com/corral-dev", "GOVCS=*:off"}, // do not look up this module itself
 			"tool", "-modfile=hack/tools/go.mod", "cyclonedx-gomod", "bin", "-json", "-licenses", "-std", "-noserial", "-version", *version, "-output", binary+".cdx.json", binary)
 		image := pack(platform, binary)
 		images = append(images, image)
@@ -81,14 +82,14 @@ func pack(platform *v1.Platform, binary string) v1.Image {
 	return must(mutate.Append(image, layer("etc/ssl/certs/ca-certificates.crt", 0o644, roots.Bytes()), layer("usr/local/bin/corral", 0o755, must(os.ReadFile(binary)))))
 }
 
-// created is the time in the image: SOURCE_DATE_EPOCH, or the last commit's time, or 1970 outside of a checkout.
+// created returns the time in the image: SOURCE_DATE_EPOCH, or the last commit's time, or 1970 outside of a checkout.
 func created() v1.Time {
 	commit, _ := exec.Command("git", "log", "-1", "--format=%ct").Output()
 	text := cmp.Or(os.Getenv("SOURCE_DATE_EPOCH"), strings.TrimSpace(string(commit)), "0")
 	return v1.Time{Time: time.Unix(must(strconv.ParseInt(text, 10, 64)), 0).UTC()}
 }
 
-// layer holds one file and the folders above it.
+// layer returns a layer with one file and the folders above it.
 func layer(file string, mode int64, content []byte) mutate.Addendum {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -113,7 +114,7 @@ func bom(image v1.Image, file string) v1.Image {
 	return mutate.Subject(artifact, *must(partial.Descriptor(image))).(v1.Image)
 }
 
-// publish writes corral.tar for the first platform and an OCI layout for all, and pushes them if there is a reference to push to.
+// publish writes corral.tar for the first platform and an OCI layout for all, and pushes them if the flag push is set.
 func publish(index v1.ImageIndex, images, boms []v1.Image) {
 	check(tarball.WriteToFile(filepath.Join(*out, "corral.tar"), must(name.NewTag(*tag)), images[0]))
 	check(os.RemoveAll(filepath.Join(*out, "image")))

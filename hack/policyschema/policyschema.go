@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policyschema writes the JSON Schemas of what policies are asked about to
-// schema/policy: scaling.json, template.json and update.json, with the descriptions that
-// stand in internal/policy/input.go.
+// Package policyschema writes the JSON Schemas of the policies' inputs to schema/policy: scaling.json, template.json
+// and update.json, with the comments of internal/policy/input.go as descriptions.
 package policyschema
 
 import (
@@ -32,7 +31,7 @@ var inputs = map[string]string{
 	policy.DecisionScaling: "ScalingInput", policy.DecisionTemplate: "TemplateInput", policy.DecisionUpdate: "UpdateInput",
 }
 
-// Generate writes them, at the root of the repository.
+// Generate writes the schemas. Run it in the root of the repository.
 func Generate() error {
 	comments, err := readComments(source)
 	if err != nil {
@@ -61,8 +60,8 @@ func Generate() error {
 	return nil
 }
 
-// describe adds the comments of a type, and of its fields, to its schema. What is a $ref becomes
-// an allOf: beside a $ref nothing counts.
+// describe adds the comments of a type and its fields to its schema. It converts a $ref to an allOf, because draft 7
+// ignores keywords next to a $ref.
 func describe(schema map[string]any, comments map[string]string) {
 	if text := comments[""]; text != "" {
 		schema["description"] = text
@@ -85,8 +84,8 @@ func describe(schema map[string]any, comments map[string]string) {
 	}
 }
 
-// readComments returns the comments of a file's structs by the name of the type, and there by
-// the JSON name of the field; that of the type itself is by the empty name.
+// readComments returns the comments of a file's structs, by the name of the type and the JSON name of the field. The
+// comment of the type itself has an empty field name.
 func readComments(file string) (map[string]map[string]string, error) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 )
 
-// jsonDir has a JSON schema for each kind that users write, for editors of YAML.
+// jsonDir has a JSON schema for each kind that users write, for YAML editors.
 const jsonDir = "docs/reference/schemas"
 
-// writeJSONSchemas writes them, named as the tools expect that read schemas of definitions: KIND_VERSION.json.
+// writeJSONSchemas writes the schemas. Their names, KIND_VERSION.json, follow the convention of tools that validate
+// custom resources.
 func writeJSONSchemas() error {
 	if err := os.MkdirAll(jsonDir, 0o755); err != nil {
 		return fmt.Errorf("writing JSON schemas: %w", err)
@@ -35,7 +36,7 @@ func writeJSONSchemas() error {
 	return nil
 }
 
-// jsonSchema returns the kind of a definition and its schema as JSON Schema, draft 7.
+// jsonSchema returns the kind of a CRD and its schema as JSON Schema, draft 7.
 func jsonSchema(path string) (kind string, text []byte, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -70,7 +71,7 @@ func jsonSchema(path string) (kind string, text []byte, err error) {
 	return crd.Spec.Names.Kind, out.Bytes(), err
 }
 
-// forEditors takes away what only an API server knows, and refuses fields that it would drop.
+// forEditors removes keywords that only an API server understands, and forbids fields that it would drop.
 func forEditors(node any) {
 	switch x := node.(type) {
 	case []any:

@@ -19,8 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// written are Go types whose JSON form isn't that of their fields, and those whose
-// fields a template has no use for.
+// written are Go types whose JSON form differs from their fields, and types whose fields are of no use in a template.
 var written = map[reflect.Type]string{
 	reflect.TypeFor[metav1.Time]():         "string",
 	reflect.TypeFor[resource.Quantity]():   "#Quantity",
@@ -30,8 +29,8 @@ var written = map[reflect.Type]string{
 	reflect.TypeFor[corev1.ResourceList](): "[string]: #Quantity",
 }
 
-// enums are string types whose values Kubernetes has fixed; a typo in one is found here
-// and not when the first pod is refused.
+// enums are string types with a fixed set of values, so that a typo is found here and not when the first pod is
+// refused.
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[corev1.PullPolicy]():                    values(corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever),
 	reflect.TypeFor[corev1.RestartPolicy]():                 values(corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever),
@@ -45,7 +44,7 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[corev1.MountPropagationMode]():          values(corev1.MountPropagationNone, corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional),
 }
 
-// optional fields have no omitempty, and may be left out nevertheless.
+// optional fields have no omitempty, but may be omitted.
 var optional = map[string]bool{"GRPCAction.service": true, "TypedLocalObjectReference.apiGroup": true, "TypedObjectReference.apiGroup": true}
 
 // omitted are fields that the API server refuses in a new pod.
@@ -59,8 +58,7 @@ func values[T ~string](list ...T) []string {
 	return out
 }
 
-// podDefinitions returns a CUE file with a closed definition of PodTemplateSpec and of
-// each struct it reaches.
+// podDefinitions returns a CUE file with a closed definition of PodTemplateSpec and of each struct that it refers to.
 func podDefinitions() ([]byte, error) {
 	g := generator{seen: map[string]reflect.Type{}, text: map[string]string{}}
 	if err := g.define(reflect.TypeFor[corev1.PodTemplateSpec]()); err != nil {
@@ -74,7 +72,7 @@ func podDefinitions() ([]byte, error) {
 	return format.Source([]byte(b.String()))
 }
 
-// sentenceEnd isn't found after "e.g." and the like, which a small letter follows.
+// sentenceEnd does not match after abbreviations such as "e.g.", because a lower-case letter follows those.
 var sentenceEnd = regexp.MustCompile(`\. +[A-Z]`)
 
 // generator collects the text of definitions by name.
@@ -83,7 +81,7 @@ type generator struct {
 	text map[string]string
 }
 
-// define writes the definition of a struct and of what it reaches, once.
+// define writes the definition of a struct and of all structs that it refers to, once.
 func (g *generator) define(t reflect.Type) error {
 	if known, ok := g.seen[t.Name()]; ok {
 		if known != t {
@@ -103,7 +101,7 @@ func (g *generator) define(t reflect.Type) error {
 	return nil
 }
 
-// fields writes the fields of t, with those of inlined structs in their place.
+// fields writes the fields of t, with the fields of inlined structs in their place.
 func (g *generator) fields(b *strings.Builder, t reflect.Type) error {
 	help := docs(t)
 	for i := range t.NumField() {
@@ -137,7 +135,7 @@ func cutTag(field reflect.StructField) (name, options string, found bool) {
 	return strings.Cut(field.Tag.Get("json"), ",")
 }
 
-// expression returns the CUE type of values of t, in the form that follows a label.
+// expression returns the CUE type of values of t, as it follows a label.
 func (g *generator) expression(t reflect.Type) (string, error) {
 	if text, ok := written[t]; ok {
 		return text, nil
@@ -178,7 +176,7 @@ func docs(t reflect.Type) map[string]string {
 	return documented.SwaggerDoc()
 }
 
-// comment writes the first sentence of text, which is what an editor has room for.
+// comment writes the first sentence of text, because editors have room for that.
 func comment(b *strings.Builder, text string) {
 	text, _, _ = strings.Cut(text, "\n")
 	if end := sentenceEnd.FindStringIndex(text); end != nil {

@@ -55,7 +55,7 @@ func sample(t *testing.T, v reflect.Value) {
 	}
 }
 
-// setSpecial sets v if its type has values of its own.
+// setSpecial sets v if its type has special values.
 func setSpecial(v reflect.Value) bool {
 	switch x := v.Addr().Interface().(type) {
 	case *resource.Quantity:

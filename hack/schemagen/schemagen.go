@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schemagen writes the generated part of the CUE module in schema/: the
-// specs of Corral's kinds out of their CRDs, and the pod template out of the
-// Kubernetes Go types. From the CRDs it also makes JSON schemas for editors of YAML. Its output depends on nothing but the CRDs and the version of k8s.io/api.
+// Package schemagen writes the generated part of the CUE module in schema/: the specs of Corral's kinds from their
+// CRDs, and the pod template from the Kubernetes Go types. It also generates JSON schemas for YAML editors from the
+// CRDs. Its output depends only on the CRDs and the version of k8s.io/api.
 package schemagen
 
 import (
@@ -20,10 +20,10 @@ const (
 		"// SPDX-License-Identifier: Apache-2.0\n\n"
 )
 
-// kinds are the CRDs whose specs users write, by the plural that names the file.
+// kinds are the CRDs whose specs users write, by the plural in the file name.
 var kinds = []string{"poolsources", "githubconnections", "runnerpools", "runnerpolicies", "clusterrunnerpolicies"}
 
-// Generate writes it, at the root of the repository.
+// Generate writes the files. Run it in the root of the repository.
 func Generate() error {
 	specs, err := specDefinitions(crdDir, kinds...)
 	if err != nil {

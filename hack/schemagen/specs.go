@@ -19,13 +19,14 @@ import (
 	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/jsonschema"
 	"cuelang.org/go/encoding/yaml"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kyaml "sigs.k8s.io/yaml"
 )
 
 const apiVersion = "v1alpha1"
 
-// specDefinitions returns a CUE file with one definition #KINDSpec for each of the
-// named CRDs in dir (plural, as in the file's name), in that order.
+// specDefinitions returns a CUE file with one definition #KINDSpec for each of the named CRDs in dir (plural, as in the
+// file name), in that order.
 func specDefinitions(dir string, plurals ...string) ([]byte, error) {
 	file := &ast.File{Decls: []ast.Decl{&ast.Package{Name: ast.NewIdent("schema")}}}
 	for _, plural := range plurals {
@@ -47,10 +48,10 @@ func specDefinitions(dir string, plurals ...string) ([]byte, error) {
 	return nameScalars(text)
 }
 
-// scalar finds a pattern, with what makes it one of a number or a string.
+// scalar matches a pattern, with the expression that applies it to a string, or to a number or a string.
 var scalar = regexp.MustCompile(`matchN\(>=1, \[int, string\]\) & \(int \| (=~"[^"]*")\)|=~"[^"]*"`)
 
-// nameScalars puts in place of a pattern the definition of schema.cue that is it, which says in words what it wants.
+// nameScalars replaces patterns by the equivalent definitions in schema.cue, which have readable error messages.
 func nameScalars(specs []byte) ([]byte, error) {
 	written, err := os.ReadFile(filepath.Join(schemaDir, "schema.cue"))
 	if err != nil {
@@ -81,6 +82,9 @@ func specDefinition(path string) (*ast.Field, error) {
 	if data, err = withPatterns(data); err != nil {
 		return nil, fmt.Errorf("parsing CRD: %w", err)
 	}
+	if data, err = withoutTemplate(data); err != nil {
+		return nil, fmt.Errorf("parsing CRD: %w", err)
+	}
 	yamlFile, err := yaml.Extract(path, data)
 	if err != nil {
 		return nil, fmt.Errorf("parsing CRD: %w", err)
@@ -108,16 +112,36 @@ func specDefinition(path string) (*ast.Field, error) {
 	return nil, fmt.Errorf("extracting %s: no spec", path)
 }
 
-// matches is how a rule begins that demands a pattern, for a message that a pattern can't have.
+// matches matches the beginning of a rule that requires a pattern. CRDs use such rules because a pattern cannot have a
+// message.
 var matches = regexp.MustCompile(`^self\.matches\(r'([^']+)'\)`)
 
-// withPatterns gives each text whose rule demands a pattern that pattern: CUE knows no rules of CRDs.
+// withPatterns adds the pattern to each string whose rule requires one, because CUE ignores the rules of CRDs.
 func withPatterns(crd []byte) ([]byte, error) {
 	var content any
 	if err := kyaml.Unmarshal(crd, &content); err != nil {
 		return nil, err
 	}
 	addPatterns(content)
+	return kyaml.Marshal(content)
+}
+
+// withoutTemplate removes the fields that a definition has for a pod template: #PodTemplateSpec has all of them.
+func withoutTemplate(crd []byte) ([]byte, error) {
+	content := map[string]any{}
+	if err := kyaml.Unmarshal(crd, &content); err != nil {
+		return nil, err
+	}
+	versions, _, err := unstructured.NestedSlice(content, "spec", "versions")
+	for _, version := range versions {
+		unstructured.RemoveNestedField(version.(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "template", "properties")
+	}
+	if err == nil {
+		err = unstructured.SetNestedSlice(content, versions, "spec", "versions")
+	}
+	if err != nil {
+		return nil, err
+	}
 	return kyaml.Marshal(content)
 }
 
@@ -136,7 +160,7 @@ func addPatterns(node any) {
 			text, _ := rule.(map[string]any)["rule"].(string)
 			if found := matches.FindStringSubmatch(text); found != nil {
 				x["pattern"] = found[1]
-				delete(x, "maxLength") // the pattern has an end
+				delete(x, "maxLength") // the pattern limits the length
 			}
 		}
 	}
@@ -161,8 +185,8 @@ func tidy(file *ast.File) {
 	}, nil)
 }
 
-// nameStructs puts the struct of each optional field into a hidden definition: CUE expands a struct that is written in place for each object,
-// and one that is referred to only for those that have the field.
+// nameStructs moves the struct of each optional field into a hidden definition. CUE expands an inline struct for each
+// object, and a referenced one only for objects with the field.
 func nameStructs(file *ast.File) {
 	var decls []ast.Decl
 	for _, decl := range file.Decls {
@@ -174,7 +198,7 @@ func nameStructs(file *ast.File) {
 	file.Decls = decls
 }
 
-// structsOf returns the definitions that take the place of structs in an expression; their names begin with prefix.
+// structsOf returns the definitions that replace structs in an expression. Their names begin with prefix.
 func structsOf(prefix string, in ast.Expr) (definitions []ast.Decl) {
 	switch x := in.(type) {
 	case *ast.StructLit:
@@ -195,7 +219,8 @@ func structsOf(prefix string, in ast.Expr) (definitions []ast.Decl) {
 	return definitions
 }
 
-// structOfField returns the definition that takes the place of a field's struct, if it is optional, and those within.
+// structOfField returns the definition that replaces a field's struct, if the field is optional, and the definitions
+// for structs within it.
 func structOfField(prefix string, field *ast.Field) []ast.Decl {
 	label := labelName(field.Label)
 	if label == "" { // a pattern
@@ -212,8 +237,9 @@ func structOfField(prefix string, field *ast.Field) []ast.Decl {
 	return append([]ast.Decl{definition}, inner...)
 }
 
-// structOfItems returns the definition that takes the place of the struct of a list's items, and those within. In CUE v0.17 a list with a
-// bound on its length would otherwise take items with unknown fields: list.MaxItems(3) & [...{a!: string}] isn't closed, even in a definition.
+// structOfItems returns the definition that replaces the struct of a list's items, and the definitions for structs
+// within it. In CUE v0.17 a list with a maximum length would otherwise accept items with unknown fields:
+// list.MaxItems(3) & [...{a!: string}] is not closed, even in a definition.
 func structOfItems(prefix string, rest *ast.Ellipsis) []ast.Decl {
 	inner := structsOf(prefix, rest.Type)
 	if !isStruct(rest.Type) {
@@ -226,7 +252,7 @@ func structOfItems(prefix string, rest *ast.Ellipsis) []ast.Decl {
 	return append([]ast.Decl{definition}, inner...)
 }
 
-// isStruct reports whether an expression is a struct, with or without a bound on its fields.
+// isStruct reports whether an expression is a struct, with or without a limit on its fields.
 func isStruct(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.StructLit:

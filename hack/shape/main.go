@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command shape prints how large code and docs are: of the revisions that it is given, and of the working tree.
+// Command shape prints the size of code and docs, for the given revisions and for the working tree.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 	"unicode"
 )
 
-// longFunction is how many lines a function may have before it is listed.
+// longFunction is the number of lines above which a function is listed.
 const longFunction = 60
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run prints a column for each revision, and the last for the working tree.
+// run prints a column for each revision, and a last one for the working tree.
 func run(w io.Writer, revisions []string) error {
 	labels, columns := []string{""}, []map[string]string{}
 	for _, revision := range append(slices.Clone(revisions), "") {
@@ -66,7 +66,7 @@ func run(w io.Writer, revisions []string) error {
 	return table.Flush()
 }
 
-// read reads the files of a revision; of the working tree, with what isn't committed yet, if it is empty.
+// read returns the files of a revision. An empty revision stands for the working tree, including uncommitted files.
 func read(revision string) (map[string][]byte, error) {
 	list := exec.Command("git", "ls-files", "-co", "--exclude-standard")
 	if revision != "" {
@@ -88,7 +88,7 @@ func read(revision string) (map[string][]byte, error) {
 		switch {
 		case err == nil:
 			files[name] = text
-		case !errors.Is(err, os.ErrNotExist): // a deletion may not be committed yet
+		case !errors.Is(err, os.ErrNotExist): // an uncommitted deletion
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
 	}
@@ -104,16 +104,16 @@ func isDoc(name string) bool {
 	return path.Ext(name) == ".md" && (!below || top == "docs" || top == "examples" && path.Base(name) == "README.md")
 }
 
-// elsewhere is code that no release holds; the last three are where simulated worlds were before sim.
+// elsewhere is code that is not part of a release; the last three are earlier folders of the code in sim.
 var elsewhere = []string{"sim/", "hack/", "test/", "cmd/corral-demo/", "internal/githubsim/", "internal/localcluster/", "internal/world/"}
 
-// sized is a thing with its name.
+// sized is an item with its size.
 type sized struct {
 	name string
 	size int
 }
 
-// shape is what is measured. Structs, methods, names and functions are the product's.
+// shape holds the measurements. Structs, methods, names and functions are the product's only.
 type shape struct {
 	product, others                       int // statements
 	methods, noParams, noResults, neither int
@@ -157,7 +157,7 @@ func (s *shape) addWords(text []byte) {
 	}
 }
 
-// statements counts them, blocks apart.
+// statements counts statements, without blocks.
 func statements(file *ast.File) (n int) {
 	ast.Inspect(file, func(node ast.Node) bool {
 		switch node.(type) {
@@ -216,7 +216,7 @@ func (s *shape) addFunction(fset *token.FileSet, folder string, f *ast.FuncDecl)
 	}
 }
 
-// rows are labels with values.
+// rows returns labels with values.
 func (s *shape) rows() [][2]string {
 	var rows [][2]string
 	number := func(label string, n int) { rows = append(rows, [2]string{label, fmt.Sprint(n)}) }
@@ -248,7 +248,7 @@ func (s *shape) rows() [][2]string {
 	return rows
 }
 
-// words counts the fields of a text that have a letter or a digit: the bars of a table are none.
+// words counts the fields of a text that contain a letter or a digit, so that table bars do not count.
 func words(text []byte) (n int) {
 	for field := range bytes.FieldsSeq(text) {
 		if bytes.ContainsFunc(field, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {

@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission says of an object what an API server would refuse it for, without one: by the CustomResourceDefinition of its kind,
-// with the API server's own library, and for the pod of a pool by the rules that people break. It is pure.
+// Package admission reports why an API server would refuse an object, without asking one. It uses the API server's own libraries: those for
+// CustomResourceDefinitions for objects of Corral, and Kubernetes' validation for the pods of runners. It is pure.
 package admission
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -34,6 +33,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/charts"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // definitions is where the chart has the CustomResourceDefinitions.
@@ -94,11 +94,7 @@ func Kinds() []string { return slices.Sorted(maps.Keys(byKind())) }
 // Check returns what an API server would refuse an object for that is to be created; nothing for a kind that isn't one of Corral's. The
 // object's metadata.namespace may be left out. Unknown fields are refused, as a server-side apply and kubectl's strict validation refuse them.
 func Check(object map[string]any) field.ErrorList {
-	errs := check(object)
-	slices.SortStableFunc(errs, func(a, b *field.Error) int {
-		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Detail, b.Detail))
-	})
-	return errs
+	return sorted(check(object))
 }
 
 // WithDefaults returns an object with the fields that an API server fills in; the object itself if its kind isn't one of Corral's.
@@ -113,6 +109,7 @@ func WithDefaults(object map[string]any) map[string]any {
 	}
 	full := runtime.DeepCopyJSON(object)
 	defaulting.Default(full, d.schema)
+	defaulting.PruneNonNullableNullsWithoutDefaults(full, d.schema)
 	return full
 }
 
@@ -133,9 +130,10 @@ func check(object map[string]any) field.ErrorList {
 	object = runtime.DeepCopyJSON(object)
 	unknown := pruning.PruneWithOptions(object, d.schema, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
-		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known"})
+		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known" + wording.FromARC(path)})
 	}
 	defaulting.Default(object, d.schema)
+	defaulting.PruneNonNullableNullsWithoutDefaults(object, d.schema) // to an API server, null is a field that is not set
 	errs = append(errs, validation.ValidateCustomResource(nil, object, d.values)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.schema, object)...)
 	if len(errs) > 0 {
@@ -147,7 +145,6 @@ func check(object map[string]any) field.ErrorList {
 	}
 	if o.GetKind() == "RunnerPool" {
 		errs = append(errs, checkSize(object["spec"])...)
-		errs = append(errs, checkTemplate(object)...)
 	}
 	return errs
 }

@@ -1,26 +1,27 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package archtest holds the fence that linters can't see: what packages reach through others. And it lists the layers that
-// the fences stand between.
+// Package archtest tests what linters cannot: indirect imports and other rules about the whole code. It also defines
+// the layers of the packages.
 package archtest
 
-// Layer is a group of packages with one rule about what they do and import.
+// Layer is a group of packages with common rules for their behavior and imports.
 type Layer struct {
 	Name string
-	// Packages by their path in the module, with the ones below them. Each pure package may import those before it in the list.
+	// Packages are paths in the module; subpackages are included. Each pure package may import those before it in the
+	// list.
 	Packages []string
-	// May is what the layer is for, and what it is kept from, in Markdown.
+	// May describes the purpose and the restrictions of the layer, in Markdown.
 	May string
 }
 
-// Layers says where each package of internal belongs. The tests of this package hold packages to it; `make generate` writes the
+// Layers assigns each package of internal to a layer. The tests of this package enforce it. `make generate` derives the
 // linter's settings in .golangci.yml and the table in docs/architecture.md from it.
 var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
-// Layers, each above the ones that it may import.
+// The layers. Each may import the ones before it.
 var (
-	Shared = Layer{"shared", []string{"internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
+	Shared = Layer{"shared", []string{"internal/clientgates", "internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}
 	Pure = Layer{"pure", []string{
 		"apis/v1alpha1", "internal/admission", "internal/catalog", "internal/claims", "internal/compile", "internal/demand", "internal/jobmatch", "internal/podspec",

@@ -19,13 +19,13 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// matchers are functions that look for something in a text; of the standard library, and methods of regular expressions.
+// matchers are functions that search in a text: functions of the standard library, and methods of regular expressions.
 var matchers = []string{
 	"strings.Contains", "strings.HasPrefix", "strings.HasSuffix", "strings.Cut", "strings.CutPrefix", "strings.CutSuffix", "strings.EqualFold", "strings.Index",
 	"strings.TrimPrefix", "strings.TrimSuffix", "FindStringSubmatch", "FindString", "FindAllString", "MatchString", "ReplaceAllString",
 }
 
-// foreign are matches of messages that other programs or users wrote, by file and expression, and who wrote them.
+// foreign lists matches of messages that other programs or users wrote, by file and expression, with their author.
 var foreign = map[string]string{
 	"controllers/sources/flux_watch.go: conditions.GetMessage(before, meta.ReadyCondition) != conditions.GetMessage(now, meta.ReadyCondition)": "Flux",
 	"internal/cli/expect.go: strings.Contains(v.Message, want.Message)":                                                                        "the policies and tests of users",
@@ -40,8 +40,8 @@ var foreign = map[string]string{
 	`internal/review/prices.go: strings.TrimSuffix(p.Message, " in type review.Prices")`:                                                       "encoding/json",
 }
 
-// unnoticed are places that still read the project's own sentences, and that the look for them does not find, by file and expression. The list only
-// shrinks: each needs a code or a field instead.
+// unnoticed lists places that still parse the project's own sentences and that the test does not find, by file and
+// expression. The list must only shrink: each entry needs a code or a field instead.
 var unnoticed = map[string]string{
 	"controllers/sources/report_controller.go": "withoutCommit(last.refused) != withoutCommit(message)",
 	"internal/explain/pool.go":                 "strings.Cut(d.Reason, ",
@@ -49,10 +49,11 @@ var unnoticed = map[string]string{
 	"internal/poolstatus/runner.go":            "strings.TrimSuffix(reason, jobWillFail)",
 }
 
-// readsOf returns what a file does with messages of conditions and events, or with texts that the catalog rendered, other than pass them on.
+// readsOf returns the uses in a file of messages of conditions and events, or of texts rendered by the catalog, other
+// than passing them on.
 func readsOf(file *ast.File) (reads []string) {
 	for _, decl := range file.Decls {
-		named := map[string]bool{} // variables that have a message
+		named := map[string]bool{} // variables that contain a message
 		isText := func(e ast.Expr) bool { return isMessage(e, named) }
 		ast.Inspect(decl, func(n ast.Node) bool {
 			switch n := n.(type) {
@@ -82,7 +83,8 @@ func isMatcher(name string) bool {
 	return slices.ContainsFunc(matchers, func(m string) bool { return name == m || !strings.Contains(m, ".") && strings.HasSuffix(name, "."+m) })
 }
 
-// isMessage reports whether an expression is a message: a field or a variable that has one, or a call that renders one.
+// isMessage reports whether an expression is a message: a field or a variable that contains one, or a call that renders
+// one.
 func isMessage(e ast.Expr, named map[string]bool) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
@@ -99,7 +101,7 @@ func isMessage(e ast.Expr, named map[string]bool) bool {
 	return false
 }
 
-// Program logic reads codes, subjects and parameters of causes: a message may be reworded at any time.
+// Program logic reads codes, subjects and parameters of causes, because messages may be reworded at any time.
 func TestNoProgramLogicReadsMessages(t *testing.T) {
 	used := map[string]bool{}
 	eachFile(t, func(name string, file *ast.File) {
@@ -122,7 +124,7 @@ func TestNoProgramLogicReadsMessages(t *testing.T) {
 	}
 }
 
-// eachFile parses each file of the product that is no test.
+// eachFile parses each file of the product except tests.
 func eachFile(t *testing.T, visit func(name string, file *ast.File)) {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -158,10 +160,10 @@ func TestTheLookForReadMessagesFindsThem(t *testing.T) {
 	}
 }
 
-// byCode are rows that are found by their code, as one of a diagnostic or with a runner's state.
+// byCode are rows that are looked up by their code, for example by the code of a diagnostic or by a runner's state.
 var byCode = []string{"FolderMissing", "PoolsMissing", "RunnerFailed", "RunnerFinished"}
 
-// A cause is made with a value for each parameter of its row, and only causes that no retry helps stall.
+// A cause is created with a value for each parameter of its row, and only causes that a retry cannot fix stall.
 func TestCausesAreMadeAsTheirRowsSay(t *testing.T) {
 	rows := map[string]*catalog.Row{}
 	for _, row := range catalog.Rows() {
@@ -195,7 +197,7 @@ func TestCausesAreMadeAsTheirRowsSay(t *testing.T) {
 	}
 }
 
-// rowOf returns the name of the row that a call of catalog.ROW.With or Advice is of; "" for another call.
+// rowOf returns the name of the row in a call of catalog.ROW.With or Advice; "" for another call.
 func rowOf(call *ast.CallExpr) string {
 	name, isRow := strings.CutPrefix(types.ExprString(call.Fun), "catalog.")
 	name, method, _ := strings.Cut(name, ".")
@@ -205,7 +207,8 @@ func rowOf(call *ast.CallExpr) string {
 	return name
 }
 
-// firstRow returns the name of the row of a chain of calls that begins with catalog.ROW.With; "" for another expression.
+// firstRow returns the name of the row in a chain of calls that begins with catalog.ROW.With; "" for another
+// expression.
 func firstRow(e ast.Expr) string {
 	for {
 		call, isCall := e.(*ast.CallExpr)

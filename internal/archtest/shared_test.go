@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// sharedTypes are the types through which goroutines share something: locks, limits, queues and caches. An empty list stands for all types of a package.
+// sharedTypes are types with which goroutines share resources: locks, limits, queues and caches. An empty list stands
+// for all types of a package.
 var sharedTypes = map[string][]string{
 	"sync":                            {"Mutex", "RWMutex", "Map", "Pool", "Cond"},
 	"golang.org/x/sync/singleflight":  {"Group"},
@@ -27,15 +28,16 @@ var sharedTypes = map[string][]string{
 	module + "internal/turns":         {"Limiter", "queue"},
 }
 
-// sharing looks for what one package's goroutines share.
+// sharing finds the shared resources of one package.
 type sharing struct {
 	name     string            // the package's path in the module
 	imported map[string]string // paths by name, in the current file
-	buffered map[string]bool   // fields and variables that are given a channel with a buffer
+	buffered map[string]bool   // fields and variables that are set to a buffered channel
 	found    []string
 }
 
-// sharedIn returns the fields and package variables of a package's source that goroutines share, as package.Type.field or package.variable.
+// sharedIn returns the shared fields and package variables in a package's source, as package.Type.field or
+// package.variable.
 func sharedIn(name string, files []*ast.File) []string {
 	s := &sharing{name: name, buffered: map[string]bool{}}
 	for _, file := range files {
@@ -61,7 +63,7 @@ func sharedIn(name string, files []*ast.File) []string {
 	return slices.Compact(s.found)
 }
 
-// noteBuffers notes what is given a channel with a buffer: a field of a literal, what is assigned to, or a variable.
+// noteBuffers records the targets of buffered channels: a field of a literal, an assigned expression, or a variable.
 func (s *sharing) noteBuffers(n ast.Node) bool {
 	note := func(to, value ast.Expr) {
 		call, ok := value.(*ast.CallExpr)
@@ -117,7 +119,7 @@ func (s *sharing) declaration(d *ast.GenDecl) {
 	}
 }
 
-// fields adds the fields of a struct, or of a struct in it, that goroutines share.
+// fields adds the shared fields of a struct, including structs within it.
 func (s *sharing) fields(of string, inner *ast.StructType) {
 	for _, field := range inner.Fields.List {
 		names := field.Names
@@ -134,7 +136,8 @@ func (s *sharing) fields(of string, inner *ast.StructType) {
 	}
 }
 
-// shares reports whether something of a type is shared: the type is one of sharedTypes, a channel with a buffer, or has one as its element.
+// shares reports whether a value of a type is shared: the type is one of sharedTypes, a buffered channel, or has one as
+// its element.
 func (s *sharing) shares(name string, t ast.Expr) (shares bool) {
 	ast.Inspect(t, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -150,7 +153,7 @@ func (s *sharing) shares(name string, t ast.Expr) (shares bool) {
 	return shares
 }
 
-// holds is shares for the value of a variable without a type.
+// holds does the same for the initial value of a variable without a type.
 func (s *sharing) holds(name string, value ast.Expr) bool {
 	switch v := value.(type) {
 	case *ast.CompositeLit:
@@ -180,7 +183,8 @@ func (s *sharing) isShared(n *ast.SelectorExpr) bool {
 	return known && (len(types) == 0 || slices.Contains(types, n.Sel.Name))
 }
 
-// sharedThings returns all that the controller's goroutines share. The command line has one user, and is left out.
+// sharedThings returns everything that the controller's goroutines share. It excludes the command line, which has one
+// user.
 func sharedThings(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pkg := range deps(t, "cmd/corral") {
@@ -211,10 +215,10 @@ func sharedThings(t *testing.T) (all []string) {
 	return all
 }
 
-// architecture is the page with the table of what tenants share.
+// architecture is the page with the table of resources that tenants share.
 const architecture = "../../docs/architecture.md"
 
-// tables returns the rows of the tables of a section of the page, by the first cell of their heads.
+// tables returns the rows of the tables in a section of the page, by the first cell of their headings.
 func tables(t *testing.T) map[string][][]string {
 	t.Helper()
 	page, err := os.ReadFile(architecture)
@@ -243,7 +247,8 @@ func tables(t *testing.T) map[string][][]string {
 
 var goName = regexp.MustCompile("`((?:controllers|internal)[\\w/]*\\.[\\w.]+)`")
 
-// What goroutines share is in the page's table, or in its list of what no tenant's size matters for. A name that is gone is in neither.
+// Each shared resource is in the page's table, or in its list of resources that do not depend on a tenant's size. The
+// page lists no resource that no longer exists.
 func TestWhatTenantsShareIsInTheTable(t *testing.T) {
 	rows, listed := tables(t), map[string]bool{}
 	list := func(cell string) {
@@ -283,7 +288,7 @@ func TestWhatTenantsShareIsInTheTable(t *testing.T) {
 	}
 }
 
-// Each test that the table names is there.
+// Each test that the table names exists.
 func TestTheTableOfWhatTenantsShareNamesTests(t *testing.T) {
 	there := map[string]bool{}
 	for _, pattern := range []string{"../../*/*_test.go", "../../*/*/*_test.go", "../../*/*/*/*_test.go"} {
@@ -312,7 +317,7 @@ func TestTheTableOfWhatTenantsShareNamesTests(t *testing.T) {
 	}
 }
 
-// The look finds each kind of what is shared, wherever it is declared, and nothing that one goroutine has.
+// The analysis finds each kind of shared resource, wherever it is declared, and nothing that a single goroutine uses.
 func TestTheLookForWhatIsSharedFindsIt(t *testing.T) {
 	const source = `package p
 

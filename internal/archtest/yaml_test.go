@@ -15,16 +15,17 @@ import (
 	"testing"
 )
 
-// harmlessYAML are the names of YAML packages that decode nothing, by package.
+// harmlessYAML lists names of YAML packages that decode nothing, by package.
 var harmlessYAML = map[string][]string{
 	"go.yaml.in/yaml/v3": {"Node", "MappingNode", "SequenceNode", "ScalarNode", "LiteralStyle", "DoubleQuotedStyle", "NewEncoder"},
 	"sigs.k8s.io/yaml":   {"Marshal", "JSONToYAML"},
 }
 
-// trustedYAML are the files that decode YAML of the binary itself: it costs half the time without a look for aliases.
+// trustedYAML lists files that decode YAML embedded in the binary: without a check for aliases this takes half the
+// time.
 var trustedYAML = []string{"internal/admission/admission.go"}
 
-// All YAML of users goes through one package, which refuses aliases.
+// All YAML from users is decoded by one package, which refuses aliases.
 func TestTheProductDecodesYAMLInOnePackage(t *testing.T) {
 	for _, pkg := range deps(t, "cmd/corral") {
 		folder, ours := strings.CutPrefix(pkg, module)
@@ -47,7 +48,7 @@ func TestTheProductDecodesYAMLInOnePackage(t *testing.T) {
 	}
 }
 
-// yamlUses returns what a file uses of packages for YAML that may decode.
+// yamlUses returns a file's uses of YAML packages that may decode.
 func yamlUses(t *testing.T, name string) (uses []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
@@ -82,7 +83,7 @@ func yamlUses(t *testing.T, name string) (uses []string) {
 	return uses
 }
 
-// The test above must find what it looks for.
+// The previous test must find actual decoders.
 func TestTheLookForYAMLFindsDecoders(t *testing.T) {
 	for _, name := range trustedYAML {
 		if len(yamlUses(t, filepath.Join("..", "..", name))) == 0 {

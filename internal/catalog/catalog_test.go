@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/test/reword"
 )
 
-// sample returns a cause of a row with a value for each parameter.
+// sample returns a cause of a row with a placeholder for each parameter.
 func sample(row *catalog.Row) catalog.Cause {
 	var values []any
 	for _, name := range row.Parameters() {
@@ -36,7 +36,7 @@ func TestEachRowCanBeRendered(t *testing.T) {
 		}
 		for _, name := range append(slices.Clone(row.Parameters()), "detail") {
 			if !strings.Contains(text, "<"+name+">") {
-				t.Errorf("%s: %q lacks %s", row.Code, text, name)
+				t.Errorf("%s: %q does not contain %s", row.Code, text, name)
 			}
 		}
 		for _, name := range row.Volatile {
@@ -45,7 +45,7 @@ func TestEachRowCanBeRendered(t *testing.T) {
 			}
 		}
 		if base := catalog.Of(row.Reason); row.Reason != "" && base.Title == "" && !catalog.IsFine(row.Code) {
-			t.Errorf("%s: nothing is known of its reason %s", row.Code, row.Reason)
+			t.Errorf("%s: its reason %s is unknown", row.Code, row.Reason)
 		}
 		if row.SameAs != "" && (catalog.Of(row.SameAs).Reason != row.Reason || catalog.Of(row.SameAs).SameAs != "") {
 			t.Errorf("%s can't be the same as %s", row.Code, row.SameAs)
@@ -53,7 +53,7 @@ func TestEachRowCanBeRendered(t *testing.T) {
 	}
 }
 
-// Each row is in a variable that is named like its code.
+// Each row is assigned to a variable with the name of its code.
 func TestEachRowHasItsName(t *testing.T) {
 	define := regexp.MustCompile(`(?m)^\t(\w+)\s+= define\(Row\{Code: (?:"|v1alpha1\.|string\(v1alpha1\.Cause)(\w+?)(?:"|Reason|\))`)
 	n := 0
@@ -69,11 +69,11 @@ func TestEachRowHasItsName(t *testing.T) {
 		}
 	}
 	if all := len(catalog.Rows()); n != all {
-		t.Errorf("%d rows in the files, %d in the catalog: one is defined twice", n, all)
+		t.Errorf("%d rows in the files, %d in the catalog: a row is defined twice", n, all)
 	}
 }
 
-// What an unknown release wrote is shown as it is.
+// A code from an unknown release is shown as it is.
 func TestUnknownCodesAreNamed(t *testing.T) {
 	c := catalog.Text("NewReason", "all is new").Cause
 	if row := catalog.Of(c.Code); catalog.Message(&c) != "all is new" || row.Title != "NewReason" || row.Severity != catalog.Warning {
@@ -83,11 +83,11 @@ func TestUnknownCodesAreNamed(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	for want, causes := range map[string][]catalog.Cause{
-		"mounted folder a: reading b: no":                                      {catalog.FolderKeyUnreadable.With("a", "b").Wrap(errors.New("no"))},
-		"GitHub answered 500 to calls for pools; its token ends on 2026-01-01": {catalog.CallsFailing.With(500), catalog.TokenEnds.With("2026-01-01")},
-		"x.cue:1: no\nNothing was applied":                                     {catalog.DefinitionsInvalid.With("x.cue:1: no"), catalog.NothingApplied.With()},
-		"the last decision stays in force: p: TimedOut: late\nq: NotLoaded":    {catalog.PolicyUnavailable.With("p", "TimedOut").Detailed("late"), catalog.PolicyUnavailable.With("q", "NotLoaded"), catalog.DecisionStays.With()},
-		"3 runners in a row failed (Crash: exit code 1)":                       {catalog.CircuitOpen.With(3, "Crash").Detailed("exit code 1")},
+		"mounted folder a: cannot read b: no":                                                   {catalog.FolderKeyUnreadable.With("a", "b").Wrap(errors.New("no"))},
+		"GitHub responded with 500 to requests made for pools; its token expires on 2026-01-01": {catalog.CallsFailing.With(500), catalog.TokenEnds.With("2026-01-01")},
+		"x.cue:1: no\nCorral applied nothing":                                                   {catalog.DefinitionsInvalid.With("x.cue:1: no"), catalog.NothingApplied.With()},
+		"the last decision stays in force: p: TimedOut: late\nq: NotLoaded":                     {catalog.PolicyUnavailable.With("p", "TimedOut").Detailed("late"), catalog.PolicyUnavailable.With("q", "NotLoaded"), catalog.DecisionStays.With()},
+		"3 runners in a row failed (Crash: exit code 1)":                                        {catalog.CircuitOpen.With(3, "Crash").Detailed("exit code 1")},
 	} {
 		if got := catalog.Messages(catalog.Plain(causes)); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -95,14 +95,14 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A value that looks like a parameter is none.
+// A value that looks like a parameter is not replaced.
 func TestValuesAreNoTemplates(t *testing.T) {
-	if got := catalog.FetchFailed.With("{detail}").Detailed("{location}").String(); got != "fetching {detail}: {location}" {
+	if got := catalog.FetchFailed.With("{detail}").Detailed("{location}").String(); got != "cannot fetch {detail}: {location}" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// Whether causes are the same does not depend on their wording, nor on what may change while they last.
+// Same ignores the wording of causes, and details that may change while a cause lasts.
 func TestSame(t *testing.T) {
 	cause := catalog.CircuitOpen.With(3, "Crash")
 	for name, tc := range map[string]struct {
@@ -133,7 +133,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// The reason of another object's condition may be longer than a code.
+// The reason of another object's condition may exceed the maximum length of a code.
 func TestALongReasonIsCut(t *testing.T) {
 	causes := catalog.Settle(catalog.Plain([]catalog.Cause{catalog.Text(strings.Repeat("A", 1024), "")}), nil, time.Unix(0, 0))
 	if n := len(causes[0].Code); n > v1alpha1.MaxCauseCode {

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// reasons returns the reasons of conditions, and whether a cause with that reason stalls.
+// reasons returns the reasons of conditions, and for each whether one of its causes stalls.
 func reasons() map[string]bool {
 	stalls := map[string]bool{}
 	for _, row := range catalog.Rows() {
@@ -24,7 +24,7 @@ func reasons() map[string]bool {
 	return stalls
 }
 
-// eachLine calls check with each line of files.
+// eachLine calls check with each line of the matching files.
 func eachLine(t *testing.T, pattern string, check func(file, line string)) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", pattern))
@@ -42,7 +42,7 @@ func eachLine(t *testing.T, pattern string, check func(file, line string)) {
 	}
 }
 
-// The tables of conditions in docs/spec, and the faults that stall, name reasons of the catalog that do so.
+// The tables of conditions in docs/spec list only reasons from the catalog. Those listed as Stalled stall there.
 func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 	row, name := regexp.MustCompile(`^\| (?:True|False|Unknown)[^|]*\|`), regexp.MustCompile("`(\\w+)`")
 	stalled := regexp.MustCompile("(?:`(\\w+)`, Stalled|Stalled, `(\\w+)`)")
@@ -51,7 +51,7 @@ func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 		for _, m := range name.FindAllStringSubmatch(row.FindString(line), -1) {
 			found++
 			if _, isReason := known[m[1]]; !isReason {
-				t.Errorf("%s: %s is no reason of the catalog: %s", file, m[1], line)
+				t.Errorf("%s: the reason %s is not in the catalog: %s", file, m[1], line)
 			}
 		}
 		for _, m := range stalled.FindAllStringSubmatch(line, -1) {
@@ -63,11 +63,11 @@ func TestDocumentedReasonsAreInTheCatalog(t *testing.T) {
 	eachLine(t, "docs/spec/*.md", check)
 	eachLine(t, "docs/faults.md", check)
 	if found < 50 {
-		t.Errorf("only %d reasons are in the tables of docs/spec", found)
+		t.Errorf("found only %d reasons in the tables of docs/spec", found)
 	}
 }
 
-// Argo CD's health scripts wait for what ends by itself: each such reason is one of the catalog.
+// Argo CD's health scripts list reasons that resolve without a user. Each of them is in the catalog.
 func TestReasonsOfHealthScriptsAreInTheCatalog(t *testing.T) {
 	entry, known, found := regexp.MustCompile(`(\w+) = true`), reasons(), 0
 	eachLine(t, "examples/argocd/resource_customizations/corral.dev/*/health.lua", func(file, line string) {
@@ -77,7 +77,7 @@ func TestReasonsOfHealthScriptsAreInTheCatalog(t *testing.T) {
 		for _, m := range entry.FindAllStringSubmatch(line, -1) {
 			found++
 			if _, isReason := known[m[1]]; !isReason {
-				t.Errorf("%s waits for %s, which is no reason of the catalog", file, m[1])
+				t.Errorf("%s waits for the reason %s, which is not in the catalog", file, m[1])
 			}
 		}
 	})

@@ -8,5 +8,5 @@ import "github.com/corral-dev/corral/apis/v1alpha1"
 // Causes of policies.
 var (
 	PolicyBroken      = define(Row{Code: "PolicyBroken", Reason: v1alpha1.PolicyInvalidReason, Stalls: true, Message: "{problems}"})
-	LastDecisionHolds = define(Row{Code: "LastDecisionHolds", Role: Meanwhile, Message: "The pools that it binds keep what was decided last"})
+	LastDecisionHolds = define(Row{Code: "LastDecisionHolds", Role: Meanwhile, Message: "Its pools keep the last decision"})
 )

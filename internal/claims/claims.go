@@ -38,7 +38,7 @@ type Claim struct {
 	InUse bool
 	// Leaving is true if the claim is in use and its holder is being removed.
 	Leaving bool
-	// LeavesBy is the time by which the claim should be free because its holder has ended. It is zero if the holder has not ended.
+	// LeavesBy is when the claim should be free because its holder has ended. It is zero if the holder has not ended.
 	LeavesBy time.Time
 	// FailedAt is the time when a runner with the claim last failed to start; zero if none did. Proved is true if the scheduler reported
 	// that the claim's volume kept the pod from a node. Otherwise the runner only missed its startup deadline: a slow cluster looks the same, so such
@@ -53,7 +53,7 @@ type Claim struct {
 	Unlike bool
 }
 
-// Choice tells a runner how to get a claim.
+// Choice is the result of Choose: how a runner gets a claim.
 type Choice struct {
 	// Use is the name of the claim to use. Own is true if the runner already has it.
 	Use string
@@ -68,7 +68,7 @@ type Choice struct {
 }
 
 // Choose returns the claim for a runner. In order of preference: the claim that the runner already has, the free claim that was used last,
-// as its contents are the newest, a new claim within the bound, and then, if runners must not start without a claim, one that is blamed.
+// because its contents are the newest, a new claim within the bound, and then, if runners must not start without a claim, a blamed claim.
 // Blame therefore delays a pool, but never leaves it without runners.
 //
 // While several claims are proved guilty, only claims that were taken since are reused: a new claim gets its volume where there are nodes.

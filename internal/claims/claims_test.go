@@ -80,7 +80,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// In a zone that is gone, claim after claim would keep the runners of a job from starting.
+// In a zone that is gone, claim after claim would prevent the runners of a job from starting.
 func TestChooseAfterManyFailures(t *testing.T) {
 	spec, avoided := &v1alpha1.CacheSpec{MaxClaims: 6}, func(n int) (all []claims.Claim) {
 		for i := range n {
@@ -110,7 +110,8 @@ func TestChooseAfterManyFailures(t *testing.T) {
 	}
 }
 
-// Where a class has no volumes, a new claim would keep runner after runner from starting, as many as there may be claims.
+// If a class has no volumes, new claims would prevent one runner after another from starting, up to the maximum number
+// of claims.
 func TestChooseWhereNewClaimsGetNoVolume(t *testing.T) {
 	claim := func(number int, change func(c *claims.Claim)) claims.Claim {
 		c := claims.Claim{Name: string(rune('a' + number)), Number: number, Holder: "gone", Taken: ago(time.Hour), Unbound: true}

@@ -6,16 +6,22 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
 )
+
+// answers are the decisions on a pool that were asked for.
+type answers struct {
+	Template templateAnswer `json:"template,omitzero"`
+	Scaling  scalingAnswer  `json:"scaling,omitzero"`
+	Update   updateAnswer   `json:"update,omitzero"`
+}
 
 // answer is what every decision has.
 type answer struct {
@@ -24,7 +30,7 @@ type answer struct {
 	Digest string `json:"digest,omitempty"`
 	// Failures void the decision.
 	Failures []policy.Failure `json:"failures,omitempty"`
-	// Audit tells what audited policies would change.
+	// Audit is what audited policies would change.
 	Audit []policy.Audit `json:"audit,omitempty"`
 }
 
@@ -61,20 +67,13 @@ type updateAnswer struct {
 }
 
 type bound struct {
-	Field    string `json:"field"`
-	Declared int32  `json:"declared"`
-	Value    int32  `json:"value"`
-	Reason   string `json:"reason,omitempty"`
-	Rule     rule   `json:"rule"`
+	v1alpha1.LimitBound
+	Rule rule `json:"rule"`
 }
 
 type verdict struct {
-	Message     string `json:"message"`
-	Path        string `json:"path,omitempty"`
-	Code        string `json:"code,omitempty"`
-	Severity    string `json:"severity,omitempty"`
-	Remediation string `json:"remediation,omitempty"`
-	Rule        rule   `json:"rule"`
+	v1alpha1.PolicyFinding
+	Rule rule `json:"rule"`
 }
 
 type updateReason struct {
@@ -82,13 +81,12 @@ type updateReason struct {
 	Rule    rule   `json:"rule"`
 }
 
-// rule says where a rule stands, seen from the current folder.
+// rule is a rule, and its place as seen from the current folder.
 type rule struct {
 	Policy string `json:"policy"`
 	Name   string `json:"name"`
-	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"`
-	// Module and line in the policy, where that isn't the file.
+	report.Place
+	// Module and line in the policy, if that is not the file.
 	Module string `json:"module,omitempty"`
 
 	at annotated
@@ -104,18 +102,15 @@ type annotated struct {
 func (r rule) String() string {
 	text := r.Name
 	if r.File != "" {
-		text += ", " + r.File
-		if r.Line > 0 {
-			text += ":" + strconv.Itoa(r.Line)
-		}
+		text += ", " + r.Place.String()
 	}
 	switch {
-	case r.Module != "" && r.File != "":
-		text += " (" + r.Module + ")"
-	case r.Module != "":
-		text += ", " + r.Module + " of the built-in library"
+	case r.Module == "":
+		return text
+	case r.File == "":
+		return text + ", " + r.Module + " of the built-in library"
 	}
-	return text
+	return text + " (" + r.Module + ")"
 }
 
 // full is String with the rule's policy.
@@ -123,69 +118,58 @@ func (r rule) full() string {
 	return r.Name + " of " + r.Policy + strings.TrimPrefix(r.String(), r.Name)
 }
 
-// translator turns answers of policies into what is shown.
+// translator converts answers of policies, with the places of their rules.
 type translator struct{ policies []*declaredPolicy }
 
 func (t translator) rule(r v1alpha1.RuleReference) rule {
-	shown := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, r.Line}}
-	module := r.File
-	if r.Line > 0 {
-		module = fmt.Sprintf("%s:%d", r.File, r.Line)
+	shown := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, int(r.Line)}}
+	i, exact := slices.IndexFunc(t.policies, func(p *declaredPolicy) bool { return p.source.Ref() == r.Policy }), false
+	if i >= 0 {
+		shown.Place, exact = t.policies[i].place(r.File, int(r.Line))
+		shown.Column = 0
 	}
-	i := slices.IndexFunc(t.policies, func(p *declaredPolicy) bool { return p.source.Ref() == r.Policy })
-	if i < 0 {
-		shown.Module = module
-		return shown
-	}
-	p := t.policies[i]
-	at := p.place(r.File, r.Line)
-	shown.File, shown.Line = at.File, at.Line
-	if _, inline := p.lines[r.File]; p.folder == "" && !inline || at.File == "" {
-		shown.Module = module
+	if !exact {
+		shown.Module = report.Place{File: r.File, Line: int(r.Line)}.String()
 	}
 	return shown
 }
 
-func (t translator) scaling(in policy.Scale, s policy.Scaling) *scalingAnswer {
-	a := &scalingAnswer{
-		answer: answer{s.ID, s.Digest, s.Failures, s.Audit}, Declared: in,
+func (t translator) scaling(in policy.Scale, s policy.Scaling) scalingAnswer {
+	a := scalingAnswer{
+		answer: answer{s.ID, s.Digest, s.Failures, s.Audit}, Declared: in, Effective: &s.Scale,
 		AssignedJobs: s.AssignedJobs, Until: instant(s.Until), Conflicts: s.Conflicts,
+		Bounds: converted(s.Bounds, func(b v1alpha1.LimitBound) bound { return bound{b, t.rule(b.Rule)} }),
 	}
-	if len(s.Failures) == 0 {
-		a.Effective = &s.Scale
-	}
-	for _, b := range s.Bounds {
-		a.Bounds = append(a.Bounds, bound{b.Field, b.Declared, b.Value, b.Reason, t.rule(b.Rule)})
+	if len(s.Failures) > 0 {
+		a.Effective = nil
 	}
 	return a
 }
 
-func (t translator) template(s policy.Template) *templateAnswer {
-	return &templateAnswer{
+func (t translator) template(s policy.Template) templateAnswer {
+	verdictOf := func(f v1alpha1.PolicyFinding) verdict { return verdict{f, t.rule(f.Rule)} }
+	return templateAnswer{
 		answer:  answer{s.ID, s.Digest, s.Failures, s.Audit},
 		Allowed: len(s.Denials) == 0 && len(s.Failures) == 0,
-		Denials: t.verdicts(s.Denials), Warnings: t.verdicts(s.Warnings),
+		Denials: converted(s.Denials, verdictOf), Warnings: converted(s.Warnings, verdictOf),
 	}
 }
 
-func (t translator) update(s policy.Update) *updateAnswer {
-	a := &updateAnswer{
+func (t translator) update(s policy.Update) updateAnswer {
+	return updateAnswer{
 		answer: answer{s.ID, s.Digest, s.Failures, s.Audit},
 		Hold:   s.Hold, Strategy: string(s.Strategy), Until: instant(s.Until),
 		MaxSurge: s.MaxSurge, MaxUnavailable: s.MaxUnavailable, Canary: s.Canary,
+		Reasons: converted(s.Reasons, func(r policy.UpdateReason) updateReason { return updateReason{r.Message, t.rule(r.Rule)} }),
 	}
-	for _, r := range s.Reasons {
-		a.Reasons = append(a.Reasons, updateReason{r.Message, t.rule(r.Rule)})
-	}
-	return a
 }
 
-func (t translator) verdicts(findings []v1alpha1.PolicyFinding) []verdict {
-	var verdicts []verdict
-	for _, f := range findings {
-		verdicts = append(verdicts, verdict{f.Message, f.Path, f.Code, f.Severity, f.Remediation, t.rule(f.Rule)})
+// converted returns a list of converted values.
+func converted[T, U any](list []T, convert func(T) U) (all []U) {
+	for _, one := range list {
+		all = append(all, convert(one))
 	}
-	return verdicts
+	return all
 }
 
 // instant writes a time in UTC; the zero time is empty.
@@ -196,136 +180,62 @@ func instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// changes says which numbers policies changed, one line each, and by which rule.
-func (a *scalingAnswer) changes() []string {
-	if a.Effective == nil {
-		return nil
+// failures of all decisions, each once.
+func (a *answers) failures() []policy.Failure {
+	var all []policy.Failure
+	for _, f := range slices.Concat(a.Template.Failures, a.Scaling.Failures, a.Update.Failures) {
+		if !slices.Contains(all, f) {
+			all = append(all, f)
+		}
 	}
+	return all
+}
+
+// isRefused reports whether the pool starts nothing, or keeps an earlier decision.
+func (a *answers) isRefused() bool { return len(a.Template.Denials) > 0 || len(a.failures()) > 0 }
+
+// Reasons returns a line for each number that policies changed, with the rules.
+func (a scalingAnswer) Reasons() []string {
 	var lines []string
 	for _, name := range []string{"max", "min", "idle"} {
-		if was, is := *a.Declared.Number(name), *a.Effective.Number(name); was != is {
-			lines = append(lines, fmt.Sprintf("%s %s → %s%s", name, wording.Max(was), wording.Max(is), a.because(name, is)))
-		}
-	}
-	return lines
-}
-
-// because names the rules that gave a field its value.
-func (a *scalingAnswer) because(field string, value int32) string {
-	var rules []string
-	for _, b := range a.Bounds {
-		if b.Field != field || b.Value != value {
+		if a.Effective == nil || *a.Declared.Number(name) == *a.Effective.Number(name) {
 			continue
 		}
-		text := "rule " + b.Rule.String()
-		if b.Reason != "" {
-			text += ": " + b.Reason
+		value := *a.Effective.Number(name)
+		var rules []string
+		for _, b := range a.Bounds {
+			if b.Field == name && b.Value == value {
+				rules = append(rules, strings.TrimSuffix("rule "+b.Rule.String()+": "+b.Reason, ": "))
+			}
 		}
-		rules = append(rules, text)
-	}
-	if len(rules) == 0 {
-		return " (never above max)"
-	}
-	return " (" + strings.Join(rules, "; ") + ")"
-}
-
-// write tells a decision on numbers in words.
-func (a *scalingAnswer) write(w io.Writer) {
-	if a.Effective != nil {
-		e := a.Effective
-		fmt.Fprintf(w, "max %s, min %s, idle %s", wording.Max(e.Max), wording.Max(e.Min), wording.Max(e.Idle))
-		if a.AssignedJobs == v1alpha1.AssignedJobsWait {
-			fmt.Fprint(w, ", and jobs accepted beyond max wait")
-		}
-		fmt.Fprintln(w)
-	}
-	for _, line := range a.changes() {
-		fmt.Fprintf(w, "  %s\n", line)
-	}
-	for _, c := range a.Conflicts {
-		fmt.Fprintf(w, "  conflict: %s\n", c)
-	}
-	if a.Until != "" {
-		fmt.Fprintf(w, "  until %s\n", a.Until)
-	}
-	a.answer.write(w)
-}
-
-// reasons names the rules of a verdict, one line each.
-func (a *templateAnswer) reasons() []string {
-	var lines []string
-	for _, v := range a.Denials {
-		lines = append(lines, "denied: "+v.String())
-	}
-	for _, v := range a.Warnings {
-		lines = append(lines, "warning: "+v.String())
+		lines = append(lines, fmt.Sprintf("%s %s → %s (%s)", name, wording.Max(*a.Declared.Number(name)), wording.Max(value),
+			cmp.Or(strings.Join(rules, "; "), "never above max")))
 	}
 	return lines
 }
 
-// reasons names the rules that bound an update, one line each.
-func (a *updateAnswer) reasons() []string {
-	return textsOf(a.Reasons)
+// reasons returns a line for each rule of a verdict.
+func (a templateAnswer) reasons() []string {
+	return slices.Concat(
+		converted(a.Denials, func(v verdict) string { return "denied: " + v.String() }),
+		converted(a.Warnings, func(v verdict) string { return "warning: " + v.String() }))
 }
 
-// String tells what a rule says of an update.
+// String is what a rule says about an update.
 func (r updateReason) String() string {
 	return fmt.Sprintf("%s (rule %s)", cmp.Or(r.Message, "no reason given"), r.Rule)
 }
 
-// write tells a verdict in words.
-func (a *templateAnswer) write(w io.Writer) {
-	switch {
-	case a.Allowed:
-		fmt.Fprintln(w, "allowed")
-	case len(a.Denials) > 0:
-		fmt.Fprintln(w, "denied")
-	}
-	for _, d := range a.Denials {
-		d.write(w, "denied: ")
-	}
-	for _, d := range a.Warnings {
-		d.write(w, "warning: ")
-	}
-	a.answer.write(w)
+// String is what a rule bounds, to what, and why.
+func (b bound) String() string {
+	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.full())
 }
 
-// write tells what bounds an update in words.
-func (a *updateAnswer) write(w io.Writer) {
-	if len(a.Failures) == 0 {
-		if a.Hold {
-			fmt.Fprint(w, "hold, ")
-		}
-		fmt.Fprintf(w, "%s, maxSurge %d, maxUnavailable %d, canary %d\n", a.Strategy, a.MaxSurge, a.MaxUnavailable, a.Canary)
+// String is what a rule says about a pod.
+func (v verdict) String() string {
+	text := strings.TrimPrefix(v.Path+": "+v.Message, ": ")
+	if v.Code != "" {
+		text += " [" + v.Code + "]"
 	}
-	for _, r := range a.Reasons {
-		fmt.Fprintf(w, "  %s\n", r)
-	}
-	if a.Until != "" {
-		fmt.Fprintf(w, "  until %s\n", a.Until)
-	}
-	a.answer.write(w)
-}
-
-func (v verdict) write(w io.Writer, kind string) {
-	head := kind
-	if v.Path != "" {
-		head += v.Path + ": "
-	}
-	fmt.Fprintf(w, "  %s%s\n    rule: %s\n", head, v.Message, v.Rule)
-	if v.Remediation != "" {
-		fmt.Fprintf(w, "    fix: %s\n", v.Remediation)
-	}
-}
-
-func (a answer) write(w io.Writer) {
-	for _, f := range a.Failures {
-		fmt.Fprintf(w, "  failed: %s\n", f)
-	}
-	for _, x := range a.Audit {
-		fmt.Fprintf(w, "  audit: %s\n", x)
-	}
-	if a.Digest != "" {
-		fmt.Fprintf(w, "  id %s, digest %s\n", a.ID, a.Digest)
-	}
+	return fmt.Sprintf("%s (rule %s)", text, v.Rule.full())
 }

@@ -52,37 +52,32 @@ func bindArgoCD(c *cobra.Command) *argocd {
 	return a
 }
 
-// apply adds what the Application sets to what the command line says. Whoever writes the plugin's
-// command runs the cluster, whoever writes the Application need not: the latter adds, and
-// changes nothing.
+// apply adds what the Application sets to what the command line says. An Application's author may have fewer rights than the author of the
+// plugin's command, so the Application can only add values.
 func (a *argocd) apply(d *definitions, namespace *string) error {
 	if !a.enabled {
 		return nil
 	}
-	set, err := readArgoSettings()
+	parameters, err := readParameters()
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(set.tags)) {
+	set, pinned := tags{}, *namespace
+	for _, p := range parameters {
+		if err := p.set(set, namespace); err != nil {
+			return fmt.Errorf("parameter %q of the Application: %w", p.Name, err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if _, pinned := d.tags[name]; pinned {
 			return fmt.Errorf("tag %q is set by the plugin's own command, the Application can't set it", name)
 		}
 	}
-	if set.namespace != "" && *namespace != "" {
+	if pinned != "" && pinned != *namespace {
 		return errors.New("the namespace is set by the plugin's own command, the Application can't set it")
 	}
-	if d.tags == nil {
-		d.tags = tags{}
-	}
-	maps.Copy(d.tags, set.tags)
-	*namespace += set.namespace
+	maps.Copy(d.tags, set)
 	return nil
-}
-
-// argoSettings are what an Application sets.
-type argoSettings struct {
-	tags      map[string]string
-	namespace string
 }
 
 // parameter is one of an Application's: a string, an array or a map.
@@ -93,69 +88,50 @@ type parameter struct {
 	Map    map[string]string `json:"map"`
 }
 
-// readArgoSettings reads plugin.env, and plugin.parameters over it.
-func readArgoSettings() (argoSettings, error) {
-	s := argoSettings{tags: map[string]string{}, namespace: os.Getenv(argoNamespace)}
+// readParameters reads plugin.env, and plugin.parameters over it.
+func readParameters() (all []parameter, err error) {
+	if text := os.Getenv(argoTags); text != "" {
+		pairs, err := csv.NewReader(strings.NewReader(text)).Read()
+		if err != nil {
+			return nil, fmt.Errorf("reading CORRAL_TAGS of the Application's plugin.env: %w", err)
+		}
+		all = append(all, parameter{Name: "tags", Array: pairs})
+	}
+	if text := os.Getenv(argoNamespace); text != "" {
+		all = append(all, parameter{Name: "namespace", String: &text})
+	}
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(name, argoVariable+"CORRAL_") && name != argoTags && name != argoNamespace {
-			return s, fmt.Errorf("%s in the Application's plugin.env: there is no such variable; there are CORRAL_TAGS and CORRAL_NAMESPACE",
+			return nil, fmt.Errorf("%s in the Application's plugin.env: there is no such variable; there are CORRAL_TAGS and CORRAL_NAMESPACE",
 				strings.TrimPrefix(name, argoVariable))
 		}
 	}
-	if err := checkNamespace(s.namespace); err != nil {
-		return s, fmt.Errorf("CORRAL_NAMESPACE of the Application's plugin.env: %w", err)
+	var given []parameter
+	if err := json.Unmarshal([]byte(cmp.Or(os.Getenv(argoParameters), "null")), &given); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", argoParameters, err)
 	}
-	if text := os.Getenv(argoTags); text != "" {
-		pairs, err := csv.NewReader(strings.NewReader(text)).Read()
-		if err == nil {
-			err = s.addTags(pairs)
-		}
-		if err != nil {
-			return s, fmt.Errorf("reading CORRAL_TAGS of the Application's plugin.env: %w", err)
-		}
-	}
-	text := os.Getenv(argoParameters)
-	if text == "" {
-		return s, nil
-	}
-	var all []parameter
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return s, fmt.Errorf("reading %s: %w", argoParameters, err)
-	}
-	for _, p := range all {
-		if err := s.set(p); err != nil {
-			return s, fmt.Errorf("parameter %q of the Application: %w", p.Name, err)
-		}
-	}
-	return s, nil
+	return append(all, given...), nil
 }
 
-func (s *argoSettings) set(p parameter) error {
-	switch p.Name {
-	case "tags":
-		if p.String != nil {
-			return errors.New("must be a map, or an array of NAME=VALUE; found a string")
+func (p *parameter) set(to tags, namespace *string) error {
+	switch {
+	case p.Name == "tags" && p.String == nil:
+		maps.Copy(to, p.Map)
+		for _, pair := range p.Array {
+			if err := to.Set(pair); err != nil {
+				return err
+			}
 		}
-		maps.Copy(s.tags, p.Map)
-		return s.addTags(p.Array)
-	case "namespace":
-		if p.String == nil {
-			return errors.New("must be a string")
-		}
-		s.namespace = *p.String
-		return checkNamespace(s.namespace)
-	}
-	return errors.New(`there is no such parameter; there are "tags" and "namespace"`)
-}
-
-func (s *argoSettings) addTags(pairs []string) error {
-	for _, pair := range pairs {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || name == "" {
-			return fmt.Errorf("%q is not NAME=VALUE", pair)
-		}
-		s.tags[name] = value
+	case p.Name == "tags":
+		return errors.New("must be a map, or an array of NAME=VALUE; found a string")
+	case p.Name == "namespace" && p.String != nil:
+		*namespace = *p.String
+		return checkNamespace(*namespace)
+	case p.Name == "namespace":
+		return errors.New("must be a string")
+	default:
+		return errors.New(`there is no such parameter; there are "tags" and "namespace"`)
 	}
 	return nil
 }
@@ -188,24 +164,20 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	if !a.enabled {
 		return errors.New("--discover needs --argocd")
 	}
-	rootPath, folder, err := locate(strings.Join(append(args, "."), "/"))
+	t, closeTree, err := openTree(folderOf(args))
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(rootPath)
-	if err != nil {
-		return fmt.Errorf("opening the definitions: %w", err)
-	}
-	defer root.Close() //nolint:errcheck // nothing was written
-	files, diagnostics := compile.Gather(root.FS(), folder)
-	file := discovered(files, folder)
+	defer closeTree()
+	files, diagnostics := compile.Gather(t.fsys, t.path)
+	file := discovered(files, t.path)
 	if file == "" && len(diagnostics) > 0 {
-		// Nobody knows what the rest holds. What is wrong is said when it is built, while a repository that is passed over may be
-		// built by a tool that makes nothing of it, and what runs is pruned.
-		file = cmp.Or(diagnostics[0].File, folder)
+		// The rest is unknown. The build reports what is wrong, while another tool might build a repository that is passed over to nothing, and
+		// Argo CD would prune what runs.
+		file = cmp.Or(diagnostics[0].File, t.path)
 	}
 	if file != "" {
-		_, err = fmt.Fprintln(w, shown(rootPath, file))
+		_, err = fmt.Fprintln(w, shown(t.root, file))
 	}
 	return err
 }
@@ -213,18 +185,12 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 // discovered returns the first file of CUE at or below folder, if one of all files mentions Corral's
 // module or API; else "".
 func discovered(files compile.Files, folder string) string {
-	first, ours := "", false
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if path.Ext(name) != ".cue" || strings.Contains("/"+name, "/cue.mod/") {
-			continue
-		}
-		ours = ours || strings.Contains(string(files[name]), v1alpha1.GroupVersion.Group+"/")
-		if first == "" && (folder == "." || strings.HasPrefix(name, folder+"/")) {
-			first = name
-		}
-	}
-	if !ours {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), func(name string) bool {
+		return path.Ext(name) != ".cue" || strings.Contains("/"+name, "/cue.mod/")
+	})
+	first := slices.IndexFunc(names, func(name string) bool { return folder == "." || strings.HasPrefix(name, folder+"/") })
+	if first < 0 || !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(string(files[name]), v1alpha1.GroupVersion.Group+"/") }) {
 		return ""
 	}
-	return first
+	return names[first]
 }

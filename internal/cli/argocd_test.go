@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// taggedPool takes two values from outside.
+// taggedPool takes two values from tags.
 const taggedPool = `package pools
 
 import "corral.dev/schema@v0"
@@ -32,7 +32,7 @@ pools: schema.#Pools & {
 _image: *"runner:1" | string @tag(image)
 `
 
-// tagged returns a folder with definitions that take values from outside.
+// tagged returns a folder with definitions that take values from tags.
 func tagged(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -64,9 +64,9 @@ func TestArgoCDTakesParametersOfTheApplication(t *testing.T) {
 		"tags as a string":  {env: map[string]string{argoParameters: `[{"name":"tags","string":"max=7"}]`}, err: `parameter "tags" of the Application: must be a map, or an array of NAME=VALUE`},
 		"a namespace's map": {env: map[string]string{argoParameters: `[{"name":"namespace","map":{}}]`}, err: `parameter "namespace" of the Application: must be a string`},
 		"no such variable":  {env: map[string]string{"ARGOCD_ENV_CORRAL_TAG": "max=7"}, err: "CORRAL_TAG in the Application's plugin.env: there is no such variable; there are CORRAL_TAGS and CORRAL_NAMESPACE"},
-		"no namespace":      {env: map[string]string{argoNamespace: "Bad NS"}, err: `CORRAL_NAMESPACE of the Application's plugin.env: "Bad NS" can't be a namespace's name`},
+		"no namespace":      {env: map[string]string{argoNamespace: "Bad NS"}, err: `parameter "namespace" of the Application: "Bad NS" can't be a namespace's name`},
 		"nor as parameter":  {env: map[string]string{argoParameters: `[{"name":"namespace","string":"Bad NS"}]`}, err: `parameter "namespace" of the Application: "Bad NS" can't be a namespace's name`},
-		"not a pair":        {env: map[string]string{argoParameters: `[{"name":"tags","array":["max"]}]`}, err: `"max" is not NAME=VALUE`},
+		"not a pair":        {env: map[string]string{argoParameters: `[{"name":"tags","array":["=x"]}]`}, err: `parameter "tags" of the Application: must be NAME=VALUE or NAME`},
 		"a bad variable":    {env: map[string]string{argoTags: `"max`}, err: "reading CORRAL_TAGS of the Application's plugin.env"},
 		"not JSON":          {env: map[string]string{argoParameters: `{`}, err: "reading " + argoParameters},
 		"an unknown tag":    {env: map[string]string{argoTags: "min=1"}, err: `tag "min" is set, but no field is marked @tag(min)`},
@@ -105,14 +105,14 @@ func TestWithoutArgoCDItsEnvironmentIsNotRead(t *testing.T) {
 func TestArgoCDFillsInTheNamespaceOnlyWhenTold(t *testing.T) {
 	folder := repositoryOf(t, nil)
 	plain := corral(t, folder, "build")
-	// Argo CD puts what names no namespace into the Application's own.
+	// Argo CD applies objects without a namespace to the Application's own.
 	t.Setenv("ARGOCD_APP_NAMESPACE", "destination")
 	if diff := cmp.Diff(plain, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
-	told := corral(t, folder, "build", "--namespace", "runners")
+	explicit := corral(t, folder, "build", "--namespace", "runners")
 	t.Setenv(argoParameters, `[{"name":"namespace","string":"runners"}]`)
-	if diff := cmp.Diff(told, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
+	if diff := cmp.Diff(explicit, corral(t, folder, "build", "--argocd"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -145,7 +145,7 @@ func TestArgoCDDiscovers(t *testing.T) {
 	for name, text := range map[string]string{
 		"cue.mod/module.cue":      "module: \"acme.example/fleet@v0\"\nlanguage: version: \"v0.17.0\"\n",
 		"runners/linux/pools.cue": taggedPool,
-		"runners/team/more.cue":   "package pools\n\npools: {", // broken, and mentions nothing
+		"runners/team/more.cue":   "package pools\n\npools: {", // broken, but does not mention Corral
 		"web/Chart.yaml":          chart,
 		"other/cue.mod/module.cue": "module: \"acme.example/other@v0\"\nlanguage: version: \"v0.17.0\"\n" +
 			"deps: \"corral.dev/schema@v0\": v: \"v0.1.0\"\n",
@@ -179,7 +179,8 @@ func TestArgoCDDiscovers(t *testing.T) {
 	}
 }
 
-// A repository that isn't found to be Corral's is built by another tool, which makes nothing of it, and what runs is pruned.
+// If discovery does not claim a repository of Corral, Argo CD builds it with another tool. That tool produces no
+// objects, and Argo CD prunes the running ones.
 func TestArgoCDDiscoversWhatCantBeRead(t *testing.T) {
 	for name, spoil := range map[string]func(folder string) error{
 		"too large a file": func(folder string) error {
@@ -203,7 +204,7 @@ func TestArgoCDDiscoversWhatCantBeRead(t *testing.T) {
 	}
 }
 
-// The example's plugin.yaml names commands and parameters that there are.
+// The commands and parameters in the example's plugin.yaml exist.
 func TestThePluginOfTheExampleRuns(t *testing.T) {
 	folder, err := filepath.Abs(filepath.Join(top, "examples", "argocd"))
 	if err != nil {

@@ -13,6 +13,29 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
+// decisions that policies take.
+var decisions = []string{policy.DecisionScaling, policy.DecisionTemplate, policy.DecisionUpdate}
+
+// questions are the inputs of the decisions on a pool.
+type questions struct {
+	scaling  policy.ScalingInput
+	template policy.TemplateInput
+	update   policy.UpdateInput
+	// err is why there is no pod to ask about.
+	err error
+}
+
+// about returns what a decision is about.
+func (q *questions) about(decision string) (pool policy.Pool, now int64, zone string) {
+	switch decision {
+	case policy.DecisionScaling:
+		return q.scaling.Pool, q.scaling.Now, q.scaling.Zone
+	case policy.DecisionUpdate:
+		return q.update.Pool, q.update.Now, q.update.Zone
+	}
+	return q.template.Pool, 0, ""
+}
+
 // asker asks a set of policies.
 type asker struct {
 	set *policy.Set
@@ -24,59 +47,58 @@ type asker struct {
 func (w *workspace) asker() asker { return w.askerOf(w.set, w.policies) }
 
 func (w *workspace) askerOf(set *policy.Set, policies []*declaredPolicy) asker {
-	pools := make([]policy.Pool, len(w.pools))
-	for i, p := range w.pools {
-		pools[i] = policy.PoolOf(p.RunnerPool)
-	}
+	pools := converted(w.pools, func(p declaredPool) policy.Pool { return policy.PoolOf(p.RunnerPool) })
 	return asker{set, translator{policies}, policy.NewFleet(pools...)}
 }
 
-// askIdle asks for the limits of an idle pool in an idle fleet.
-func (a asker) askIdle(ctx context.Context, pool policy.Pool, at time.Time, zone string) *scalingAnswer {
-	bound := a.set.For(pool)
-	usage := a.fleet.Usage(pool, bound.Needs())
-	return a.scaling(pool.Scale, bound.Scaling(ctx, policy.ScalingInput{Pool: pool, Usage: usage, Now: at.UnixNano(), Zone: zone}))
+// ask adds the answer to one question.
+func (a asker) ask(ctx context.Context, decision string, q *questions, to *answers) error {
+	switch decision {
+	case policy.DecisionScaling:
+		to.Scaling = a.scaling(q.scaling.Pool.Scale, a.set.For(q.scaling.Pool).Scaling(ctx, q.scaling))
+	case policy.DecisionUpdate:
+		to.Update = a.update(a.set.For(q.update.Pool).Update(ctx, q.update))
+	default:
+		if q.err != nil {
+			return q.err
+		}
+		to.Template = a.template(a.set.For(q.template.Pool).Template(ctx, q.template))
+	}
+	return nil
 }
 
-func (a asker) askScaling(ctx context.Context, in policy.ScalingInput) *scalingAnswer {
-	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(ctx, in))
+// idle is the question about the limits of an idle pool in an idle fleet.
+func (a asker) idle(pool policy.Pool, at time.Time, zone string) policy.ScalingInput {
+	return policy.ScalingInput{Pool: pool, Usage: a.fleet.Usage(pool, a.set.For(pool).Needs()), Now: at.UnixNano(), Zone: zone}
 }
 
-func (a asker) askTemplate(ctx context.Context, in policy.TemplateInput) *templateAnswer {
-	return a.template(a.set.For(in.Pool).Template(ctx, in))
-}
-
-func (a asker) askUpdate(ctx context.Context, in policy.UpdateInput) *updateAnswer {
-	return a.update(a.set.For(in.Pool).Update(ctx, in))
-}
-
-// timeOptions say when a question is asked.
+// timeOptions are the time and the time zone of a question.
 type timeOptions struct {
-	at, zone string
+	at   time.Time
+	zone string
 }
 
 func bindTime(c *cobra.Command) *timeOptions {
 	o := &timeOptions{zone: "UTC"}
-	o.bind(c, "at", "time of the question, as 2026-07-05T18:00:00Z (default now)", "time zone of the controller, as in the IANA database")
+	o.bind(c, "at", "`time` of the question, as 2026-07-05T18:00:00Z (default now)", "time zone of the controller, as in the IANA database")
 	return o
 }
 
 // bind adds the flags, the time by a name.
 func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
-	check := func(value string) error {
-		_, err := parseTime(value)
+	c.Flags().Func(at, atHelp, func(value string) (err error) {
+		o.at, err = parseTime(value)
 		return err
-	}
-	c.Flags().Var(checked{&o.at, "time", check}, at, atHelp)
+	})
 	c.Flags().Var(checked{&o.zone, "zone", checkZone}, "zone", zoneHelp)
 }
 
 // time is the one that was given, or now.
 func (o *timeOptions) time() time.Time {
-	if at, err := parseTime(o.at); err == nil {
-		return at
+	if o.at.IsZero() {
+		o.at = time.Now().Truncate(time.Second)
 	}
-	return time.Now().Truncate(time.Second)
+	return o.at
 }
 
 func parseTime(value string) (time.Time, error) {

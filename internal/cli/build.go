@@ -4,13 +4,10 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 )
 
@@ -65,7 +62,7 @@ func newBuild() *cobra.Command {
 		}
 		for _, d := range result.uncommitted {
 			d.Message = "warning: " + d.Message
-			printDiagnostics(c.ErrOrStderr(), []v1alpha1.Diagnostic{d})
+			fmt.Fprintln(c.ErrOrStderr(), compile.Format(d))
 		}
 		objects, err := result.printed(namespace, pods)
 		if err != nil {
@@ -74,11 +71,13 @@ func newBuild() *cobra.Command {
 		if f.value == "json" {
 			return f.write(c.OutOrStdout(), list(objects))
 		}
-		text, err := documents(objects)
-		if err != nil {
-			return err
+		for _, o := range objects {
+			fmt.Fprintln(c.OutOrStdout(), "---")
+			if err := writeYAML(c.OutOrStdout(), o.Manifest.Object); err != nil {
+				return fmt.Errorf("writing %s: %w", o.Path, err)
+			}
 		}
-		return writeYAML(c.OutOrStdout(), text)
+		return nil
 	}
 	return c
 }
@@ -106,23 +105,6 @@ func fillNamespace(objects []compile.Object, namespace string) {
 
 // list wraps objects as kubectl does.
 func list(objects []compile.Object) map[string]any {
-	items := make([]any, len(objects))
-	for i, o := range objects {
-		items[i] = o.Manifest.Object
-	}
+	items := converted(objects, func(o compile.Object) map[string]any { return o.Manifest.Object })
 	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
-}
-
-// documents returns objects as YAML documents with sorted fields.
-func documents(objects []compile.Object) ([]byte, error) {
-	var b bytes.Buffer
-	for _, o := range objects {
-		data, err := yaml.Marshal(o.Manifest.Object)
-		if err != nil {
-			return nil, fmt.Errorf("encoding %s: %w", o.Path, err)
-		}
-		b.WriteString("---\n")
-		b.Write(data)
-	}
-	return b.Bytes(), nil
 }

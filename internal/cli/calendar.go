@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -33,14 +36,16 @@ type calendarReport struct {
 type calendarPool struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	File      string `json:"file,omitempty"`
-	Line      int    `json:"line,omitempty"`
+	report.Place
 	// Zone of the times.
 	Zone    string   `json:"zone"`
 	Periods []period `json:"periods"`
 	// Truncated is true when there are more periods than are told.
 	Truncated bool `json:"truncated,omitempty"`
 }
+
+// Title names the pool.
+func (p calendarPool) Title() string { return wording.Qualified(p.Namespace, p.Name) }
 
 // period is a time in which nothing changes. It ends where the next begins.
 type period struct {
@@ -56,6 +61,9 @@ type period struct {
 
 	from time.Time
 }
+
+// Start writes when the period begins.
+func (p period) Start() string { return p.from.Format("Mon 2006-01-02 15:04 MST") }
 
 // same says whether nothing changes between two periods.
 func (p *period) same(other *period) bool {
@@ -80,7 +88,7 @@ type calendarOptions struct {
 func bindCalendar(c *cobra.Command) *calendarOptions {
 	o := &calendarOptions{timeOptions: &timeOptions{}}
 	flags := c.Flags()
-	o.bind(c, "from", "start of the calendar, as 2026-07-05T18:00:00Z (default now)",
+	o.bind(c, "from", "start `time` of the calendar, as 2026-07-05T18:00:00Z (default now)",
 		"time zone of the controller, and of the times (default UTC, and times are in the zone of a pool's schedules if they have one)")
 	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
 	flags.IntVar(&o.most, "most", 100, "most periods printed for a pool")
@@ -118,8 +126,7 @@ code is 2 when a policy fails.`,
 			return err
 		}
 		if len(w.Diagnostics) > 0 {
-			printDiagnostics(c.ErrOrStderr(), w.Diagnostics)
-			return problems(w.Diagnostics)
+			return refuse(c, w.Diagnostics)
 		}
 		r, err := options.report(c.Context(), w)
 		if err != nil {
@@ -152,8 +159,11 @@ func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarRe
 
 // pool goes from change to change.
 func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, from, to time.Time) calendarPool {
-	place := o.place(p)
-	c := calendarPool{Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Zone: place.String()}
+	place, err := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
+	if err != nil {
+		place = time.UTC // both were checked
+	}
+	c := calendarPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: p.object.File, Line: p.object.Line}, Zone: place.String()}
 	at := from.In(place)
 	for range maxSteps {
 		next, now := o.period(ctx, a, p, at)
@@ -175,42 +185,32 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 // period is what holds at a time, and when that has to be asked again; never, if that is zero.
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
-	pool := scheduled(p.RunnerPool, n)
-	answer := a.askIdle(ctx, pool, at, cmp.Or(o.zone, "UTC"))
-	now = period{from: at, From: at.Format(time.RFC3339), Scale: pool.Scale, Schedules: n.Active, Policies: answer.changes(), Failures: answer.Failures}
-	if answer.Effective != nil {
-		now.Scale = *answer.Effective
+	var got answers
+	_ = a.ask(ctx, policy.DecisionScaling, &questions{scaling: a.idle(scheduled(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC"))}, &got) // it needs no pod
+	limits := &got.Scaling
+	now = period{from: at, From: at.Format(time.RFC3339), Scale: limits.Declared, Schedules: n.Active, Policies: limits.Reasons(), Failures: limits.Failures}
+	if limits.Effective != nil {
+		now.Scale = *limits.Effective
 	}
 	next = n.Next
-	if until, err := time.Parse(time.RFC3339, answer.Until); err == nil && until.After(at) && (next.IsZero() || until.Before(next)) {
+	if until, err := time.Parse(time.RFC3339, limits.Until); err == nil && until.After(at) && (next.IsZero() || until.Before(next)) {
 		next = until
 	}
 	return next, now
 }
 
-// place is where the clock is that times are told by.
-func (o *calendarOptions) place(p declaredPool) *time.Location {
-	place, err := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
-	if err != nil {
-		return time.UTC // both were checked
-	}
-	return place
-}
-
-// zoneOf is the zone of all schedules, or UTC.
+// zoneOf is the zone of all schedules, or UTC. A schedule of a single period has none.
 func zoneOf(schedules []v1alpha1.Schedule) string {
-	zone := ""
+	zones := map[string]bool{}
 	for i := range schedules {
-		s := &schedules[i]
-		switch {
-		case s.Once != nil: // it has no zone
-		case zone == "":
-			zone = s.GetTimeZone()
-		case zone != s.GetTimeZone():
-			return "UTC"
+		if schedules[i].Once == nil {
+			zones[schedules[i].GetTimeZone()] = true
 		}
 	}
-	return cmp.Or(zone, "UTC")
+	if all := slices.Collect(maps.Keys(zones)); len(all) == 1 {
+		return all[0]
+	}
+	return "UTC"
 }
 
 // err is what calendar ends with.
@@ -218,7 +218,7 @@ func (r *calendarReport) err() error {
 	for _, p := range r.Pools {
 		for _, q := range p.Periods {
 			if len(q.Failures) > 0 {
-				return fmt.Errorf("pool %s: %w, because a policy failed", wording.Qualified(p.Namespace, p.Name), errDenied)
+				return fmt.Errorf("pool %s: %w, because a policy failed", p.Title(), errDenied)
 			}
 		}
 	}
@@ -227,34 +227,9 @@ func (r *calendarReport) err() error {
 
 // Text implements texter.
 func (r *calendarReport) Text() string {
-	texts := make([]string, len(r.Pools))
-	for i, p := range r.Pools {
-		texts[i] = p.text()
-	}
-	return strings.Join(texts, "\n")
-}
-
-func (p *calendarPool) text() string {
-	w := &strings.Builder{}
-	fmt.Fprintf(w, "pool %s, times in %s\n", wording.Qualified(p.Namespace, p.Name), p.Zone)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  FROM\tMIN\tIDLE\tMAX\tWHY")
-	for _, q := range p.Periods {
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", q.from.Format("Mon 2006-01-02 15:04 MST"), wording.Max(q.Min), wording.Max(q.Idle), wording.Max(q.Max), q.why())
-	}
-	_ = table.Flush() // a strings.Builder takes everything
-	if p.Truncated {
-		fmt.Fprintln(w, "  and more: see --most")
-	}
-	return w.String()
-}
-
-// why names the schedules, and what policies change.
-func (p *period) why() string {
-	reasons := []string{cmp.Or(strings.Join(p.Schedules, ", "), "no schedule")}
-	reasons = append(reasons, p.Policies...)
-	for _, f := range p.Failures {
-		reasons = append(reasons, "failed: "+f.String())
-	}
-	return strings.Join(reasons, "; ")
+	var b strings.Builder
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, err := io.WriteString(table, render("calendar", r))
+	_ = errors.Join(err, table.Flush()) // a strings.Builder takes everything
+	return b.String()
 }

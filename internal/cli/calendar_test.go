@@ -5,13 +5,16 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
-// poolsWith declares a pool with schedules.
+// poolsWith returns the CUE of a pool with the given schedules.
 func poolsWith(schedules string) map[string]string {
 	return map[string]string{"pools.cue": fmt.Sprintf(`package pools
 
@@ -28,14 +31,14 @@ pools: schema.#Pools & {
 `, schedules)}
 }
 
-// closedAtNoon allows nothing from noon to one, and says until when that is so.
+// closedAtNoon allows no runners from 12:00 to 13:00, and sets until to the end of that period.
 const closedAtNoon = `package corral.scaling
 
 noon := corral.windows(input.now, "Europe/Berlin", [{"from": "12:00", "to": "13:00"}])
 
 limit contains {"field": "max", "atMost": 0, "reason": "lunch", "until": noon.until} if noon.open
 
-# So that the calendar looks again when it begins.
+# The calendar evaluates the rules again when the period begins.
 limit contains {"field": "max", "atMost": 100, "reason": "fleet", "until": noon.until} if not noon.open
 `
 
@@ -54,7 +57,7 @@ func TestCalendar(t *testing.T) {
 		files map[string]string
 		args  []string
 	}{
-		// From before the clock is put back to after it.
+		// A period that includes the end of daylight saving time.
 		"calendar.txt":           {scheduled, []string{"--from", "2026-10-24T10:00:00Z", "--days", "2"}},
 		"calendar-forward.txt":   {scheduled, []string{"--from", "2026-03-28T22:00:00Z", "--days", "1", "--zone", "UTC", "--pool", "a"}},
 		"calendar-policies.txt":  {ruled, []string{"--from", "2026-07-06T00:00:00Z", "--days", "1"}},
@@ -70,7 +73,7 @@ func TestCalendar(t *testing.T) {
 	}
 }
 
-// What is wrong with schedules is told by every command that asks about pools.
+// Every command that evaluates pools reports invalid schedules.
 func TestSchedulesAreChecked(t *testing.T) {
 	const twice = `{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}, {name: "y", weekly: {from: "09:00", to: "10:00"}, scale: min: 2}`
 	for name, tc := range map[string]struct {
@@ -101,7 +104,7 @@ func TestSchedulesAreChecked(t *testing.T) {
 	}
 }
 
-// What is wrong with demand is told where the pool is.
+// An invalid demand is reported at its position in the pool.
 func TestDemandIsChecked(t *testing.T) {
 	files := poolsWith(`{name: "x", weekly: {from: "08:00", to: "18:00"}, scale: min: 1}`)
 	files["more.cue"] = "package pools\n\npools: a: spec: demand: metrics: [{name: \"busy\", busy: {scaleUpThresholdPercent: 20, scaleDownThresholdPercent: 30}}]\n"
@@ -111,7 +114,7 @@ func TestDemandIsChecked(t *testing.T) {
 	}
 }
 
-// Policies are told the numbers that schedules make.
+// Policies receive the numbers after schedules have been applied.
 func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	files := poolsWith(officeAndNight)
 	files["policies/cap.rego"] = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": input.pool.scale.max - 1, \"reason\": \"one less\"}\n"
@@ -125,5 +128,36 @@ func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	}
 	if got := corral(t, folder, "eval", "scaling", "-f", "a.scenario.yaml"); !strings.Contains(got.stdout, "max 20 → 19") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// The recipe for ARC's startTime and untilTime, as the page has it: four weekends, and nothing before or after them.
+func TestTheRecipeForPeriodsOfARCHoldsTheLastOne(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(top, "docs", "demand", "schedules.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, recipe, found := strings.Cut(string(page), "```yaml\nschedules:\n")
+	recipe, _, _ = strings.Cut(recipe, "```")
+	schedules, err := yaml.YAMLToJSON([]byte(recipe))
+	if err != nil || !found {
+		t.Fatal(err)
+	}
+	files := poolsWith(strings.Trim(strings.TrimSpace(string(schedules)), "[]"))
+	files["min.cue"] = "package pools\n\npools: a: spec: scale: min: 5\n"
+	got := corral(t, repositoryOf(t, files), "calendar", "--from", "2026-04-20T00:00:00Z", "--days", "60", "--zone", "Europe/Berlin", "--pool", "a")
+	var changes []string
+	for _, line := range strings.Split(got.stdout, "\n") {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[1], "2026-") && (len(changes) == 0 || !strings.HasSuffix(changes[len(changes)-1], " "+fields[4])) {
+			changes = append(changes, strings.Join(fields[1:5], " "))
+		}
+	}
+	want := []string{
+		"2026-04-20 02:00 CEST 5", "2026-05-01 00:00 CEST 0", "2026-05-03 00:00 CEST 5", "2026-05-08 00:00 CEST 0", "2026-05-10 00:00 CEST 5",
+		"2026-05-15 00:00 CEST 0", "2026-05-17 00:00 CEST 5", "2026-05-22 00:00 CEST 0", "2026-05-24 00:00 CEST 5",
+	}
+	if diff := cmp.Diff(want, changes); diff != "" {
+		t.Errorf("%s\n%s\n%s", diff, got.stdout, got.stderr)
 	}
 }

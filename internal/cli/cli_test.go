@@ -29,19 +29,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// outcome is what a user sees of one command.
+// outcome is the visible result of a command.
 type outcome struct {
 	stdout, stderr string
 	code           int
 }
 
-// corral runs one command in folder, which compiles and asks policies in this process.
+// corral runs a command in folder. It compiles and evaluates policies in this process.
 func corral(t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
 	return runIn(WithEngines(t.Context(), inprocess.Compiler{}, &inprocess.Evaluator{}), t, folder, args...)
 }
 
-// withChildren runs one command in folder, which does what has limits in children, as users have it.
+// withChildren runs a command in folder. It compiles and evaluates policies in child processes with resource
+// limits, as in production.
 func withChildren(t *testing.T, folder string, args ...string) outcome {
 	t.Helper()
 	return runIn(t.Context(), t, folder, args...)
@@ -60,7 +61,7 @@ func runIn(ctx context.Context, t *testing.T, folder string, args ...string) out
 	return outcome{stdout.String(), stderr.String(), code}
 }
 
-// repositoryOf returns a folder that init wrote, without its policy, and with changes to its files.
+// repositoryOf returns a folder that init created, without its policy, and with changes to its files.
 func repositoryOf(t *testing.T, changes map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -122,7 +123,8 @@ func TestVet(t *testing.T) {
 	}
 }
 
-// Who opens a pull request chooses the names of files and what policies say, and a log takes lines for commands.
+// The author of a pull request chooses file names and the messages of policies. Control characters in them must
+// not reach the terminal, and a CI log must not interpret them as commands.
 func TestWhatIsPrintedActsOnNoTerminalAndNoLog(t *testing.T) {
 	for name, tc := range map[string]struct{ file, text, want string }{
 		"a name": {"pools/a\x1b[31mred\n::error::x.cue", "package pools\n",
@@ -139,7 +141,7 @@ func TestWhatIsPrintedActsOnNoTerminalAndNoLog(t *testing.T) {
 	}
 }
 
-// What build prints is applied: an escape in it would be another text.
+// The output of build is applied, so its texts must not be escaped as in messages.
 func TestBuildPrintsTextsAsTheyAreWritten(t *testing.T) {
 	folder := repositoryOf(t, map[string]string{"pools/note.cue": "package pools\n\npools: \"linux-small\": metadata: annotations: note: \"x\\u200fy\"\n"})
 	if got := corral(t, folder, "build"); !strings.Contains(got.stdout, "note: x\u200fy\n") {
@@ -207,7 +209,7 @@ func TestInitNeverOverwrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := corral(t, folder, "init")
-	want := outcome{stderr: "Error: pools/linux.cue is there already, nothing was written\n", code: exitError}
+	want := outcome{stderr: "Error: pools/linux.cue already exists, so nothing was written\n", code: exitError}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
@@ -254,7 +256,8 @@ func TestInitWritesModuleURLAndVersion(t *testing.T) {
 	}
 }
 
-// What init writes is well: both repositories pass their own workflow, but for the URL that is yet to be put in.
+// A new repository is valid. The pools and guard repositories that init creates pass the commands of their own
+// workflows, except for a warning about the placeholder URL.
 func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	folder := t.TempDir()
 	for _, tc := range []struct{ folder, args, want string }{
@@ -270,7 +273,7 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 		}
 	}
 	if err := os.Mkdir(filepath.Join(folder, ".git"), 0o700); err != nil {
-		t.Fatal(err) // actionlint looks for it
+		t.Fatal(err) // actionlint requires it
 	}
 	lint := exec.Command("go", "tool", "-modfile=hack/tools/go.mod", "actionlint", "-no-color", "-shellcheck=", "-pyflakes=",
 		filepath.Join(folder, "pools/.github/workflows/corral.yaml"), filepath.Join(folder, "guard/.github/workflows/corral.yaml"))
@@ -344,7 +347,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Workflows that init writes take a corral that is released. Only where there is none is one built, and that from a cache.
+// Workflows that init creates download a released corral. They build corral only if no release exists, and then
+// cache the build.
 func TestWorkflowsBuildOnlyWhatIsNotReleased(t *testing.T) {
 	type step struct {
 		ID, If, Uses, Run string

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"time"
 
@@ -16,10 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/clock"
 	"github.com/corral-dev/corral/internal/kube"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // readTimeout bounds all that a command reads from a cluster.
@@ -46,11 +43,8 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 	rules.ExplicitPath = o.kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
-	if err != nil {
-		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
-	}
-	namespace, _, err := loader.Namespace()
-	if err != nil {
+	namespace, _, namespaceErr := loader.Namespace()
+	if err = cmp.Or(err, namespaceErr); err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	config.UserAgent, config.QPS, config.WarningHandler = "corral/"+o.version, -1, rest.NoWarnings{}
@@ -61,26 +55,4 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 		return nil, "", fmt.Errorf("making a client: %w", err)
 	}
 	return c, cmp.Or(o.namespace, namespace), nil
-}
-
-// pools reads the pools of namespaces, by NAMESPACE/NAME. The empty namespace stands for the context's, which is
-// returned; its pools are named without one.
-func (o *clusterOptions) pools(ctx context.Context, namespaces []string) (map[string]*v1alpha1.RunnerPool, string, error) {
-	c, own, err := o.connect()
-	if err != nil {
-		return nil, "", err
-	}
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	pools := map[string]*v1alpha1.RunnerPool{}
-	for _, namespace := range namespaces {
-		list := &v1alpha1.RunnerPoolList{}
-		if err := c.List(ctx, list, client.InNamespace(cmp.Or(namespace, own))); err != nil {
-			return nil, "", fmt.Errorf("reading pools of the cluster: %w", err)
-		}
-		for i := range list.Items {
-			pools[wording.Qualified(namespace, list.Items[i].Name)] = &list.Items[i]
-		}
-	}
-	return pools, own, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// kubeconfigOf serves what answer says of each path as an API server would, and leads there.
+// kubeconfigOf starts a simulated API server that answers each path with answer, and returns a kubeconfig for it.
 func kubeconfigOf(t *testing.T, answer func(path string) (code int, body any)) (kubeconfig string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,12 +43,12 @@ func kubeconfigOf(t *testing.T, answer func(path string) (code int, body any)) (
 	return kubeconfig
 }
 
-// refusal is an API server's answer.
+// refusal is an error response of an API server.
 func refusal(code int, reason metav1.StatusReason, message string) (int, any) {
 	return code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Message: message, Code: int32(code)} //nolint:gosec // a status
 }
 
-// clusterOf is an API server that knows the pools of two namespaces, and refuses a third.
+// clusterOf starts a simulated API server that returns the pools of two namespaces and refuses access to a third.
 func clusterOf(t *testing.T) (kubeconfig string) {
 	t.Helper()
 	return kubeconfigOf(t, func(path string) (int, any) {
@@ -65,7 +65,7 @@ func clusterOf(t *testing.T) (kubeconfig string) {
 			return refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "runnerpools is forbidden: you may not")
 		}
 		pool := v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "linux"}}
-		pool.Status.Jobs = new(int32(len(namespace))) //nolint:gosec // tells namespaces apart
+		pool.Status.Jobs = new(int32(len(namespace))) //nolint:gosec // differs between the namespaces
 		return http.StatusOK, v1alpha1.RunnerPoolList{Items: []v1alpha1.RunnerPool{pool}}
 	})
 }
@@ -76,7 +76,11 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	if err := flags.Parse([]string{"--kubeconfig", clusterOf(t)}); err != nil {
 		t.Fatal(err)
 	}
-	pools, own, err := o.pools(t.Context(), []string{"", "ci"})
+	c, own, err := o.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools, err := livePools(t.Context(), c, own, []string{"", "ci"})
 	if err != nil || own != "mine" {
 		t.Fatalf("namespace %q, %v", own, err)
 	}
@@ -87,14 +91,14 @@ func TestAReviewAsksTheClusterWithTheCallersRights(t *testing.T) {
 	if diff := cmp.Diff(map[string]int32{"linux": 4, "ci/linux": 2}, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, _, err := o.pools(t.Context(), []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
+	if _, err := livePools(t.Context(), c, own, []string{"secret"}); err == nil || !strings.Contains(err.Error(), "reading pools of the cluster: runnerpools is forbidden") {
 		t.Error(err)
 	}
 }
 
 func TestAKubeconfigThatIsNotThereIsNamed(t *testing.T) {
 	o := &clusterOptions{kubeconfig: filepath.Join(t.TempDir(), "absent")}
-	if _, _, err := o.pools(t.Context(), []string{""}); err == nil || !strings.Contains(err.Error(), "reading the kubeconfig: ") || !strings.Contains(err.Error(), "absent") {
+	if _, _, err := o.connect(); err == nil || !strings.Contains(err.Error(), "reading the kubeconfig: ") || !strings.Contains(err.Error(), "absent") {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A repository may hold what no clone of it has. A verdict over that would be one over something else than the cluster reads.
+// A working tree may contain files that no clone has. A review must not include them, because the cluster does not
+// read them.
 func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 	const ignored = "pools/my.local.cue: warning: Git ignores the file, so no source has it\n"
 	const refused = "policies/guard: a submodule, which is not fetched; commit the files themselves, or compile a folder without it\n"
@@ -69,7 +70,8 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 	}
 }
 
-// What is behind a link to a folder would be missed in the cluster, so it is missed nowhere without a word.
+// Links to folders are not followed, so the cluster does not see the files behind one. Every command reports such
+// a link.
 func TestALinkToAFolderIsToldByEachCommand(t *testing.T) {
 	const refused = "pools/team: a link to a folder, which is not followed; commit the folder itself, or make its name begin with a dot"
 	folder := repositoryOf(t, nil)

@@ -61,7 +61,7 @@ pools: brief: spec: {
 }
 `
 	got := corral(t, repositoryOf(t, map[string]string{"pools/stays.cue": stays}), "vet")
-	const place, pools = "pools/stays.cue:6:16: ", "(2 pools: nobody, public)" // one line, where both have the field from
+	const place, pools = "pools/stays.cue:6:16: ", "(2 pools: nobody, public)" // one line, because both pools get the field from there
 	if strings.Count(got.stderr, "warning: its pods get a token that registers any runner") != 1 || !strings.Contains(got.stderr, place) || !strings.Contains(got.stderr, pools) {
 		t.Error(got.stderr)
 	}

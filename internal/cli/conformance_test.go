@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// credentialFiles makes a folder as a connection's spec.mount names it.
+// credentialFiles creates a folder with credentials, laid out as spec.mount of a connection expects.
 func credentialFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -30,7 +30,7 @@ func credentialFiles(t *testing.T, files map[string]string) string {
 	return folder
 }
 
-// conformanceArgs start a simulated GitHub, and ask it.
+// conformanceArgs starts a simulated GitHub, and returns the arguments to test it.
 func conformanceArgs(t *testing.T, o githubsim.Options) (*githubsim.Running, []string) {
 	t.Helper()
 	o.Hold, o.OldestRunner = 1100*time.Millisecond, "2.320.0"
@@ -57,7 +57,7 @@ func TestConformanceWritesAReportWithoutNames(t *testing.T) {
 		t.Errorf("report %+v", report)
 	}
 	text := corral(t, t.TempDir(), args...)
-	if want := "differs      labels changed in place: the former labels are kept\n"; !strings.Contains(text.stdout, want) {
+	if want := "differs      labels changed in place: GitHub kept the previous labels\n"; !strings.Contains(text.stdout, want) {
 		t.Errorf("%q isn't in:\n%s", want, text.stdout)
 	}
 	if want := "Error: 1 of 27 findings differ from what Corral relies on, or weren't shown\n"; text.stderr != want {
@@ -65,7 +65,7 @@ func TestConformanceWritesAReportWithoutNames(t *testing.T) {
 	}
 	for _, secret := range []string{"acme", "ghp_secret", strings.TrimPrefix(sim.URL, "http://")} {
 		if strings.Contains(got.stdout+text.stdout+text.stderr, secret) {
-			t.Errorf("%q is in the report", secret)
+			t.Errorf("the report contains %q", secret)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestConformanceWritesAReportWithoutNames(t *testing.T) {
 func TestConformanceThatIsInterruptedCleansUp(t *testing.T) {
 	sim, args := conformanceArgs(t, githubsim.Options{})
 	go func() {
-		// The former session blocks for 91 s by now.
+		// The previous session still blocks a new one for 91 s.
 		if err := sim.WaitUntil(t.Context(), func() bool { return sim.Report().Requests[githubsim.EndpointCreateSession] > 5 }); err == nil {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
 		}
@@ -88,8 +88,8 @@ func TestConformanceMindsWhomCredentialsAreFor(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was called") }))
 	t.Cleanup(server.Close)
 	for folder, want := range map[string]string{
-		credentialFiles(t, map[string]string{"github_token": "ghp_secret", "github_server": "github.com"}): "the credentials say under github_server that they are for https://github.com: they are not shown to " + server.URL,
-		"nowhere": "mounted folder nowhere can't be opened: ",
+		credentialFiles(t, map[string]string{"github_token": "ghp_secret", "github_server": "github.com"}): "the key github_server restricts the credentials to https://github.com: Corral does not send them to " + server.URL,
+		"nowhere": "cannot open the mounted folder nowhere: ",
 	} {
 		got := corral(t, t.TempDir(), "conformance", "--url", server.URL+"/acme", "--credentials", folder)
 		if got.code != exitError || !strings.HasPrefix(got.stderr, "Error: --credentials: "+want) {

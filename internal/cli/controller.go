@@ -92,14 +92,8 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if _, err := time.LoadLocation(f.controllers.Zone); err != nil {
-		return fmt.Errorf("--time-zone: %w", err)
-	}
-	if err := f.setDecisionLog(); err != nil {
+	if err := f.complete(); err != nil {
 		return err
-	}
-	if f.controllers.JobMetrics, err = jobs.NewMeterOptions(f.jobLabels, f.jobLabelLimit); err != nil {
-		return fmt.Errorf("--job-metric-labels: %w", err)
 	}
 	if err := f.webhook.listen(f); err != nil {
 		return err
@@ -133,15 +127,22 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// setDecisionLog checks the flags of the decision log.
-func (f *controllerOptions) setDecisionLog() error {
-	if f.decisionLog != "changes" && f.decisionLog != "off" {
+// complete checks flags, and fills in what they stand for.
+func (f *controllerOptions) complete() (err error) {
+	o := &f.controllers
+	o.LogDecisions = f.decisionLog == "changes"
+	_, zoneErr := time.LoadLocation(o.Zone)
+	o.JobMetrics, err = jobs.NewMeterOptions(f.jobLabels, f.jobLabelLimit)
+	switch {
+	case err != nil:
+		return fmt.Errorf("--job-metric-labels: %w", err)
+	case zoneErr != nil:
+		return fmt.Errorf("--time-zone: %w", zoneErr)
+	case !o.LogDecisions && f.decisionLog != "off":
 		return fmt.Errorf("reading --decision-log: %q is neither changes nor off", f.decisionLog)
+	case o.DecisionSample < 0:
+		return fmt.Errorf("reading --decision-log-sample: %d is below 0", o.DecisionSample)
 	}
-	if f.controllers.DecisionSample < 0 {
-		return fmt.Errorf("reading --decision-log-sample: %d is below 0", f.controllers.DecisionSample)
-	}
-	f.controllers.LogDecisions = f.decisionLog == "changes"
 	return nil
 }
 

@@ -45,7 +45,7 @@ func TestTheLogLevelIsChangedFromLocalhostOnly(t *testing.T) {
 		"127.0.0.1:1": http.StatusOK, "[::1]:1": http.StatusOK, "[::ffff:127.0.0.1]:1": http.StatusOK,
 		"10.0.0.1:1": http.StatusForbidden, "[fe80::1]:1": http.StatusForbidden, "": http.StatusForbidden,
 	} {
-		core, said := observer.New(zap.InfoLevel)
+		core, logs := observer.New(zap.InfoLevel)
 		s := &levelSwitch{level: zap.NewAtomicLevel(), said: zapr.NewLogger(zap.New(core))}
 		send := func(method string) int {
 			r, w := httptest.NewRequest(method, "/loglevel", strings.NewReader(`{"level":"error"}`)), httptest.NewRecorder()
@@ -54,19 +54,19 @@ func TestTheLogLevelIsChangedFromLocalhostOnly(t *testing.T) {
 			s.ServeHTTP(w, r)
 			return w.Code
 		}
-		if got := send(http.MethodGet); got != http.StatusOK || said.Len() > 0 {
-			t.Errorf("GET from %q is answered %d, and %d lines tell of it", from, got, said.Len())
+		if got := send(http.MethodGet); got != http.StatusOK || logs.Len() > 0 {
+			t.Errorf("GET from %q got status %d and %d log lines", from, got, logs.Len())
 		}
 		if got := send(http.MethodPut); got != want || (s.level.String() == "error") != (want == http.StatusOK) {
 			t.Errorf("PUT from %q is answered %d, and the level is %s; want %d", from, got, s.level, want)
 		}
-		if told := said.FilterMessage("Log level changed").FilterField(zap.String("from", "info")).FilterField(zap.String("to", "error")).Len(); told == 1 != (want == http.StatusOK) {
-			t.Errorf("PUT from %q: %d lines tell of it", from, told)
+		if changes := logs.FilterMessage("Log level changed").FilterField(zap.String("from", "info")).FilterField(zap.String("to", "error")).Len(); changes == 1 != (want == http.StatusOK) {
+			t.Errorf("PUT from %q: %d log lines", from, changes)
 		}
 	}
 }
 
-// Libraries talk about themselves at debug; what they have to complain of is heard.
+// Info messages of libraries are logged at debug. Their warnings and errors are kept.
 func TestLibrariesAreQuiet(t *testing.T) {
 	level := zap.NewAtomicLevel()
 	observed, lines := observer.New(level)
@@ -100,7 +100,7 @@ func TestLibrariesAreQuiet(t *testing.T) {
 	}
 }
 
-// What may hold credentials is not logged: a flag that takes a URL is among them.
+// Flag values that may contain credentials are not logged. This includes flags that take a URL.
 func TestSecretFlagsAreNotLogged(t *testing.T) {
 	c := newController("1.0.0")
 	for _, f := range []string{"events-addr", "prometheus-server", "watch-namespaces"} {

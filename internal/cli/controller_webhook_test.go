@@ -18,7 +18,7 @@ func TestFlagsOfTheWebhookServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		flags webhookOptions
 		podIP string
-		host  string // at which other replicas find it
+		host  string // the address at which other replicas reach this one
 		err   string
 	}{
 		"none":             {},

@@ -73,20 +73,15 @@ type compiled struct {
 // controller does, in a child process with its limits: what is checked in a pull request is
 // not always the user's own. Links are followed neither there nor here.
 func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
-	rootPath, path, err := locate(folderOf(args))
+	t, closeTree, err := openTree(folderOf(args))
 	if err != nil {
 		return compiled{}, err
 	}
-	root, err := os.OpenRoot(rootPath)
-	if err != nil {
-		return compiled{}, fmt.Errorf("opening the definitions: %w", err)
-	}
-	defer root.Close() //nolint:errcheck // nothing was written
+	defer closeTree()
 	compiler, err := newCompiler(ctx, 1)
 	if err != nil {
 		return compiled{}, err
 	}
-	t := tree{fsys: root.FS(), root: rootPath, path: path}
 	if err := t.checkWhole(); err != nil {
 		return compiled{}, err
 	}
@@ -102,6 +97,19 @@ type tree struct {
 	fsys fs.FS
 	// root is the folder that its files are named as being in, and path the folder in it that is asked for.
 	root, path string
+}
+
+// openTree opens the tree that a folder is in. Links in it lead nowhere else.
+func openTree(folder string) (tree, func(), error) {
+	rootPath, path, err := locate(folder)
+	if err != nil {
+		return tree{}, nil, err
+	}
+	root, err := os.OpenRoot(rootPath)
+	if err != nil {
+		return tree{}, nil, fmt.Errorf("opening the definitions: %w", err)
+	}
+	return tree{root.FS(), rootPath, path}, func() { _ = root.Close() }, nil // nothing is written
 }
 
 // compileTree compiles a tree in a child process, and names its files relative to the current folder.
@@ -138,10 +146,10 @@ func shown(root, file string) string {
 // folder itself, and folder's path in it.
 func locate(folder string) (root, path string, err error) {
 	absolute, err := filepath.Abs(folder)
-	if err != nil {
-		return "", "", fmt.Errorf("finding the definitions: %w", err)
+	if err == nil {
+		_, err = os.Stat(absolute)
 	}
-	if _, err := os.Stat(absolute); err != nil {
+	if err != nil {
 		return "", "", fmt.Errorf("finding the definitions: %w", err)
 	}
 	for dir := absolute; ; dir = filepath.Dir(dir) {
@@ -173,6 +181,12 @@ func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 	for _, d := range diagnostics {
 		fmt.Fprintln(w, compile.Format(d))
 	}
+}
+
+// refuse prints diagnostics, and returns their error.
+func refuse(c *cobra.Command, diagnostics []v1alpha1.Diagnostic) error {
+	printDiagnostics(c.ErrOrStderr(), diagnostics)
+	return problems(diagnostics)
 }
 
 // problems is the error of a command that found some.

@@ -4,13 +4,13 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +19,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -32,10 +31,8 @@ type evalReport struct {
 	At   string `json:"at,omitempty"`
 	Zone string `json:"zone,omitempty"`
 	// Policies that bind the pool.
-	Policies []string        `json:"policies"`
-	Scaling  *scalingAnswer  `json:"scaling,omitempty"`
-	Template *templateAnswer `json:"template,omitempty"`
-	Update   *updateAnswer   `json:"update,omitempty"`
+	Policies []string `json:"policies"`
+	answers
 }
 
 // evalOptions are the flags of eval.
@@ -43,8 +40,6 @@ type evalOptions struct {
 	file, name string
 	*timeOptions
 }
-
-var decisions = []string{policy.DecisionScaling, policy.DecisionTemplate, policy.DecisionUpdate}
 
 func newEval() *cobra.Command {
 	c := &cobra.Command{
@@ -67,17 +62,15 @@ is denied or a policy fails.`,
 	e := evalOptions{timeOptions: bindTime(c)}
 	c.Flags().StringVarP(&e.file, "filename", "f", "", "file with the question; - for standard input (required)")
 	c.Flags().StringVar(&e.name, "case", "", "name of the case, of a scenario file with several")
-	if err := c.MarkFlagRequired("filename"); err != nil {
-		panic(err) // the flag was added two lines above
-	}
+	_ = c.MarkFlagRequired("filename") // the flag is there
 	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !slices.Contains(decisions, args[0]) {
 			return fmt.Errorf("there is no decision %q: it must be one of %s", args[0], strings.Join(decisions, ", "))
 		}
-		data, err := readInput(c.InOrStdin(), e.file)
+		data, err := readInput(c.InOrStdin(), e.file, compile.MaxFileBytes)
 		if err != nil {
-			return err
+			return fmt.Errorf("reading the question: %w", err)
 		}
 		w, err := open(c.Context(), d, o, args[1:])
 		if err != nil {
@@ -89,10 +82,13 @@ is denied or a policy fails.`,
 			diagnostics = r.eval(c.Context(), w, e, data)
 		}
 		if len(diagnostics) > 0 {
-			printDiagnostics(c.ErrOrStderr(), diagnostics)
-			return problems(diagnostics)
+			return refuse(c, diagnostics)
 		}
-		return r.finish(c.OutOrStdout(), f)
+		err = f.write(c.OutOrStdout(), r)
+		if err == nil && r.isRefused() {
+			return fmt.Errorf("pool %s: %w", r.Title(), errDenied)
+		}
+		return err
 	}
 	return c
 }
@@ -105,58 +101,44 @@ func openInput(stdin io.Reader, name string) (io.ReadCloser, error) {
 	return os.Open(name)
 }
 
-// readInput reads the file of a question, within the bound that definitions have.
-func readInput(stdin io.Reader, name string) ([]byte, error) {
+// readInput reads a file of at most so many bytes.
+func readInput(stdin io.Reader, name string, most int64) ([]byte, error) {
 	in, err := openInput(stdin, name)
 	if err != nil {
-		return nil, fmt.Errorf("reading the question: %w", err)
+		return nil, err
 	}
 	defer in.Close()
-	data, err := io.ReadAll(io.LimitReader(in, compile.MaxFileBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading the question: %w", err)
+	data, err := io.ReadAll(io.LimitReader(in, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes, the most that is read", name, most)
 	}
-	if len(data) > compile.MaxFileBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes, the most that is read", name, compile.MaxFileBytes)
-	}
-	return data, nil
+	return data, err
 }
 
 // eval asks what a file asks: an input, or a scenario.
 func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data []byte) []v1alpha1.Diagnostic {
 	documents, diagnostics := parseDocuments(e.file, data, plainYAML)
-	switch {
-	case len(diagnostics) > 0:
-		return diagnostics
-	case len(documents) != 1:
-		return []v1alpha1.Diagnostic{{File: e.file, Message: fmt.Sprintf("must hold one document, found %d", len(documents))}}
-	case isInput(documents[0]):
-		return r.evalInput(ctx, w, documents[0])
+	if len(diagnostics) == 0 && len(documents) != 1 {
+		diagnostics = []v1alpha1.Diagnostic{{File: e.file, Message: fmt.Sprintf("must hold one document, found %d", len(documents))}}
 	}
-	c, diagnostics := e.pick(data)
 	if len(diagnostics) > 0 {
 		return diagnostics
 	}
-	q, diagnostics := c.question(w, e.time(), e.zone)
+	q, a := &questions{}, w.asker()
+	if d := documents[0]; isInput(d) {
+		diagnostics = d.decode(map[string]any{
+			policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update,
+		}[r.Decision])
+	} else {
+		q, a, diagnostics = e.scenario(ctx, w, data)
+	}
 	if len(diagnostics) > 0 {
 		return diagnostics
 	}
-	a, diagnostics := c.asker(ctx, w)
-	if len(diagnostics) > 0 {
-		return diagnostics
+	if err := a.ask(ctx, r.Decision, q, &r.answers); err != nil {
+		return []v1alpha1.Diagnostic{{File: e.file, Path: "pool", Message: err.Error()}}
 	}
-	switch r.Decision {
-	case policy.DecisionScaling:
-		r.askScaling(ctx, a, scalingInput(scheduledAt(q.pool, q.at), q.state, q.at, q.zone))
-	case policy.DecisionUpdate:
-		r.askUpdate(ctx, a, updateInput(q))
-	default:
-		in, err := review.TemplateInput(q.pool, q.network)
-		if err != nil {
-			return []v1alpha1.Diagnostic{c.problem("pool", "%v", err)}
-		}
-		r.askTemplate(ctx, a, in)
-	}
+	r.describe(a, q)
 	return nil
 }
 
@@ -165,107 +147,41 @@ func isInput(d document) bool {
 	var content struct {
 		Pool map[string]json.RawMessage `json:"pool"`
 	}
-	if json.Unmarshal(d.json, &content) != nil || content.Pool == nil {
-		return false
-	}
-	return content.Pool["metadata"] == nil && content.Pool["spec"] == nil
+	return json.Unmarshal(d.json, &content) == nil && content.Pool != nil && content.Pool["metadata"] == nil && content.Pool["spec"] == nil
 }
 
-// evalInput asks about an input as it is.
-func (r *evalReport) evalInput(ctx context.Context, w *workspace, d document) []v1alpha1.Diagnostic {
-	a := w.asker()
-	switch r.Decision {
-	case policy.DecisionScaling:
-		return decoded(ctx, d, a, r.askScaling)
-	case policy.DecisionUpdate:
-		return decoded(ctx, d, a, r.askUpdate)
-	}
-	return decoded(ctx, d, a, r.askTemplate)
-}
-
-// decoded asks about what a document says.
-func decoded[T any](ctx context.Context, d document, a asker, ask func(context.Context, asker, T)) []v1alpha1.Diagnostic {
-	var in T
-	diagnostics := d.decode(&in)
-	if len(diagnostics) == 0 {
-		ask(ctx, a, in)
-	}
-	return diagnostics
-}
-
-// pick returns the case that is asked for.
-func (e evalOptions) pick(data []byte) (scenarioCase, []v1alpha1.Diagnostic) {
+// scenario returns the questions of the case that is asked for.
+func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*questions, asker, []v1alpha1.Diagnostic) {
 	cases, diagnostics := parseScenarios(e.file, data)
-	if len(diagnostics) > 0 {
-		return scenarioCase{}, diagnostics
+	i := slices.IndexFunc(cases, func(c scenarioCase) bool { return c.Name == e.name || e.name == "" && len(cases) == 1 })
+	switch {
+	case len(diagnostics) > 0:
+	case i < 0:
+		names := converted(cases, func(c scenarioCase) string { return strconv.Quote(c.Name) })
+		diagnostics = []v1alpha1.Diagnostic{{File: e.file, Message: "--case must be one of " + strings.Join(names, ", ")}}
+	default:
+		return cases[i].ask(ctx, w, e.time(), e.zone)
 	}
-	var names []string
-	for _, c := range cases {
-		if c.Name == e.name || e.name == "" && len(cases) == 1 {
-			return c, nil
-		}
-		names = append(names, fmt.Sprintf("%q", c.Name))
-	}
-	return scenarioCase{}, []v1alpha1.Diagnostic{{File: e.file, Message: fmt.Sprintf("--case must be one of %s", strings.Join(names, ", "))}}
+	return nil, asker{}, diagnostics
 }
 
-func (r *evalReport) about(a asker, p policy.Pool) {
-	r.Namespace, r.Pool, r.Policies = p.Namespace, p.Name, []string{}
-	for _, declared := range a.policies {
-		if !declared.testsOnly && declared.loaded.Binds(p) {
-			r.Policies = append(r.Policies, declared.source.Ref())
+// describe adds what was asked, and the policies that were.
+func (r *evalReport) describe(a asker, q *questions) {
+	pool, now, zone := q.about(r.Decision)
+	r.Namespace, r.Pool, r.Policies = pool.Namespace, pool.Name, []string{}
+	if now != 0 {
+		r.At, r.Zone = instant(time.Unix(0, now)), zone
+	}
+	for _, p := range a.policies {
+		if !p.testsOnly && p.loaded.Binds(pool) {
+			r.Policies = append(r.Policies, p.source.Ref())
 		}
 	}
 	slices.Sort(r.Policies)
 }
 
-func (r *evalReport) askScaling(ctx context.Context, a asker, in policy.ScalingInput) {
-	r.about(a, in.Pool)
-	r.At, r.Zone = instant(time.Unix(0, in.Now)), in.Zone
-	r.Scaling = a.askScaling(ctx, in)
-}
-
-func (r *evalReport) askTemplate(ctx context.Context, a asker, in policy.TemplateInput) {
-	r.about(a, in.Pool)
-	r.Template = a.askTemplate(ctx, in)
-}
-
-func (r *evalReport) askUpdate(ctx context.Context, a asker, in policy.UpdateInput) {
-	r.about(a, in.Pool)
-	r.At, r.Zone = instant(time.Unix(0, in.Now)), in.Zone
-	r.Update = a.askUpdate(ctx, in)
-}
-
-// finish prints the decision and tells a refusal.
-func (r *evalReport) finish(w io.Writer, f *format) error {
-	err := f.write(w, r)
-	if err == nil && r.refused() {
-		return fmt.Errorf("pool %s: %w", r.name(), errDenied)
-	}
-	return err
-}
-
-func (r *evalReport) refused() bool {
-	return r.Scaling != nil && len(r.Scaling.Failures) > 0 || r.Template != nil && !r.Template.Allowed || r.Update != nil && len(r.Update.Failures) > 0
-}
-
-func (r *evalReport) name() string { return wording.Qualified(r.Namespace, r.Pool) }
+// Title names the pool.
+func (r *evalReport) Title() string { return wording.Qualified(r.Namespace, r.Pool) }
 
 // Text implements texter.
-func (r *evalReport) Text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "pool %s, %s", r.name(), r.Decision)
-	if r.At != "" {
-		fmt.Fprintf(&b, ", at %s (%s)", r.At, cmp.Or(r.Zone, "UTC"))
-	}
-	fmt.Fprintf(&b, "\npolicies: %s\n", orNone(strings.Join(r.Policies, ", ")))
-	switch {
-	case r.Scaling != nil:
-		r.Scaling.write(&b)
-	case r.Template != nil:
-		r.Template.write(&b)
-	default:
-		r.Update.write(&b)
-	}
-	return b.String()
-}
+func (r *evalReport) Text() string { return render("eval", r) }

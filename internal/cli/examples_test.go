@@ -56,7 +56,7 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
-// checkTypes decodes objects into the Go types, refusing what those don't know.
+// checkTypes decodes objects into the Go types strictly, so that unknown fields are errors.
 func checkTypes(t *testing.T, documents string) {
 	t.Helper()
 	for document := range strings.SplitSeq(strings.TrimPrefix(documents, "---\n"), "---\n") {

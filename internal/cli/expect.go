@@ -5,12 +5,14 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -23,44 +25,42 @@ type difference struct {
 func (d *difference) differ(field, want, got string) {
 	name := d.decision + "." + field + ": "
 	d.lines = append(d.lines, "- "+name+want)
-	for line := range strings.SplitSeq(got, "\n") {
+	for line := range strings.SplitSeq(orNone(got), "\n") {
 		d.lines = append(d.lines, "+ "+name+line)
 	}
 }
 
-func (d *difference) number(field string, want *int32, got int32) {
-	if want != nil && *want != got {
-		d.differ(field, wording.Max(*want), wording.Max(got))
+// value is a field, with what is expected of it, or nothing, and what it is.
+type value struct{ field, want, got string }
+
+func (d *difference) values(values ...value) {
+	for _, v := range values {
+		if v.want != "" && v.want != v.got {
+			d.differ(v.field, v.want, v.got)
+		}
 	}
 }
 
-func (d *difference) truth(field string, want *bool, got bool) {
-	if want != nil && *want != got {
-		d.differ(field, strconv.FormatBool(*want), strconv.FormatBool(got))
+// text writes what is expected, or nothing if nothing is.
+func text[T any](want *T, format func(T) string) string {
+	if want == nil {
+		return ""
 	}
+	return format(*want)
 }
 
-// instant compares times in whatever zone they are written.
-func (d *difference) instant(field, want, got string) {
-	if want == "" {
-		return
+// inUTC writes a time as answers have it.
+func inUTC(want string) string {
+	if at, err := parseTime(want); err == nil {
+		return instant(at)
 	}
-	at, err := parseTime(want)
-	if err != nil || instant(at) != got {
-		d.differ(field, want, orNone(got))
-	}
-}
-
-func (d *difference) word(field, want, got string) {
-	if want != "" && want != got {
-		d.differ(field, want, got)
-	}
+	return want
 }
 
 // excerpt is a part of a text that is expected.
 type excerpt string
 
-// String tells what is expected of a text.
+// String is what is expected of a text.
 func (want excerpt) String() string { return "…" + string(want) + "…" }
 
 func (want excerpt) fits(text string) bool { return strings.Contains(text, string(want)) }
@@ -73,27 +73,21 @@ type wanted[G any] interface {
 
 // each expects that each of the wanted fits one of those there are; an empty list expects none.
 func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
-	all := textsOf(got)
+	all := strings.Join(textsOf(got), "\n")
 	if want != nil && len(want) == 0 && len(got) > 0 {
-		d.differ(field, "none", strings.Join(all, "\n"))
+		d.differ(field, "none", all)
 	}
 	for _, w := range want {
 		if !slices.ContainsFunc(got, w.fits) {
-			d.differ(field, w.String(), orNone(strings.Join(all, "\n")))
+			d.differ(field, w.String(), all)
 		}
 	}
 }
 
-// textsOf are those of several things.
+// textsOf writes several things.
 func textsOf[T any](things []T) []string {
-	var all []string
-	for _, t := range things {
-		all = append(all, fmt.Sprint(t))
-	}
-	return all
+	return converted(things, func(t T) string { return fmt.Sprint(t) })
 }
-
-func orNone(text string) string { return cmp.Or(text, "none") }
 
 // common compares what every decision has. A failure that is not expected is a difference.
 func (d *difference) common(want commonExpectation, got answer) {
@@ -105,46 +99,70 @@ func (d *difference) common(want commonExpectation, got answer) {
 	each(d, "audit", want.Audit, textsOf(got.Audit))
 }
 
-// compare returns where an answer on numbers is another than expected.
-func (want *scalingExpectation) compare(got *scalingAnswer) []string {
-	d := &difference{decision: "scaling"}
+// compare asks for each decision that is expected. It returns how the answers differ, and the rules that made them.
+func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines, because []string) {
+	var got answers
+	check := func(decision string, compare func(*difference, *answers) []string) {
+		d := &difference{decision: decision}
+		if err := a.ask(ctx, decision, q, &got); err != nil {
+			d.lines = []string{decision + ": the pod can't be built: " + err.Error()}
+		} else if reasons := compare(d, &got); len(d.lines) > 0 {
+			because = append(because, reasons...)
+		}
+		lines = append(lines, d.lines...)
+	}
+	if e.Scaling != nil {
+		check(policy.DecisionScaling, e.Scaling.compare)
+	}
+	if e.Template != nil {
+		check(policy.DecisionTemplate, e.Template.compare)
+	}
+	if e.Update != nil {
+		check(policy.DecisionUpdate, e.Update.compare)
+	}
+	return lines, because
+}
+
+func (want *scalingExpectation) compare(d *difference, answers *answers) []string {
+	got := &answers.Scaling
 	d.common(want.commonExpectation, got.answer)
-	if got.Effective != nil {
-		d.number("max", want.Max, got.Effective.Max)
-		d.number("min", want.Min, got.Effective.Min)
-		d.number("idle", want.Idle, got.Effective.Idle)
-		d.word("assignedJobs", string(want.AssignedJobs), string(cmp.Or(got.AssignedJobs, v1alpha1.AssignedJobsServe)))
-		d.instant("until", want.Until, got.Until)
+	if e := got.Effective; e != nil {
+		d.values(
+			value{"max", text(want.Max, wording.Max), wording.Max(e.Max)},
+			value{"min", text(want.Min, wording.Max), wording.Max(e.Min)},
+			value{"idle", text(want.Idle, wording.Max), wording.Max(e.Idle)},
+			value{"assignedJobs", string(want.AssignedJobs), string(cmp.Or(got.AssignedJobs, v1alpha1.AssignedJobsServe))},
+			value{"until", inUTC(want.Until), got.Until})
 	}
 	each(d, "bounds", want.Bounds, got.Bounds)
 	each(d, "conflicts", want.Conflicts, got.Conflicts)
-	return d.lines
+	return got.Reasons()
 }
 
-// compare returns where a verdict is another than expected.
-func (want *templateExpectation) compare(got *templateAnswer) []string {
-	d := &difference{decision: "template"}
+func (want *templateExpectation) compare(d *difference, answers *answers) []string {
+	got := &answers.Template
 	d.common(want.commonExpectation, got.answer)
-	d.truth("allowed", want.Allowed, got.Allowed)
+	d.values(value{"allowed", text(want.Allowed, strconv.FormatBool), strconv.FormatBool(got.Allowed)})
 	each(d, "denied", want.Denied, got.Denials)
 	each(d, "warnings", want.Warnings, got.Warnings)
-	return d.lines
+	return got.reasons()
 }
 
-// compare returns where the bounds of an update are others than expected.
-func (want *updateExpectation) compare(got *updateAnswer) []string {
-	d := &difference{decision: "update"}
+func (want *updateExpectation) compare(d *difference, answers *answers) []string {
+	got := &answers.Update
 	d.common(want.commonExpectation, got.answer)
 	if len(got.Failures) == 0 {
-		d.truth("hold", want.Hold, got.Hold)
-		d.word("strategy", want.Strategy, got.Strategy)
-		d.number("maxSurge", want.MaxSurge, got.MaxSurge)
-		d.number("maxUnavailable", want.MaxUnavailable, got.MaxUnavailable)
-		d.number("canary", want.Canary, got.Canary)
-		d.instant("until", want.Until, got.Until)
+		d.values(
+			value{"hold", text(want.Hold, strconv.FormatBool), strconv.FormatBool(got.Hold)},
+			value{"strategy", want.Strategy, got.Strategy},
+			value{"maxSurge", text(want.MaxSurge, wording.Max), wording.Max(got.MaxSurge)},
+			value{"maxUnavailable", text(want.MaxUnavailable, wording.Max), wording.Max(got.MaxUnavailable)},
+			value{"canary", text(want.Canary, wording.Max), wording.Max(got.Canary)},
+			value{"until", inUTC(want.Until), got.Until})
 	}
-	each(d, "reasons", want.Reasons, textsOf(got.Reasons))
-	return d.lines
+	reasons := textsOf(got.Reasons)
+	each(d, "reasons", want.Reasons, reasons)
+	return reasons
 }
 
 func (want boundExpectation) fits(b bound) bool {
@@ -152,18 +170,9 @@ func (want boundExpectation) fits(b bound) bool {
 		strings.Contains(b.Reason, want.Reason) && strings.Contains(b.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == b.Rule.Policy)
 }
 
-// String tells what is expected of a bound.
+// String is what is expected of a bound.
 func (want boundExpectation) String() string {
-	value := ""
-	if want.Value != nil {
-		value = wording.Max(*want.Value)
-	}
-	return parts("field", want.Field, "value", value, "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
-}
-
-// String tells what a rule bounds, to what, and why.
-func (b bound) String() string {
-	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.full())
+	return parts("field", want.Field, "value", text(want.Value, wording.Max), "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
 }
 
 func (want verdictExpectation) fits(v verdict) bool {
@@ -171,29 +180,17 @@ func (want verdictExpectation) fits(v verdict) bool {
 		strings.Contains(v.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == v.Rule.Policy)
 }
 
-// String tells what is expected of a verdict.
+// String is what is expected of a verdict.
 func (want verdictExpectation) String() string {
 	return parts("code", want.Code, "message", want.Message, "path", want.Path, "rule", want.Rule, "policy", want.Policy)
-}
-
-// String tells what a rule says of a pod.
-func (v verdict) String() string {
-	text := v.Message
-	if v.Path != "" {
-		text = v.Path + ": " + text
-	}
-	if v.Code != "" {
-		text += " [" + v.Code + "]"
-	}
-	return fmt.Sprintf("%s (rule %s)", text, v.Rule.full())
 }
 
 // parts writes the fields that are set.
 func parts(pairs ...string) string {
 	var set []string
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			set = append(set, pairs[i]+" "+strconv.Quote(pairs[i+1]))
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			set = append(set, pair[0]+" "+strconv.Quote(pair[1]))
 		}
 	}
 	return strings.Join(set, ", ")

@@ -6,7 +6,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -54,23 +53,22 @@ read. Makes no request to GitHub.`,
 // subject is what is to be explained.
 type subject struct{ kind, name string }
 
+// subjectKinds are the kinds by the names that kubectl has for them.
+var subjectKinds = map[string]string{
+	"pool": "pool", "pools": "pool", "rpool": "pool", "runnerpool": "pool", "runnerpools": "pool", "runner": "runner", "runners": "runner", "job": "job",
+}
+
 func parseSubject(args []string) (subject, error) {
-	s := subject{}
-	if len(args) == 2 {
-		s.kind, s.name = args[0], args[1]
-	} else if s.kind, s.name, _ = strings.Cut(args[0], "/"); strings.Contains(args[0], "://") {
-		s.kind, s.name = "job", args[0]
+	given := strings.Join(args, "/")
+	kind, name, _ := strings.Cut(given, "/")
+	if len(args) == 1 && strings.Contains(given, "://") {
+		kind, name = "job", given
 	}
-	for kind, names := range map[string][]string{
-		"pool":   {"pool", "pools", "rpool", "runnerpool", "runnerpools"},
-		"runner": {"runner", "runners"},
-		"job":    {"job"},
-	} {
-		if slices.Contains(names, strings.ToLower(s.kind)) && s.name != "" {
-			return subject{kind, s.name}, nil
-		}
+	kind = subjectKinds[strings.ToLower(kind)]
+	if kind == "" || name == "" {
+		return subject{}, fmt.Errorf("what is to be explained? want pool/NAME, runner/NAME or job URL, found %q", strings.Join(args, " "))
 	}
-	return s, fmt.Errorf("what is to be explained? want pool/NAME, runner/NAME or job URL, found %q", strings.Join(args, " "))
+	return subject{kind, name}, nil
 }
 
 func (o *explainOptions) run(c *cobra.Command, args []string) error {
@@ -89,14 +87,13 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	e := &explainer{everywhere: o.cluster.namespace == ""}
 	cluster, namespace, err := o.cluster.connect()
 	if err != nil {
 		return err
 	}
 	// It is asked for its kinds in any case, and its answer has the time.
 	_, _ = cluster.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("RunnerPool").GroupKind())
-	e.client, e.namespace, e.now = cluster, namespace, o.cluster.clock.Now()
+	e := &explainer{reader{cluster, o.cluster.namespace, namespace, error.Error, nil}, o.cluster.clock.Now()}
 	ctx, cancel := context.WithTimeout(c.Context(), readTimeout)
 	defer cancel()
 	answer, err := e.explain(ctx, about, at, o.labels)
@@ -111,37 +108,21 @@ func parseAt(value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil
 	}
-	at, err := readTime(value, now)
-	switch {
-	case err != nil:
-		return at, err
-	case at.After(now):
+	at, err := time.Parse(time.RFC3339, value)
+	if ago, notAgo := time.ParseDuration(value); notAgo == nil {
+		at, err = now.Add(-ago), nil
+	}
+	if clock, noClock := time.Parse("15:04", value); noClock == nil {
+		at, err = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location()), nil
+		if at.After(now) {
+			at = at.AddDate(0, 0, -1)
+		}
+	}
+	if err != nil {
+		return at, fmt.Errorf("reading --at: want a time as 2026-07-06T12:00:00Z or 15:04, or a span as 2h30m, found %q", value)
+	}
+	if at.After(now) {
 		return at, fmt.Errorf("reading --at: %s is yet to come", at.Format(time.RFC3339))
 	}
 	return at, nil
-}
-
-func readTime(value string, now time.Time) (time.Time, error) {
-	if ago, err := time.ParseDuration(value); err == nil {
-		return now.Add(-ago), nil
-	}
-	if at, err := time.Parse(time.RFC3339, value); err == nil {
-		return at, nil
-	}
-	for _, layout := range []string{time.DateTime, "2006-01-02 15:04", "2006-01-02T15:04:05", "2006-01-02T15:04"} {
-		if at, err := time.ParseInLocation(layout, value, now.Location()); err == nil {
-			return at, nil
-		}
-	}
-	for _, layout := range []string{time.TimeOnly, "15:04"} {
-		if at, err := time.Parse(layout, value); err == nil {
-			y, m, d := now.Date()
-			today := time.Date(y, m, d, at.Hour(), at.Minute(), at.Second(), 0, now.Location())
-			if today.After(now) {
-				today = time.Date(y, m, d-1, at.Hour(), at.Minute(), at.Second(), 0, now.Location())
-			}
-			return today, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("reading --at: want a time as 2026-07-06T12:00:00Z or 15:04, or a span as 2h30m, found %q", value)
 }

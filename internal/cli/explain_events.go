@@ -4,18 +4,15 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -31,38 +28,37 @@ const jobsKey = "jobs"
 
 // competitor is a pool that counts the jobs of GitHub's events.
 type competitor struct {
-	pool   *v1alpha1.RunnerPool
-	match  jobmatch.Pool
-	labels int // how many its runners bear
+	pool  *v1alpha1.RunnerPool
+	match jobmatch.Pool
 }
 
 func (r *competitor) name() string { return r.pool.Namespace + "/" + r.pool.Name }
 
-// competition is the key of the pools of which one gets a job: they share their namespace, their connections'
-// namespace, the GitHub, and whether they only observe.
-type competition struct {
-	namespace, connections, host string
-	observes                     bool
-}
-
-// compare orders competitions, so that output is stable.
-func (l competition) compare(other competition) int {
-	return cmp.Or(cmp.Compare(l.namespace, other.namespace), cmp.Compare(l.connections, other.connections), cmp.Compare(l.host, other.host), cmp.Compare(fmt.Sprint(l.observes), fmt.Sprint(other.observes)))
-}
-
-// events says what pools make of a job by GitHub's events, of those that count them, by NAMESPACE/NAME.
-func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnection) map[string]explain.JobEvents {
-	all := map[string]explain.JobEvents{}
-	job := jobmatch.Job{Host: at.Host, Repository: at.Repository(), Labels: labels}
-	byCompetition := competitions(pools, connections)
-	for _, l := range slices.SortedFunc(maps.Keys(byCompetition), competition.compare) {
-		competing := byCompetition[l]
-		if l.host != at.Host {
+// events is what pools make of a job by GitHub's events, for the pools that count them, by NAMESPACE/NAME. Pools compete for a job if they
+// share their namespace, their connections' namespace, the GitHub, and whether they only observe.
+func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, s *explain.Snapshot) map[string]explain.JobEvents {
+	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
+	for i := range s.Connections {
+		known[client.ObjectKeyFromObject(&s.Connections[i])] = &s.Connections[i]
+	}
+	groups, webhooks := map[string][]competitor{}, map[string][]string{}
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		c := known[p.Spec.ConnectionRef.From(p.Namespace)]
+		if c == nil || !c.Allows(p.Namespace) || p.Spec.Demand.Webhook == nil {
 			continue
 		}
-		webhooks := webhooksOf(l.connections, l.host, connections)
-		for i := range competing {
-			all[competing[i].name()] = e.eventsOf(ctx, at.JobID, job, competing, i, webhooks)
+		if scope, ok := jobmatch.ScopeOf(c.Spec.URL); ok && scope.Host == at.Host {
+			key := fmt.Sprint(p.Namespace, "/", c.Namespace, "/", p.Spec.GetMode() == v1alpha1.Observe)
+			groups[key] = append(groups[key], competitor{p, jobmatch.Of(p, scope)})
+			webhooks[key] = namesOfAll(webhooksOf(c.Namespace, at.Host, s.Connections))
+		}
+	}
+	all := map[string]explain.JobEvents{}
+	job := jobmatch.Job{Host: at.Host, Repository: at.Repository(), Labels: labels}
+	for _, key := range slices.Sorted(maps.Keys(groups)) { // the order of what can't be read
+		for i := range groups[key] {
+			all[groups[key][i].name()] = e.eventsOf(ctx, at.JobID, job, groups[key], i, webhooks[key])
 		}
 	}
 	return all
@@ -92,42 +88,6 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 		known.State, known.Until = e.account(ctx, r.pool, id)
 	}
 	return known
-}
-
-// competitions groups the pools that count the jobs of events.
-func competitions(pools []v1alpha1.RunnerPool, connections []v1alpha1.GitHubConnection) map[competition][]competitor {
-	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
-	for i := range connections {
-		known[client.ObjectKeyFromObject(&connections[i])] = &connections[i]
-	}
-	all := map[competition][]competitor{}
-	for i := range pools {
-		p := &pools[i]
-		c := known[p.Spec.ConnectionRef.From(p.Namespace)]
-		if c == nil || !c.Allows(p.Namespace) || p.Spec.Demand.Webhook == nil {
-			continue
-		}
-		scope, ok := jobmatch.ScopeOf(c.Spec.URL)
-		if !ok {
-			continue
-		}
-		l := competition{namespace: p.Namespace, connections: c.Namespace, host: scope.Host, observes: p.Spec.GetMode() == v1alpha1.Observe}
-		all[l] = append(all[l], competitor{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)})
-	}
-	return all
-}
-
-// labelsOf counts the labels that runners of a pool bear, as jobmatch does.
-func labelsOf(p *v1alpha1.RunnerPool) int {
-	labels := p.GetRunnerLabels()
-	if p.Spec.GetRegistration() == v1alpha1.RegisterREST || p.Spec.GetMode() == v1alpha1.Observe {
-		labels = p.GetRegisteredLabels()
-	}
-	seen := map[string]bool{}
-	for _, l := range labels {
-		seen[strings.ToLower(strings.TrimSpace(l))] = true
-	}
-	return len(seen)
 }
 
 // winnerOf is the pool that a job is for, but for one; -1 if it is for none. As it isn't known which enterprise the
@@ -168,25 +128,26 @@ func precedence(winner, loser *competitor) string {
 		return fmt.Sprintf("%s is for %s, %s for %s", winner.name(), kinds[w.Scope.Kind], loser.name(), kinds[l.Scope.Kind])
 	case isDefault(w.Group) != isDefault(l.Group):
 		return fmt.Sprintf("%s has a runner group of its own, %s, and %s the default one", winner.name(), w.Group, loser.name())
-	case winner.labels != loser.labels:
-		return fmt.Sprintf("%s has fewer labels beyond those asked for: %d in all, %s has %d", winner.name(), winner.labels, loser.name(), loser.labels)
+	case w.Size() != l.Size():
+		return fmt.Sprintf("%s has fewer labels beyond those asked for: %d in all, %s has %d", winner.name(), w.Size(), loser.name(), l.Size())
 	case !w.Created.Equal(l.Created):
 		return winner.name() + " is older, and nothing else tells them apart"
 	}
 	return winner.name() + " comes first by its name, and nothing else tells them apart"
 }
 
-// webhooksOf names the connections of a namespace that take events of a GitHub in.
-func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection) []string {
-	var all []string
-	for i := range connections {
-		c := &connections[i]
-		if scope, ok := jobmatch.ScopeOf(c.Spec.URL); ok && c.Namespace == namespace && scope.Host == host && c.Spec.Webhook != nil {
-			all = append(all, c.Namespace+"/"+c.Name)
-		}
-	}
-	slices.Sort(all)
-	return all
+// webhooksOf returns the connections of a namespace that take events of a GitHub in.
+func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection) []v1alpha1.GitHubConnection {
+	return slices.DeleteFunc(slices.Clone(connections), func(c v1alpha1.GitHubConnection) bool {
+		scope, ok := jobmatch.ScopeOf(c.Spec.URL)
+		return !ok || c.Namespace != namespace || scope.Host != host || c.Spec.Webhook == nil
+	})
+}
+
+func namesOfAll(connections []v1alpha1.GitHubConnection) []string {
+	names := converted(connections, func(c v1alpha1.GitHubConnection) string { return c.Namespace + "/" + c.Name })
+	slices.Sort(names)
+	return names
 }
 
 // webhooks names the connections that take events in for a pool that goes by them, nil if they aren't known; and says why all of them refuse
@@ -196,85 +157,53 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (na
 		return nil, ""
 	}
 	list, conn := &v1alpha1.GitHubConnectionList{}, pool.Spec.ConnectionRef.From(pool.Namespace)
-	if err := e.client.List(ctx, list, client.InNamespace(conn.Namespace)); err != nil {
+	err := e.client.List(ctx, list, client.InNamespace(conn.Namespace))
+	i := slices.IndexFunc(list.Items, func(c v1alpha1.GitHubConnection) bool { return c.Name == conn.Name })
+	if err == nil && i < 0 {
+		err = fmt.Errorf("there is no GitHubConnection %s", conn.Name)
+	}
+	if err != nil {
 		e.cannot("which GitHubConnections take events in", err)
 		return nil, ""
 	}
-	for i := range list.Items {
-		if scope, ok := jobmatch.ScopeOf(list.Items[i].Spec.URL); ok && list.Items[i].Name == conn.Name {
-			all := webhooksOf(conn.Namespace, scope.Host, list.Items)
-			return &all, refusedBy(all, list.Items)
-		}
-	}
-	e.cannot("which GitHubConnections take events in", fmt.Errorf("there is no GitHubConnection %s", pool.Spec.ConnectionRef.Name))
-	return nil, ""
+	scope, _ := jobmatch.ScopeOf(list.Items[i].Spec.URL)
+	webhooks := webhooksOf(conn.Namespace, scope.Host, list.Items)
+	return ptr.To(namesOfAll(webhooks)), refusedBy(webhooks)
 }
 
 // refusedBy says why all of some connections refuse the events that come; "" if one doesn't.
-func refusedBy(names []string, connections []v1alpha1.GitHubConnection) string {
-	var why []string
-	for i := range connections {
-		c := &connections[i]
-		refused := c.EventsRefused()
-		switch {
-		case !slices.Contains(names, c.Namespace+"/"+c.Name):
-		case refused == "":
-			return ""
-		case !slices.Contains(why, refused):
-			why = append(why, refused)
-		}
+func refusedBy(connections []v1alpha1.GitHubConnection) string {
+	why := converted(connections, func(c v1alpha1.GitHubConnection) string { return c.EventsRefused() })
+	slices.Sort(why)
+	if slices.Contains(why, "") {
+		return ""
 	}
-	return strings.Join(why, "; ")
+	return strings.Join(slices.Compact(why), "; ")
 }
 
 // account looks a job up in what is written down of a pool's jobs.
 func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id int64) (explain.JobState, *metav1.Time) {
-	config := &corev1.ConfigMap{}
-	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: jobs.ConfigMapName(pool.Name)}, config)
-	if apierrors.IsNotFound(err) {
-		return explain.JobUnknown, nil
-	}
-	var state reservation.State
-	data := config.BinaryData[jobsKey]
-	switch {
-	case err == nil && !metav1.IsControlledBy(config, pool):
-		err = fmt.Errorf("the ConfigMap %s is not the pool's", jobs.ConfigMapName(pool.Name))
-	case err == nil && len(data) > 0:
-		var ledger *reservation.Ledger
-		if ledger, err = reservation.Decode(data, e.now); err == nil {
-			state = ledger.Has(id)
-		}
+	config, err := e.ownConfig(ctx, pool, jobs.ConfigMapName(pool.Name))
+	ledger := reservation.New(e.now)
+	if data := config.BinaryData[jobsKey]; err == nil && len(data) > 0 {
+		ledger, err = reservation.Decode(data, e.now)
 	}
 	if err != nil {
 		e.cannot("whether RunnerPool "+pool.Namespace+"/"+pool.Name+" knows of the job", err)
 		return "", nil
 	}
-	var until *metav1.Time
-	if written := writtenAt(config); state == reservation.Queued && !written.IsZero() {
-		hold := pool.Spec.Demand.Webhook.GetHoldFor()
-		until = &metav1.Time{Time: written.Add(hold - quiet(data, id, hold, e.now))}
+	state, written := ledger.Has(id), writtenAt(config)
+	if state != reservation.Queued || written.IsZero() {
+		return jobStates[state], nil
 	}
-	return jobStates[state], until
+	hold := pool.Spec.Demand.Webhook.GetHoldFor()
+	return jobStates[state], &metav1.Time{Time: written.Add(hold - min(hold, ledger.Quiet(id)))}
 }
 
 // jobStates are those of a ledger, in words; 0 is a job that isn't in it.
 var jobStates = [...]explain.JobState{
 	0: explain.JobUnknown, reservation.Waiting: explain.JobWaiting, reservation.Queued: explain.JobQueued,
 	reservation.Elsewhere: explain.JobElsewhere, reservation.Running: explain.JobRunning, reservation.Done: explain.JobDone,
-}
-
-// quiet is how long nothing was heard of a job that waits, up to hold, as it was written down. A ledger only tells
-// whether a job expires, so it is asked for which time it would.
-func quiet(data []byte, id int64, hold time.Duration, now time.Time) time.Duration {
-	seconds := sort.Search(int(hold/time.Second), func(s int) bool {
-		l, err := reservation.Decode(data, now)
-		if err != nil {
-			return true
-		}
-		l.Expire(time.Duration(s+1)*time.Second, now)
-		return l.Has(id) != 0
-	})
-	return time.Duration(seconds) * time.Second
 }
 
 // writtenAt is when the controller last changed an object; zero if that isn't known.

@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// gpuPool counts the jobs of events, for runners without a scale set.
+// gpuPool returns a pool without a scale set, which counts jobs from webhook events.
 func gpuPool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Time{Time: noon}}}
 	p.Spec.ConnectionRef.Name, p.Spec.Registration, p.Spec.RunnerLabels = "acme", v1alpha1.RegisterREST, []string{"gpu"}
@@ -44,7 +44,8 @@ func connectionTo(name, url string, hook bool) *v1alpha1.GitHubConnection {
 	return c
 }
 
-// written is what is written down of a pool's jobs: 1 is queued for half an hour, 2 waits, 3 runs, 4 runs elsewhere, 5 has ended.
+// written returns recorded job states: job 1 has been queued for half an hour, 2 is waiting, 3 is running, 4 is
+// running elsewhere and 5 is done.
 func written() []byte {
 	l := reservation.New(noon.Add(-time.Hour))
 	l.Pause(false, noon.Add(-time.Hour))
@@ -83,17 +84,17 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 		refuse  func(any, string) error
 		want    []string
 	}{
-		"queued":                   {job: "1", labels: []string{"gpu", "self-hosted"}, objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for RunnerPool ci/gpu, which knows of it", "counts here, before ci/big: ci/gpu has fewer labels beyond those asked for: 4 in all, ci/big has 5", "counts at ci/gpu"}},
-		"waiting":                  {job: "2", objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for an approval"}},
+		"queued":                   {job: "1", labels: []string{"gpu", "self-hosted"}, objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for RunnerPool ci/gpu, which knows the job", "counts here, before ci/big: ci/gpu has fewer labels beyond those asked for: 4 in all, ci/big has 5", "counts for ci/gpu"}},
+		"waiting":                  {job: "2", objects: world(true, jobsOf(gpu, written())), want: []string{"it waits for an approval"}},
 		"running":                  {job: "3", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner of RunnerPool ci/gpu has it"}},
-		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner has it that isn't of RunnerPool ci/gpu"}},
+		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, written())), want: []string{"according to the events of RunnerPool ci/gpu, a runner outside that pool has it"}},
 		"ended":                    {job: "5", objects: world(true, jobsOf(gpu, written())), want: []string{"it has ended"}},
-		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"doesn't know of it", "look at the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
-		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"doesn't know of it"}},
-		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but doesn't know of it: it receives no events"}},
+		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"does not know the job", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
+		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"does not know the job"}},
+		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but does not know the job, because it receives no events"}},
 		"what isn't the pool's":    {job: "1", labels: []string{"gpu"}, objects: world(true, elsewhere), want: []string{"whether RunnerPool ci/gpu knows of the job: the ConfigMap gpu-jobs is not the pool's"}},
 		"what is damaged":          {job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, []byte("x"))), want: []string{"whether RunnerPool ci/gpu knows of the job: reading reservations: unpacking"}},
-		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"ask with the address of the job"}},
+		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"use the URL of the job"}},
 		"without the right": {
 			job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())),
 			refuse: func(obj any, _ string) error {
@@ -102,7 +103,7 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 				}
 				return nil
 			},
-			want: []string{"whether RunnerPool ci/gpu knows of the job: configmaps \"gpu-jobs\" is forbidden", "RunnerPool ci/gpu fits: it knows of"},
+			want: []string{"whether RunnerPool ci/gpu knows of the job: configmaps \"gpu-jobs\" is forbidden", "RunnerPool ci/gpu fits. The pool knows of"},
 		},
 	}
 	for name, tc := range tests {
@@ -127,8 +128,8 @@ func TestExplainWhoTakesEventsIn(t *testing.T) {
 		refuse  func(any, string) error
 		want    string
 	}{
-		"a webhook":             {[]client.Object{connectionTo("acme", "https://github.com/acme", true)}, nil, "by the webhook of GitHubConnection ci/acme"},
-		"another's webhook":     {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("app", "https://github.com/acme/app", true)}, nil, "by the webhook of GitHubConnection ci/app"},
+		"a webhook":             {[]client.Object{connectionTo("acme", "https://github.com/acme", true)}, nil, "through the webhook of GitHubConnection ci/acme"},
+		"another's webhook":     {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("app", "https://github.com/acme/app", true)}, nil, "through the webhook of GitHubConnection ci/app"},
 		"one of another GitHub": {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("ghes", "https://ghe.acme.io/acme", true)}, nil, "It receives no events"},
 		"no connection":         {nil, nil, "which GitHubConnections take events in: there is no GitHubConnection acme"},
 		"connections that can't be": {nil, func(obj any, _ string) error {
@@ -147,7 +148,7 @@ func TestExplainWhoTakesEventsIn(t *testing.T) {
 	}
 }
 
-// Why a pool comes first is told by the rule that jobmatch goes by, and by no other.
+// The reason for a pool's precedence names the rule of jobmatch that decides, and no other rule.
 func TestPrecedence(t *testing.T) {
 	org := jobmatch.Scope{Host: "github.com", Kind: jobmatch.Organization, Path: "acme"}
 	repo := jobmatch.Scope{Host: "github.com", Kind: jobmatch.Repository, Path: "acme/app"}
@@ -170,7 +171,7 @@ func TestPrecedence(t *testing.T) {
 			if change != nil {
 				change(p)
 			}
-			return competitor{pool: p, match: jobmatch.Of(p, scope), labels: labelsOf(p)}
+			return competitor{p, jobmatch.Of(p, scope)}
 		}
 		competing := []competitor{make("b", tc.loser, tc.than), make("a", tc.winner, tc.of)}
 		job := jobmatch.Job{Host: "github.com", Repository: "acme/app", Labels: []string{"gpu"}}
@@ -191,15 +192,7 @@ func TestAccount(t *testing.T) {
 		{Manager: "kubectl", Time: &metav1.Time{Time: noon}}, {Manager: "corral"}, {Manager: "corral", Time: &metav1.Time{Time: noon.Add(-time.Minute)}},
 	}
 	if at := writtenAt(config); !at.Equal(noon.Add(-time.Minute)) {
-		t.Errorf("written at %s", at)
-	}
-	for hold, want := range map[time.Duration]time.Duration{time.Hour: 30 * time.Minute, 40 * time.Minute: 30 * time.Minute, 10 * time.Minute: 10 * time.Minute} {
-		if got := quiet(config.BinaryData["jobs"], 1, hold, noon); got != want {
-			t.Errorf("it is quiet for %s of %s, want %s", got, hold, want)
-		}
-	}
-	if got := quiet([]byte("damaged"), 1, time.Hour, noon); got != 0 {
-		t.Errorf("it is quiet for %s", got)
+		t.Errorf("last write at %s", at)
 	}
 	e := explainerOf(nil)
 	e.client = only{config}
@@ -209,7 +202,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// only reads one ConfigMap, as it is.
+// only is a reader of a single ConfigMap.
 type only struct{ config *corev1.ConfigMap }
 
 func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
@@ -223,7 +216,7 @@ func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ..
 
 func (only) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// One connection that takes events is enough for a pool to receive them.
+// A pool receives events if at least one of its connections accepts them.
 func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {
 	connection := func(name, refused string) (c v1alpha1.GitHubConnection) {
 		c.Namespace, c.Name = "ci", name
@@ -233,9 +226,10 @@ func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {
 		}
 		return c
 	}
-	all := []v1alpha1.GitHubConnection{connection("a", "by a"), connection("b", "by b"), connection("c", ""), connection("d", "by a")}
-	for names, want := range map[string]string{"": "", "ci/a": "by a", "ci/a ci/b": "by a; by b", "ci/a ci/d": "by a", "ci/a ci/c": "", "ci/c ci/a": ""} {
-		if got := refusedBy(strings.Fields(names), all); got != want {
+	all := map[string]v1alpha1.GitHubConnection{"a": connection("a", "by a"), "b": connection("b", "by b"), "c": connection("c", ""), "d": connection("d", "by a")}
+	for names, want := range map[string]string{"": "", "a": "by a", "a b": "by a; by b", "a d": "by a", "a c": "", "c a": ""} {
+		some := converted(strings.Fields(names), func(name string) v1alpha1.GitHubConnection { return all[name] })
+		if got := refusedBy(some); got != want {
 			t.Errorf("%s: %q, want %q", names, got, want)
 		}
 	}

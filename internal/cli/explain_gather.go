@@ -8,10 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +25,7 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/poolstatus"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // maxNames is how many names a message has.
@@ -32,12 +33,8 @@ const maxNames = 20
 
 // explainer gathers what an answer is made of.
 type explainer struct {
-	client client.Reader
-	// namespace to look in; everywhere is true if it wasn't named.
-	namespace  string
-	everywhere bool
-	now        time.Time
-	unknown    []string
+	reader
+	now time.Time
 }
 
 // explain answers. at is zero for now.
@@ -51,32 +48,27 @@ func (e *explainer) explain(ctx context.Context, about subject, at time.Time, la
 	return e.job(ctx, about.name, labels)
 }
 
-// cannot notes what could not be read: a missing right isn't fatal.
-func (e *explainer) cannot(what string, err error) {
-	if err != nil {
-		e.unknown = append(e.unknown, fmt.Sprintf("%s: %v", what, err))
-	}
+// unknown says what could not be read, and why.
+func (e *explainer) unknown() []string {
+	return converted(e.unseen, func(u explain.Unseen) string { return u.What + ": " + u.Why })
 }
 
 // find reads an object by its name. If it isn't there, the error has the names that there are.
 func (e *explainer) find(ctx context.Context, kind, name string, obj client.Object, list client.ObjectList) error {
-	err := e.client.Get(ctx, client.ObjectKey{Namespace: e.namespace, Name: name}, obj)
-	if !apierrors.IsNotFound(err) {
-		if err != nil {
-			return fmt.Errorf("reading %s %s/%s: %w", kind, e.namespace, name, err)
-		}
+	err := e.client.Get(ctx, client.ObjectKey{Namespace: e.own, Name: name}, obj)
+	switch {
+	case err == nil:
 		return nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading %s %s/%s: %w", kind, e.own, name, err)
 	}
 	there := "there are none"
-	if err := e.client.List(ctx, list, client.InNamespace(e.namespace)); err != nil {
+	if err := e.client.List(ctx, list, client.InNamespace(e.own)); err != nil {
 		there = fmt.Sprintf("those there are can't be listed: %v", err)
 	} else if names := namesOf(list); len(names) > 0 {
-		there = "there are " + strings.Join(names[:min(len(names), maxNames)], ", ")
-		if rest := len(names) - maxNames; rest > 0 {
-			there += fmt.Sprintf(" and %d more", rest)
-		}
+		there = "there are " + wording.List(names, maxNames)
 	}
-	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; %s", kind, name, e.namespace, there))
+	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; %s", kind, name, e.own, there))
 }
 
 // notThere says that an object isn't there.
@@ -100,9 +92,9 @@ func namesOf(list client.ObjectList) []string {
 func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
-		pool.Namespace, pool.Name = e.namespace, name
+		pool.Namespace, pool.Name = e.own, name
 		if left, _ := e.runners(ctx, pool); errors.As(err, new(notThere)) && len(left) > 0 && at.IsZero() {
-			return explain.Gone(explain.GoneFacts{Namespace: e.namespace, Name: name, Runners: left, Unknown: e.unknown, Now: e.now}), nil
+			return explain.Gone(explain.GoneFacts{Namespace: e.own, Name: name, Runners: left, Unknown: e.unknown(), Now: e.now}), nil
 		}
 		return nil, err
 	}
@@ -114,7 +106,7 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 		f.ScaleSet, f.Connection = e.scaleSet(ctx, pool), e.connection(ctx, pool)
 		f.Source, f.Applied = e.source(ctx, pool)
 	}
-	f.Unknown = e.unknown
+	f.Unknown = e.unknown()
 	return explain.Pool(f)
 }
 
@@ -152,20 +144,23 @@ func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name
 
 // history reads the decisions that are kept of a pool.
 func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Entry {
-	config := &corev1.ConfigMap{}
-	config.Name = explain.HistoryName(pool.Name)
-	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: config.Name}, config)
+	config, err := e.ownConfig(ctx, pool, explain.HistoryName(pool.Name))
 	var entries []explain.Entry
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err == nil && !metav1.IsControlledBy(config, pool):
-		err = fmt.Errorf("the ConfigMap %s is not the pool's", config.Name)
-	case err == nil:
+	if err == nil {
 		entries, err = explain.ParseHistory(config.Data[explain.HistoryKey])
 	}
 	e.cannot("what was decided before", err)
 	return entries
+}
+
+// ownConfig reads a ConfigMap that the controller keeps for a pool. It is empty if there is none.
+func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, name string) (*corev1.ConfigMap, error) {
+	config := &corev1.ConfigMap{}
+	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: name}, config)
+	if err == nil && !metav1.IsControlledBy(config, pool) {
+		err = fmt.Errorf("the ConfigMap %s is not the pool's", name)
+	}
+	return config, client.IgnoreNotFound(err)
 }
 
 // runners reads a pool's runners and judges them by their pods. Kept is a pod that is kept of one that failed.
@@ -235,7 +230,7 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 		}
 		pod = nil
 	}
-	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknown, Now: e.now}), nil
+	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknown(), Now: e.now}), nil
 }
 
 // job gathers what is known of a job, in all namespaces if none is named and they can be read.
@@ -244,43 +239,24 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	if err != nil {
 		return nil, err
 	}
-	pools, connections, runners, pods := &v1alpha1.RunnerPoolList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerList{}, &corev1.PodList{}
-	sets := &v1alpha1.RunnerScaleSetList{}
-	e.list(ctx, "RunnerPools", pools)
-	e.list(ctx, "RunnerScaleSets", sets)
-	e.list(ctx, "GitHubConnections", connections)
-	before := len(e.unknown)
-	e.list(ctx, "Runners", runners)
-	e.list(ctx, "pods of the workflow run", pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
-	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: len(e.unknown) > before || !e.everywhere}
-	for i := range connections.Items {
-		c := &connections.Items[i]
+	s, pods := &explain.Snapshot{Now: e.now}, []corev1.Pod{}
+	e.readPools(ctx, s)
+	listed(ctx, &e.reader, "pods of the workflow run", func(l *corev1.PodList) { pods = append(pods, l.Items...) },
+		client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
+	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: e.namespace != "" || len(e.unseen) > 0}
+	for i := range s.Connections {
+		c := &s.Connections[i]
 		if known, err := githubOf(c); err != nil {
 			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {
 			f.Connections[c.Namespace+"/"+c.Name] = known
 		}
 	}
-	f.Pods = jobPods(pods, runners)
-	s := &explain.Snapshot{Now: e.now, Pools: pools.Items, ScaleSets: sets.Items, Connections: connections.Items, Runners: runners.Items}
+	f.Pods = jobPods(pods, s.Runners)
 	f.Pools = s.Facts()
-	f.Events = e.events(ctx, at, labels, pools.Items, connections.Items)
-	f.Unknown = e.unknown
+	f.Events = e.events(ctx, at, labels, s)
+	f.Unknown = e.unknown()
 	return explain.Job(f), nil
-}
-
-// list lists in all namespaces, or in the one that was named, or that of the context if the
-// others may not be read.
-func (e *explainer) list(ctx context.Context, what string, list client.ObjectList, options ...client.ListOption) {
-	if e.everywhere {
-		err := e.client.List(ctx, list, options...)
-		if !apierrors.IsForbidden(err) {
-			e.cannot(what, err)
-			return
-		}
-		e.cannot(what+" of other namespaces than "+e.namespace, err)
-	}
-	e.cannot(what+" of namespace "+e.namespace, e.client.List(ctx, list, append(options, client.InNamespace(e.namespace))...))
 }
 
 func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
@@ -299,25 +275,20 @@ func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
 
 // jobPods are the jobs that runners have, by their pods and, where pods can't be read, by
 // the runners.
-func jobPods(pods *corev1.PodList, runners *v1alpha1.RunnerList) []explain.JobPod {
-	var all []explain.JobPod
-	seen := map[client.ObjectKey]bool{}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		job := poolstatus.JobOf(p)
-		if name := p.Labels[v1alpha1.RunnerLabel]; job != nil && name != "" {
-			seen[client.ObjectKey{Namespace: p.Namespace, Name: name}] = true
-			all = append(all, explain.JobPod{Namespace: p.Namespace, Runner: name, Pool: p.Labels[v1alpha1.PoolLabel], Job: *job})
+func jobPods(pods []corev1.Pod, runners []v1alpha1.Runner) []explain.JobPod {
+	byRunner := map[string]explain.JobPod{}
+	for i := range runners {
+		if r := &runners[i]; r.Status.Job != nil {
+			byRunner[r.Namespace+"/"+r.Name] = explain.JobPod{Namespace: r.Namespace, Runner: r.Name, Pool: r.Spec.PoolRef.Name, Job: *r.Status.Job}
 		}
 	}
-	for i := range runners.Items {
-		r := &runners.Items[i]
-		if r.Status.Job != nil && !seen[client.ObjectKeyFromObject(r)] {
-			all = append(all, explain.JobPod{Namespace: r.Namespace, Runner: r.Name, Pool: r.Spec.PoolRef.Name, Job: *r.Status.Job})
+	for i := range pods {
+		p := &pods[i]
+		if job, name := poolstatus.JobOf(p), p.Labels[v1alpha1.RunnerLabel]; job != nil && name != "" {
+			byRunner[p.Namespace+"/"+name] = explain.JobPod{Namespace: p.Namespace, Runner: name, Pool: p.Labels[v1alpha1.PoolLabel], Job: *job}
 		}
 	}
-	slices.SortFunc(all, func(a, b explain.JobPod) int {
+	return slices.SortedFunc(maps.Values(byRunner), func(a, b explain.JobPod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Runner, b.Runner))
 	})
-	return all
 }

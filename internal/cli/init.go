@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -53,7 +54,7 @@ the schema, so that editors and the cue command work without a network.
 With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy that binds the
 pools of a cluster, its scenarios, CODEOWNERS and a workflow.
 
-A file that is there already is never overwritten: then nothing is written. Only --schema-only
+The command never overwrites a file. If one exists, it writes nothing. Only --schema-only
 replaces an existing file: it renews the copy of the schema.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
@@ -66,14 +67,11 @@ replaces an existing file: it renews the copy of the schema.`,
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "schema-from-registry")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		folder := folderOf(args)
-		if err := r.check(); err != nil {
-			return err
-		}
 		files, err := r.files()
-		if err != nil {
-			return err
+		if err == nil {
+			err = writeFiles(folder, files, r.schemaOnly)
 		}
-		if err := writeFiles(folder, files, r.schemaOnly); err != nil {
+		if err != nil {
 			return err
 		}
 		if r.schemaOnly {
@@ -98,17 +96,6 @@ func installable(version string) string {
 	return version
 }
 
-// check refuses what can't be meant.
-func (r newRepository) check() error {
-	if err := cuemodule.CheckPath(r.module); err != nil {
-		return fmt.Errorf("--module must be the path of a CUE module, as github.com/acme/runners@v0: %w", err)
-	}
-	if _, err := github.ParseURL(r.url); err != nil {
-		return fmt.Errorf("--url must be that of an enterprise, an organization or a repository: %w", err)
-	}
-	return nil
-}
-
 // next says what to do in the folder.
 func (r newRepository) next(folder string) string {
 	switch {
@@ -121,11 +108,8 @@ func (r newRepository) next(folder string) string {
 }
 
 // values are what stands in templates for something else.
-func (r newRepository) values(steps string) *strings.Replacer {
-	owner := "YOUR_ORG"
-	if target, err := github.ParseURL(r.url); err == nil && target.Owner != "" {
-		owner = target.Owner
-	}
+func (r newRepository) values(steps string, target github.Target) *strings.Replacer {
+	owner := cmp.Or(target.Owner, "YOUR_ORG")
 	module, _, _ := strings.Cut(r.module, "@")
 	address := "https://" + module
 	if server, err := url.Parse(r.url); err == nil && strings.HasPrefix(module, "corral.local/") {
@@ -138,21 +122,25 @@ func (r newRepository) values(steps string) *strings.Replacer {
 
 // files returns the files of the new repository by path.
 func (r newRepository) files() (map[string][]byte, error) {
-	steps, err := templates.ReadFile("new/install-steps.yaml")
+	if err := cuemodule.CheckPath(r.module); err != nil {
+		return nil, fmt.Errorf("--module must be the path of a CUE module, as github.com/acme/runners@v0: %w", err)
+	}
+	target, err := github.ParseURL(r.url)
 	if err != nil {
-		return nil, fmt.Errorf("reading the files to write: %w", err)
+		return nil, fmt.Errorf("--url must be that of an enterprise, an organization or a repository: %w", err)
 	}
 	files, kind := map[string][]byte{}, "new/pools"
 	if r.guard {
 		kind = "new/guard"
 	}
-	if r.schemaOnly {
-		return files, addSchema(files)
+	if !r.schemaOnly {
+		steps, readErr := templates.ReadFile("new/install-steps.yaml")
+		err = cmp.Or(readErr, addFiles(files, templates, kind, "", r.values(string(steps), target).Replace))
 	}
-	if err := addFiles(files, templates, kind, "", r.values(string(steps)).Replace); err != nil || r.guard {
+	switch {
+	case err != nil || r.guard:
 		return files, err
-	}
-	if r.registry {
+	case r.registry:
 		files[moduleFile] = fmt.Appendf(files[moduleFile], "deps: %q: {v: %q, default: true}\n", schema.Module, schema.Version)
 		return files, nil
 	}
@@ -205,14 +193,11 @@ func writeFiles(folder string, files map[string][]byte, replace bool) error {
 	names := slices.Sorted(maps.Keys(files))
 	for _, name := range names {
 		if _, err := root.Lstat(name); err == nil && !replace {
-			return fmt.Errorf("%s is there already, nothing was written", filepath.Join(folder, name))
+			return fmt.Errorf("%s already exists, so nothing was written", filepath.Join(folder, name))
 		}
 	}
 	for _, name := range names {
-		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-			return fmt.Errorf("writing the repository: %w", err)
-		}
-		if err := root.WriteFile(name, files[name], 0o644); err != nil {
+		if err := cmp.Or(root.MkdirAll(path.Dir(name), 0o755), root.WriteFile(name, files[name], 0o644)); err != nil {
 			return fmt.Errorf("writing the repository: %w", err)
 		}
 	}

@@ -13,13 +13,10 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/policy"
-	"github.com/corral-dev/corral/internal/report"
 )
 
 // configMap is a ConfigMap among the files of policies: modulesFrom may name it.
@@ -38,8 +35,8 @@ type manifestReader struct {
 
 // manifests returns the policies that files declare as YAML or JSON. Objects of other kinds
 // are passed over; so is data of Rego files.
-func (l policyLoader) manifests(folder string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic) {
-	r := &manifestReader{namespace: l.namespace, configMaps: map[types.NamespacedName]configMap{}}
+func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic) {
+	r := &manifestReader{namespace: namespace, configMaps: map[types.NamespacedName]configMap{}}
 	var documents []document
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if path.Ext(name) == ".rego" || compile.IsPolicyData(name) {
@@ -78,75 +75,40 @@ func itemsOf(documents []document) []document {
 	return all
 }
 
-// kindOf returns the kind of an object, if its API is the given one.
-func kindOf(d document, apiVersion string) string {
-	var object metav1.TypeMeta
-	if json.Unmarshal(d.json, &object) != nil || object.APIVersion != apiVersion {
-		return ""
-	}
-	return object.Kind
-}
-
 func (r *manifestReader) noteConfigMap(d document) {
-	if kindOf(d, "v1") != "ConfigMap" {
-		return
-	}
 	c := configMap{document: d}
-	if diagnostics := d.decode(&c.ConfigMap); len(diagnostics) > 0 {
-		r.diagnostics = append(r.diagnostics, diagnostics...)
+	if json.Unmarshal(d.json, &c.TypeMeta) != nil || c.APIVersion != "v1" || c.Kind != "ConfigMap" {
 		return
 	}
+	r.diagnostics = append(r.diagnostics, d.decode(&c.ConfigMap)...)
 	c.Namespace = cmp.Or(c.Namespace, r.namespace)
 	r.configMaps[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = c
 }
 
 // read adds the policy that a document declares, if it does.
 func (r *manifestReader) read(d document) {
-	if !r.check(d) {
+	declared, problems := d.ofCorral()
+	r.diagnostics = append(r.diagnostics, problems...)
+	if declared == nil {
 		return
 	}
-	object := policyIn(d)
-	if object == nil {
-		return
-	}
-	if diagnostics := d.decode(object); len(diagnostics) > 0 {
-		r.diagnostics = append(r.diagnostics, diagnostics...)
-		return
-	}
-	object.SetNamespace(cmp.Or(object.GetNamespace(), r.namespace))
-	source, err := policy.SourceOf(object)
-	if err != nil {
+	p, configMaps, err := policyOf(*declared, r.namespace)
+	switch {
+	case err != nil:
 		r.refuse(d, "", "%v", err)
 		return
-	}
-	if source.Name == "" {
+	case p == nil:
+		return
+	case p.source.Name == "":
 		r.refuse(d, "metadata", "metadata.name is required")
 		return
 	}
-	p := &declaredPolicy{source: source, origin: report.Place{File: d.file, Line: d.line(), Column: 1}, lines: map[string]int{}}
+	p.lines = map[string]int{}
 	p.noteLines(d, get(get(d.node, "spec"), "modules"), "")
-	for i, name := range object.ConfigMaps() {
+	for i, name := range configMaps {
 		r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
 	}
 	r.policies = append(r.policies, p)
-}
-
-// check holds a document against the definition of its kind, and says whether there is nothing to tell. Of other groups nothing is known.
-func (r *manifestReader) check(d document) bool {
-	_, problems := d.ofCorral()
-	r.diagnostics = append(r.diagnostics, problems...)
-	return len(problems) == 0
-}
-
-// policyIn is an empty policy of the kind that a document declares; nil if it is none.
-func policyIn(d document) policy.Object {
-	switch kindOf(d, v1alpha1.GroupVersion.String()) {
-	case policy.KindRunnerPolicy:
-		return &v1alpha1.RunnerPolicy{}
-	case policy.KindClusterRunnerPolicy:
-		return &v1alpha1.ClusterRunnerPolicy{}
-	}
-	return nil
 }
 
 func (r *manifestReader) refuse(d document, field, format string, args ...any) {

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -43,7 +42,7 @@ requirements. Commit the folder.`,
 		Args:    cobra.MaximumNArgs(1),
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		root, err := moduleRootAbove(folderOf(args))
+		root, _, err := locate(folderOf(args))
 		if err != nil {
 			return err
 		}
@@ -66,30 +65,12 @@ requirements. Commit the folder.`,
 	return c
 }
 
-// moduleRootAbove returns the closest folder at or above folder that has a cue.mod/module.cue.
-func moduleRootAbove(folder string) (string, error) {
-	start, err := filepath.Abs(folder)
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "cue.mod", "module.cue")); err == nil {
-			return dir, nil
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("there is no cue.mod/module.cue in %s or above it; run corral init or cue mod init", start)
-		}
-	}
-}
-
 // fetchModules returns the files of the modules that the module at root requires.
 func fetchModules(ctx context.Context, root string) (map[cuemodule.Version]compile.Files, error) {
 	name := filepath.Join(root, "cue.mod", "module.cue")
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the module's file, which corral init or cue mod init write: %w", err)
 	}
 	required, err := compile.Requirements(data, name)
 	if err != nil {

@@ -21,8 +21,7 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// publish puts modules, given by path and version, into a registry of this test and lets
-// the environment name it.
+// publish starts a registry with the given modules, keyed by path and version, and points the environment to it.
 func publish(t *testing.T, modules map[string]map[string]string) {
 	t.Helper()
 	store := ocimem.New()
@@ -62,7 +61,7 @@ func publish(t *testing.T, modules map[string]map[string]string) {
 	}
 }
 
-// makeWritable lets the test remove CUE's cache, whose files are read-only.
+// makeWritable makes CUE's cache writable, so that the test can remove it.
 func makeWritable(t *testing.T, folder string) {
 	err := filepath.WalkDir(folder, func(name string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -77,7 +76,7 @@ func makeWritable(t *testing.T, folder string) {
 
 const language = "language: version: \"v0.16.0\"\nsource: kind: \"self\"\n"
 
-// ci are the files of a version of a library that builds on another module and on the schema.
+// ci returns the files of one version of a library, which depends on another module and on the schema.
 func ci(size string) map[string]string {
 	return map[string]string{
 		"cue.mod/module.cue": "module: \"acme.example/ci@v0\"\n" + language +
@@ -98,7 +97,7 @@ import (
 	}
 }
 
-// cueVet lets the cue command check a folder.
+// cueVet runs the cue command on a folder.
 func cueVet(t *testing.T, folder string) {
 	t.Helper()
 	command := filepath.Join(t.TempDir(), "cue")
@@ -113,7 +112,7 @@ func cueVet(t *testing.T, folder string) {
 	}
 }
 
-// schemaModule are the files of Corral's schema as it is published.
+// schemaModule returns the files of Corral's schema module as published.
 func schemaModule(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string][]byte{}
@@ -175,7 +174,7 @@ func TestModVendorCopiesWhatDefinitionsRequire(t *testing.T) {
 	expect(exitOK, "wrote 2 modules", "mod", "vendor")
 	expect(exitOK, "1 pool", "vet")
 	expect(exitOK, "max: 20", "build")
-	expect(exitOK, "wrote 2 modules", "mod", "vendor", "pools") // from a folder below the module
+	expect(exitOK, "wrote 2 modules", "mod", "vendor", "pools") // from a folder inside the module
 	cueVet(t, folder)
 	if _, err := os.Stat(filepath.Join(folder, "cue.mod/vendor/acme.example/base@v1.0.0/base_test.cue")); !os.IsNotExist(err) {
 		t.Errorf("a file that is not compiled was copied: %v", err)
@@ -196,7 +195,7 @@ func TestModVendorCopiesWhatDefinitionsRequire(t *testing.T) {
 	write("cue.mod/module.cue", requiring("v0.9.0"))
 	expect(exitError, "acme.example/ci@v0.9.0", "mod", "vendor")
 	write("cue.mod/module.cue", requiring("v0.2.0"))
-	expect(exitOK, "1 pool", "vet") // a failed run removed nothing
+	expect(exitOK, "1 pool", "vet") // the failed run removed nothing
 }
 
 func TestInitCanRequireTheSchemaFromARegistry(t *testing.T) {

@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,19 +11,18 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	yamlv3 "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/internal/wording"
-	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
 // Run runs the command line and tells its error. It returns the exit code. What is written has nothing in it that acts on a terminal:
 // names of files, definitions and policies may be anybody's.
 func Run(root *cobra.Command) int {
 	root.SetOut(visible{to: root.OutOrStdout()})
-	root.SetErr(visible{to: root.ErrOrStderr(), plain: true})
+	root.SetErr(visible{to: root.ErrOrStderr()})
 	err := root.Execute()
 	if err != nil {
 		root.PrintErrln("Error:", err)
@@ -32,21 +30,29 @@ func Run(root *cobra.Command) int {
 	return exitCode(err)
 }
 
-// visible escapes what acts on a terminal or, anywhere in a line, on GitHub's runner, as JSON has it; in plain text also what the runner takes
-// for a workflow command at the beginning of a line.
+// visible escapes what acts on a terminal or, anywhere in a line, on GitHub's runner, as JSON has it; and what the runner takes for a workflow
+// command at the beginning of a line, unless it is to be one.
 type visible struct {
-	to    io.Writer
-	plain bool
+	to       io.Writer
+	commands bool
 }
 
 // Write implements io.Writer.
 func (v visible) Write(p []byte) (int, error) {
 	text := strings.ReplaceAll(wording.Escape(string(p), "\n\t"), "##[", `#\u0023[`)
-	if v.plain {
+	if !v.commands {
 		text = wording.EscapeCommands(text)
 	}
 	_, err := io.WriteString(v.to, text)
 	return len(p), err
+}
+
+// annotating returns a writer of workflow commands, whose texts are escaped already.
+func annotating(w io.Writer) io.Writer {
+	if v, ok := w.(visible); ok {
+		return visible{to: v.to, commands: true}
+	}
+	return w
 }
 
 // exactly returns a writer to which nothing is escaped.
@@ -57,46 +63,26 @@ func exactly(w io.Writer) io.Writer {
 	return w
 }
 
-// writeYAML writes documents of YAML, in which an escape would be a part of the text: the encoder escapes what acts on a terminal, and what
-// turns the direction of reading is to arrive as it was written. Texts in which GitHub's runner would see a command are written with
-// escapes of YAML, which mean the same.
-func writeYAML(w io.Writer, text []byte) error {
-	w = exactly(w)
-	if bytes.Contains(text, []byte("##[")) || wording.EscapeCommands(string(text)) != string(text) {
-		var err error
-		if text, err = quoted(text); err != nil {
-			return fmt.Errorf("encoding the output: %w", err)
-		}
+// writeYAML writes a value as a document of YAML, in which an escape would be a part of the text: the encoder escapes what acts on a terminal,
+// and what turns the direction of reading is to arrive as it was written. A value in which GitHub's runner would see a command is written as
+// JSON, which is YAML too: each of its texts is in quotes, where escapes mean the same.
+func writeYAML(w io.Writer, v any) error {
+	text, err := yaml.Marshal(v)
+	if strings.Contains(string(text), "##[") || wording.EscapeCommands(string(text)) != string(text) {
+		return writeJSON(visible{to: exactly(w)}, v)
 	}
-	_, err := w.Write(text)
+	if err == nil {
+		_, err = exactly(w).Write(text)
+	}
 	return err
 }
 
-// quoted writes texts with what the runner takes for a command in quotes, where there are escapes.
-func quoted(text []byte) ([]byte, error) {
-	var b bytes.Buffer
-	documents, err := yamldoc.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	encoder := yamlv3.NewEncoder(&b)
-	encoder.SetIndent(2)
-	for _, document := range documents {
-		quote(document)
-		if err := encoder.Encode(document); err != nil {
-			return nil, err
-		}
-	}
-	return bytes.ReplaceAll(b.Bytes(), []byte("##["), []byte(`#\u0023[`)), encoder.Close()
-}
-
-func quote(n *yamlv3.Node) {
-	if n.Kind == yamlv3.ScalarNode && (strings.Contains(n.Value, "##[") || strings.Contains(n.Value, "::")) {
-		n.Style = yamlv3.DoubleQuotedStyle
-	}
-	for _, child := range n.Content {
-		quote(child)
-	}
+// writeJSON writes a value as JSON.
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
 }
 
 // checked is the value of a flag that must pass a check.
@@ -139,12 +125,7 @@ func bindFormat(c *cobra.Command, allowed ...string) *format {
 		return nil
 	}
 	c.Flags().VarP(checked{&f.value, "format", check}, "output", "o", "output format: "+strings.Join(allowed, ", "))
-	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return allowed, cobra.ShellCompDirectiveNoFileComp
-	}
-	if err := c.RegisterFlagCompletionFunc("output", complete); err != nil {
-		panic(err) // the flag was added two lines above
-	}
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	return f
 }
 
@@ -161,29 +142,43 @@ func checkNamespace(value string) error {
 	return nil
 }
 
+// forms are what CI systems read of a report.
+type forms struct {
+	// root is the folder of the definitions.
+	root, version string
+	findings      func() []report.Finding
+	suites        func() []report.Suite
+}
+
+// report writes v as write does, or a form of it.
+func (f *format) report(w io.Writer, v any, of forms) error {
+	switch f.value {
+	case "github":
+		return report.GitHub(annotating(w), fromCheckout(of.root, of.findings()))
+	case "sarif":
+		return report.SARIF(w, of.version, fromCheckout(of.root, of.findings()))
+	case "junit":
+		return report.JUnit(w, of.suites())
+	}
+	return f.write(w, v)
+}
+
 // texter is an answer that is also written as text.
 type texter interface{ Text() string }
 
 // write writes v as text, if that is the format and v has one, or encodes it as JSON or YAML.
-func (f *format) write(w io.Writer, v any) error {
-	if t, ok := v.(texter); ok && f.value == "text" {
-		_, err := io.WriteString(w, t.Text())
-		return err
-	}
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	if err == nil && f.value == "yaml" {
-		var data []byte
-		if data, err = yaml.JSONToYAML(b.Bytes()); err == nil {
-			return writeYAML(w, data)
-		}
+func (f *format) write(w io.Writer, v any) (err error) {
+	t, isText := v.(texter)
+	switch {
+	case isText && f.value == "text":
+		_, err = io.WriteString(w, t.Text())
+	case f.value == "yaml":
+		err = writeYAML(w, v)
+	default:
+		err = writeJSON(w, v)
 	}
 	if err != nil {
-		return fmt.Errorf("encoding the output: %w", err)
+		return fmt.Errorf("writing the output: %w", err)
 	}
-	_, err = w.Write(b.Bytes())
-	return err
+	return nil
 }

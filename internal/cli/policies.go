@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -58,30 +60,36 @@ func (r *recorder) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 	return r.Asker.Ask(ctx, p, q)
 }
 
-// place returns where a line of a module stands: in its file, in the manifest that holds it, or
-// else where the policy is declared. The built-in library has no place.
-func (p *declaredPolicy) place(module string, line int) report.Place {
+// place returns where a line of a module stands, and whether that is exact: in its file, or in the manifest that holds it. Otherwise it is where
+// the policy is declared. The built-in library has no place.
+func (p *declaredPolicy) place(module string, line int) (at report.Place, exact bool) {
 	before, inline := p.lines[module]
 	switch _, own := p.source.Modules[module]; {
 	case !own:
-		return report.Place{}
+		return report.Place{}, false
 	case p.folder != "":
-		return report.Place{File: shown(p.folder, module), Line: line}
+		return report.Place{File: shown(p.folder, module), Line: line}, true
 	case inline:
-		return report.Place{File: p.origin.File, Line: before + line}
+		return report.Place{File: p.origin.File, Line: before + line}, true
 	}
-	return p.origin
+	return p.origin, false
 }
 
-// diagnostic tells where one of the policy's diagnostics is, seen from the current folder.
+// locate returns where a line of a module stands.
+func (p *declaredPolicy) locate(module string, line int) report.Place {
+	at, _ := p.place(module, line)
+	return at
+}
+
+// diagnostic converts one of the policy's diagnostics, with its place as seen from the current folder.
 func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
-	at := p.place(d.File, d.Line)
-	if at.File == "" || at == p.origin {
+	at, exact := p.place(d.File, int(d.Line))
+	if !exact {
 		at = p.origin
 		d.Message = compile.Format(d)
-		d.Path, d.Column = "", at.Column
+		d.Path, d.Column = "", v1alpha1.LineNumber(at.Column)
 	}
-	d.File, d.Line = at.File, at.Line
+	d.File, d.Line = at.File, v1alpha1.LineNumber(at.Line)
 	return d
 }
 
@@ -116,24 +124,14 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 }
 
 func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
-	translated := make([]v1alpha1.Diagnostic, 0, len(diagnostics))
-	for _, d := range diagnostics {
-		translated = append(translated, p.diagnostic(d))
-	}
-	return translated
+	return converted(diagnostics, p.diagnostic)
 }
 
 // policiesBeside returns the policies that are declared beside the pools, with their tests.
 func policiesBeside(c compiled, namespace string) ([]*declaredPolicy, error) {
 	policies, err := policiesAmong(c.Objects, c.root, namespace)
-	if err != nil {
-		return nil, err
-	}
-	tests, err := testsBeside(c)
-	if err != nil {
-		return nil, err
-	}
-	return withTests(policies, tests, c.root, namespace), nil
+	tests, testErr := testsBeside(c)
+	return withTests(policies, tests, c.root, namespace), cmp.Or(err, testErr)
 }
 
 // policiesAmong returns the policies among objects that were compiled from a tree.
@@ -143,33 +141,44 @@ func policiesAmong(objects []compile.Object, root, namespace string) ([]*declare
 		if o.Manifest.GetKind() != policy.KindRunnerPolicy {
 			continue
 		}
-		object := &v1alpha1.RunnerPolicy{}
-		if err := v1alpha1.FromUnstructured(o.Manifest.Object, object); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
-		}
-		object.Namespace = cmp.Or(object.Namespace, namespace)
-		source, err := policy.SourceOf(object)
+		p, configMaps, err := policyOf(o, namespace)
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", o.Path, err)
+			return nil, err
 		}
-		p := &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}
 		if o.Path == "" {
 			p.folder = root // it was made of files
 		}
-		p.source.Partial = len(object.Spec.ModulesFrom) > 0
+		p.source.Partial = len(configMaps) > 0
 		policies = append(policies, p)
 	}
 	return policies, nil
 }
 
+// policyOf returns the policy that an object declares, with the names of its ConfigMaps; nil if it declares none.
+func policyOf(o compile.Object, namespace string) (*declaredPolicy, []types.NamespacedName, error) {
+	object := map[string]policy.Object{
+		policy.KindRunnerPolicy: &v1alpha1.RunnerPolicy{}, policy.KindClusterRunnerPolicy: &v1alpha1.ClusterRunnerPolicy{},
+	}[o.Manifest.GetKind()]
+	if object == nil {
+		return nil, nil, nil
+	}
+	err := v1alpha1.FromUnstructured(o.Manifest.Object, object)
+	object.SetNamespace(cmp.Or(object.GetNamespace(), namespace))
+	source, sourceErr := policy.SourceOf(object)
+	if err = cmp.Or(err, sourceErr); err != nil {
+		return nil, nil, fmt.Errorf("reading %s: %w", o.Path, err)
+	}
+	return &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}, object.ConfigMaps(), nil
+}
+
 // testsBeside returns the Rego tests of the folder that was compiled.
 func testsBeside(c compiled) (map[string]string, error) {
-	root, err := os.OpenRoot(c.root)
+	t, closeTree, err := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
 	if err != nil {
-		return nil, fmt.Errorf("opening the definitions: %w", err)
+		return nil, err
 	}
-	defer root.Close()                            //nolint:errcheck // nothing was written
-	files, _ := compile.Gather(root.FS(), c.path) // what is wrong with them is in the result already
+	defer closeTree()
+	files, _ := compile.Gather(t.fsys, t.path) // what is wrong with them is in the result already
 	tests := map[string]string{}
 	for name, data := range files {
 		if strings.HasSuffix(name, testSuffix) {
@@ -196,48 +205,39 @@ func withTests(policies []*declaredPolicy, tests map[string]string, folder, name
 	return policies
 }
 
-// policyLoader reads policies that a command is given by path.
-type policyLoader struct {
-	compiler  Compiler
-	namespace string
-}
-
-// read returns the policies of a file or folder: manifests, and one made of its Rego files.
+// policiesIn returns the policies of a file or folder: manifests, and one made of its Rego files.
 // What is wrong with them is a diagnostic.
-func (l policyLoader) read(ctx context.Context, given string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	absolute, err := filepath.Abs(given)
-	if err != nil {
+	info, statErr := os.Stat(given)
+	if err = cmp.Or(err, statErr); err != nil {
 		return nil, nil, fmt.Errorf("finding policies: %w", err)
 	}
-	info, err := os.Stat(absolute)
-	if err != nil {
-		return nil, nil, fmt.Errorf("finding policies: %w", err)
+	folder, name := absolute, filepath.Base(absolute)
+	var files compile.Files
+	if info.IsDir() {
+		files, err = readFolder(folder, isPolicyPart)
+	} else {
+		folder = filepath.Dir(absolute)
+		files, err = readPolicyFile(folder, name)
 	}
-	folder, name, only := absolute, filepath.Base(absolute), ""
-	if !info.IsDir() {
-		folder, only = filepath.Split(absolute)
-		name = strings.TrimSuffix(only, ".rego")
-	}
-	files, err := readPolicyFiles(folder, only)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading policies of %s: %w", given, err)
 	}
-	policies, diagnostics := l.manifests(folder, files)
-	if len(diagnostics) > 0 {
-		return nil, diagnostics, nil
+	policies, diagnostics := manifests(folder, w.options.namespace, files)
+	if len(diagnostics) == 0 {
+		var made []*declaredPolicy
+		made, diagnostics, err = w.compileRego(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
+		policies = append(policies, made...)
 	}
-	made, diagnostics, err := l.compileRego(ctx, folder, name, files)
-	if err != nil || len(diagnostics) > 0 {
-		return nil, diagnostics, err
+	if err == nil && len(policies)+len(diagnostics) == 0 {
+		diagnostics = []v1alpha1.Diagnostic{{File: shown(absolute, ""), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}
 	}
-	if policies = append(policies, made...); len(policies) == 0 {
-		return nil, []v1alpha1.Diagnostic{{File: shown(folder, only), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}, nil
-	}
-	return policies, nil, nil
+	return policies, diagnostics, err
 }
 
 // compileRego makes a ClusterRunnerPolicy of Rego files, as a PoolSource makes a RunnerPolicy of them.
-func (l policyLoader) compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+func (w *workspace) compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	rego, tests := compile.Files{}, map[string]string{}
 	for file, data := range files {
 		switch {
@@ -247,18 +247,9 @@ func (l policyLoader) compileRego(ctx context.Context, folder, name string, file
 			rego[file] = data
 		}
 	}
-	result, err := l.compiler.Compile(ctx, rego, compile.Options{AllowEmpty: true, PolicyName: name})
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range result.Diagnostics {
-		result.Diagnostics[i].File = shown(folder, result.Diagnostics[i].File)
-	}
-	if len(result.Diagnostics) > 0 {
-		return nil, result.Diagnostics, nil
-	}
-	for i := range result.Objects {
-		result.Objects[i].File = shown(folder, result.Objects[i].File)
+	result, err := compileTree(ctx, w.compiler, tree{rego, folder, "."}, compile.Options{AllowEmpty: true, PolicyName: name})
+	if err != nil || len(result.Diagnostics) > 0 {
+		return nil, result.Diagnostics, err
 	}
 	made, err := policiesAmong(result.Objects, folder, "")
 	if err != nil {
@@ -271,31 +262,34 @@ func (l policyLoader) compileRego(ctx context.Context, folder, name string, file
 	return made, nil, nil
 }
 
-// readPolicyFiles reads the Rego, YAML and JSON files at and below a folder, or the one that is
-// asked for and what belongs to it: the data beside a Rego file, and its tests.
-func readPolicyFiles(folder, only string) (compile.Files, error) {
+// readFolder reads the wanted files at and below a folder.
+func readFolder(folder string, wanted func(name string) bool) (compile.Files, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	r := &policyFiles{fsys: root.FS(), files: compile.Files{}, wanted: isPolicyPart}
-	if only == "" {
-		return r.files, fs.WalkDir(r.fsys, ".", r.visit)
+	r := &policyFiles{fsys: root.FS(), files: compile.Files{}, wanted: wanted}
+	return r.files, fs.WalkDir(r.fsys, ".", r.visit)
+}
+
+// readPolicyFile reads a file, and what belongs to it: the data beside a Rego file, and its tests.
+func readPolicyFile(folder, name string) (compile.Files, error) {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
 	}
-	names := []string{only}
-	if stem, isRego := strings.CutSuffix(only, ".rego"); isRego {
-		names = append(names, "data.json", "data.yaml", "data.yml", stem+testSuffix)
-	}
-	for i, name := range names {
-		if _, err := fs.Stat(r.fsys, name); err != nil && i > 0 {
-			continue
+	defer root.Close() //nolint:errcheck // nothing was written
+	r := &policyFiles{fsys: root.FS(), files: compile.Files{}}
+	err = r.read(name)
+	if stem, isRego := strings.CutSuffix(name, ".rego"); isRego {
+		for _, beside := range []string{"data.json", "data.yaml", "data.yml", stem + testSuffix} {
+			if _, missing := fs.Stat(r.fsys, beside); missing == nil && err == nil {
+				err = r.read(beside)
+			}
 		}
-		if err := r.read(name); err != nil {
-			return nil, err
-		}
 	}
-	return r.files, nil
+	return r.files, err
 }
 
 func isPolicyPart(name string) bool {

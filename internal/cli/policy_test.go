@@ -21,10 +21,11 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// durations differ from run to run; so do digests, with whatever the engine hashes.
+// durations matches values that differ between runs: times, and digests that include values from the policy
+// engine.
 var durations = regexp.MustCompile(`\d\.\d+s\b|"seconds": \S+|time="[0-9.]+"|sha256:[0-9a-f]+|\b[0-9a-f]{16,64}\b`)
 
-// checkGolden compares all that a user sees of a command with a file.
+// checkGolden compares the output and exit code of a command with the golden file.
 func checkGolden(t *testing.T, name string, args []string, got outcome) {
 	t.Helper()
 	text := fmt.Sprintf("$ corral %s\n%s--- stderr\n%s--- exit code %d\n", strings.Join(args, " "), got.stdout, got.stderr, got.code)
@@ -89,7 +90,7 @@ pools: schema.#Pools & {
 }
 `
 
-// treeOf writes files into a new folder, with a module and a pool.
+// treeOf writes files to a new folder, together with a module and a pool.
 func treeOf(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -109,7 +110,7 @@ func treeOf(t *testing.T, files map[string]string) string {
 
 const cap3 = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"three\"}\n"
 
-// What is wrong with what a user gives is told with its file and line, and what to do.
+// Invalid input is reported with its file and line, and with a fix.
 func TestComplaints(t *testing.T) {
 	one := func(text string) map[string]string { return map[string]string{"a.scenario.yaml": text} }
 	manifest := func(text string) map[string]string { return map[string]string{"guard.yaml": text} }
@@ -138,7 +139,7 @@ func TestComplaints(t *testing.T) {
 		"a path that is not there": {one("pool: a\npolicies: [nowhere]\nexpect: {template: {}}\n"), "test", "a.scenario.yaml:2:12: policies[0]: finding policies: stat", 1},
 		"a path of this machine":   {one("pool: a\npolicies: [/etc]\nexpect: {template: {}}\n"), "test", "must be a path relative to this file", 1},
 		"members that come to another number": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {all: {granted: 5, members: [{name: b, granted: 3}]}}}\nexpect: {scaling: {max: 3}}\n"), "test",
-			"state.usage.all.granted: is 5, but the members come to 3: leave it out, it is counted\n", 1},
+			"state.usage.all: granted is 5 and pools is 0, but the members come to 3 and 1: leave both out, they are counted\n", 1},
 		"usage by a label that the pool lacks": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {labels: {team: {pools: 1}}}}\nexpect: {scaling: {max: 3}}\n"), "test",
 			"state.usage.labels.team: the pool has no label team\n", 1},
 		"a scenario that can't be read": {map[string]string{"x.rego": cap3, "b.scenario.yaml": "pool: [a\n", "a.scenario.yaml": "pool: a\nname: y\nexpect: {template: {allowed: true}}\n"}, "test -v",
@@ -191,7 +192,7 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// What a policy does to pools of a folder, in one line each.
+// Checks which policies bind the pools of a folder, with one line of output each.
 func TestWhichPoolsPoliciesBind(t *testing.T) {
 	rego := map[string]string{"guard/x.rego": cap3, "guard/x_test.rego": "package x\n"}
 	manifest := func(kind, meta, spec string) map[string]string {
@@ -219,8 +220,8 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(tc.files)
-			if _, beside := files["guard/x.rego"]; beside {
-				// The folder is beside the definitions, not among them.
+			if _, isSeparate := files["guard/x.rego"]; isSeparate {
+				// The policies' folder is next to the definitions, not inside them.
 				files["here/cue.mod/module.cue"], files["here/pools.cue"] = module, onePool
 				tc.args += " here"
 			}
@@ -251,7 +252,8 @@ func TestOneDenialOfManyPoolsIsOneRow(t *testing.T) {
 	}
 }
 
-// What is told of a pool is of the pod that the cluster makes, with what it gets of a connection that is declared beside it.
+// Policies judge the pod that the cluster would create, including the settings that it inherits from a connection
+// in the same folder.
 func TestPodsAreJudgedOverTheirConnection(t *testing.T) {
 	const rule = "package corral.template\n\ndeny contains \"a proxy\" if input.pod.spec.containers[_].env[_].name == \"HTTPS_PROXY\"\n"
 	scenario := "cases:\n- {name: a, pool: a, expect: {template: {allowed: %t}}}\n"
@@ -278,7 +280,7 @@ func TestContainersWithoutTheCertificatesOfTheirConnectionAreTold(t *testing.T) 
 		`{containers: [{name: "runner", image: "i", volumeMounts: [{name: "certs", mountPath: "/usr/local/share"}]}], volumes: [{name: "certs", emptyDir: {}}]}`, 1)
 	for _, tc := range []struct {
 		pools, ca string
-		told      bool
+		warned    bool
 	}{
 		{mounting, `, ca: configMapRef: name: "ca"`, true},
 		{mounting, "", false},
@@ -286,8 +288,8 @@ func TestContainersWithoutTheCertificatesOfTheirConnectionAreTold(t *testing.T) 
 	} {
 		folder := treeOf(t, map[string]string{"pools.cue": tc.pools + fmt.Sprintf(connection, tc.ca)})
 		got := corral(t, folder, "vet")
-		if told := strings.Contains(got.stdout+got.stderr, "runner: not given the connection's certificates"); got.code != exitOK || told != tc.told {
-			t.Errorf("with the CA %q: told %t, got %+v", tc.ca, told, got)
+		if warned := strings.Contains(got.stdout+got.stderr, "runner: not given the connection's certificates"); got.code != exitOK || warned != tc.warned {
+			t.Errorf("with the CA %q: reported: %t, got %+v", tc.ca, warned, got)
 		}
 	}
 }
@@ -336,7 +338,8 @@ func TestVetTriesRulesOfUpdates(t *testing.T) {
 	}
 }
 
-// What the ledger tells rules in the cluster is summed up here by the same function.
+// In the cluster, rules get the usage of other pools from the ledger. The commands compute it with the same
+// function.
 func TestFairCeilingsAreDecidedAsInTheCluster(t *testing.T) {
 	const pool = "pool: {metadata: {name: p}, spec: {connectionRef: {name: acme}, scale: {max: 200}, template: {spec: {containers: [{name: runner, image: r}]}}}}\nat: 2026-07-07T12:00:00Z\n"
 	const guard = "apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: guard}\nspec: {library: {ceilings: [{name: all, by: All, max: 60}]}}\n"
@@ -361,7 +364,7 @@ func TestFairCeilingsAreDecidedAsInTheCluster(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "guard.yaml"), []byte(strings.Replace(guard, "60", "6", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range []string{"vet --policy guard.yaml", "calendar --policy guard.yaml"} { // one is left to the other pool
+	for _, args := range []string{"vet --policy guard.yaml", "calendar --policy guard.yaml"} { // the ceiling leaves one runner to the other pool
 		if got := corral(t, folder, strings.Fields(args)...); got.code != exitOK || !strings.Contains(got.stdout, "max 9 → 5 ") {
 			t.Errorf("%s: %+v", args, got)
 		}
@@ -395,7 +398,8 @@ func TestAnInputIsAskedAsItIs(t *testing.T) {
 	}
 }
 
-// GitHub knows files from the top of the repository, wherever in it a command works.
+// Annotations refer to files by their path from the root of the repository, even if the command runs in a
+// subfolder.
 func TestAnnotationsAreSeenFromTheTopOfTheRepository(t *testing.T) {
 	workspace := t.TempDir()
 	runners := filepath.Join(workspace, "pools", "runners")
@@ -426,7 +430,7 @@ func TestAnnotationsAreSeenFromTheTopOfTheRepository(t *testing.T) {
 	}
 }
 
-// Whatever is in a file, it is refused in words or understood.
+// Any file is either accepted or rejected with a message.
 func FuzzScenarios(f *testing.F) {
 	for _, seed := range []string{
 		"", "a", "- a", "{", "a: &a [*a]", "cases: [{name: x}]", "---\n--- \nb: 1\n---", "cases: {}", "pool: {metadata: {name: 1}}",
@@ -443,15 +447,15 @@ func FuzzScenarios(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cases, diagnostics := parseScenarios("a.scenario.yaml", data)
 		if len(cases) == 0 && len(diagnostics) == 0 && len(data) == 0 {
-			t.Error("nothing was said of an empty file")
+			t.Error("an empty file was not reported")
 		}
 		for _, c := range cases {
-			c.question(w, time.Time{}, "UTC")
+			_, _ = c.questions(w, time.Time{}, "UTC")
 		}
 	})
 }
 
-// Who reads policies by path is told what to do about too much of them.
+// If a folder given by --policy has too many files, the error says how to fix it.
 func TestTooManyFilesOfPoliciesAreToldWhatHelps(t *testing.T) {
 	for want, files := range map[string]int{
 		"more than 500 files, the most that is read: name a smaller folder":               501,
@@ -468,7 +472,7 @@ func TestTooManyFilesOfPoliciesAreToldWhatHelps(t *testing.T) {
 	}
 }
 
-// Each line stands for nine times what the line before it does. Decoded, the file would take gigabytes.
+// Each line expands to nine copies of the previous one. Decoded, the file would take gigabytes.
 func TestAnAliasBombIsRefusedAtEachDoor(t *testing.T) {
 	var bomb strings.Builder
 	bomb.WriteString("l0: &l0 [" + strings.Repeat("x, ", 15000) + "x]\n")

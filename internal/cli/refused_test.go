@@ -23,7 +23,7 @@ func TestCommonMistakesAreRefusedInWordsThatHelp(t *testing.T) {
 			}
 			got := corral(t, absolute, "vet")
 			if got.code != exitError {
-				t.Errorf("vet ended with %d", got.code)
+				t.Errorf("vet exited with %d", got.code)
 			}
 			golden.Compare(t, filepath.Join(absolute, "refused.txt"), got.stderr)
 		})

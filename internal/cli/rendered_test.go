@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What helm template and the like print is checked as definitions are, each problem at its line.
+// vet checks objects that another program rendered, such as helm template, and reports each problem at its line.
 func TestVetReadsWhatAnotherProgramRendered(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n"
 	const pool = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: linux}\nspec:\n  connectionRef: {name: acme}\n" +

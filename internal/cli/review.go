@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -30,7 +31,7 @@ type reviewOptions struct {
 	revisions
 	prices   string
 	recorded string
-	writes   []string
+	writes   map[string]string
 	marker   string
 	failFlags
 	live, diff bool
@@ -84,7 +85,8 @@ func newReview(version string) *cobra.Command {
 	flags.StringVar(&o.head, "head", "", "revision to review (default the files as they lie in DIR)")
 	flags.StringVar(&o.prices, "prices", "", "price file of both sides (default prices.yaml beside the definitions, of each side its own)")
 	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: print what the head's policies would have decided otherwise; - reads standard input")
-	flags.StringArrayVar(&o.writes, "write", nil, "write another form to a file, as FORM=FILE; may be repeated")
+	flags.StringToStringVar(&o.writes, "write", nil, "write another form to a file, as `FORM=FILE`; may be repeated")
+	flags.Lookup("write").DefValue = ""
 	flags.StringVar(&o.marker, "marker", defaultMarker, "first line of the markdown, as <!-- MARKER -->, by which a comment is found again")
 	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
 	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failChoices, ", ")+"; a head that is broken always fails")
@@ -97,62 +99,45 @@ func newReview(version string) *cobra.Command {
 
 func (o *reviewOptions) run(c *cobra.Command, args []string) error {
 	o.folder = folderOf(args[max(0, len(args)-1):])
-	files, err := o.check(args)
-	if err != nil {
+	if err := o.check(args); err != nil {
 		return err
 	}
 	result, failed := o.review(c, args)
-	if failed != nil { // who reads a former review has to learn that it is no more than that
+	if failed != nil { // readers of an earlier review have to learn that it is outdated
 		result = review.Failed(failed, review.Moment{At: o.at.time(), Zone: o.at.zone})
 	}
+	err := failed
 	if failed == nil || o.output.value != "text" {
-		err = o.write(c.OutOrStdout(), o.output.value, result)
+		err = errors.Join(err, o.write(c.OutOrStdout(), o.output.value, result))
 	}
-	for _, f := range files {
-		err = errors.Join(err, o.writeFile(f, result))
+	for _, form := range slices.Sorted(maps.Keys(o.writes)) {
+		err = errors.Join(err, o.writeFile(o.writes[form], form, result))
 	}
-	if err = errors.Join(failed, err); err != nil {
+	if err != nil {
 		return err
 	}
 	return o.judge(result)
 }
 
-// formFile is the value of one --write.
-type formFile struct{ form, file string }
-
 // check looks at what the flags say before anything is done.
-func (o *reviewOptions) check(args []string) ([]formFile, error) {
+func (o *reviewOptions) check(args []string) error {
 	if len(args) == 2 && o.base+o.head != "" {
-		return nil, errors.New("two folders are compared as they are: leave out --base and --head, or one of the folders")
-	}
-	if o.policies.timeout <= 0 {
-		return nil, fmt.Errorf("--timeout must be more than 0, found %s", o.policies.timeout)
+		return errors.New("two folders are compared as they are: leave out --base and --head, or one of the folders")
 	}
 	if !validMarker.MatchString(o.marker) || strings.Contains(o.marker, "--") {
-		return nil, fmt.Errorf("--marker must be at most 100 letters, digits, spaces, dots, slashes and single dashes, found %q", o.marker)
+		return fmt.Errorf("--marker must be at most 100 letters, digits, spaces, dots, slashes and single dashes, found %q", o.marker)
 	}
 	for _, word := range o.failOn {
 		if _, isCost := costLimit(word); !isCost && !slices.Contains(failChoices[:len(failChoices)-1], word) {
-			return nil, fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failChoices, ", "), word)
+			return fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failChoices, ", "), word)
 		}
 	}
-	return formFiles(o.writes)
-}
-
-// formFiles reads the values of --write.
-func formFiles(writes []string) ([]formFile, error) {
-	files := make([]formFile, 0, len(writes))
-	for _, w := range writes {
-		form, file, ok := strings.Cut(w, "=")
-		if !ok || file == "" || !slices.Contains(reviewForms, form) {
-			return nil, fmt.Errorf("--write must be FORM=FILE, with one of the forms %s; found %q", strings.Join(reviewForms, ", "), w)
+	for form, file := range o.writes {
+		if file == "" || file == "-" || !slices.Contains(reviewForms, form) {
+			return fmt.Errorf("--write must be FORM=FILE, with one of the forms %s and the name of a file; found \"%s=%s\"", strings.Join(reviewForms, ", "), form, file)
 		}
-		if file == "-" {
-			return nil, fmt.Errorf("--write %s: standard output is for --output; name a file", w)
-		}
-		files = append(files, formFile{form, file})
 	}
-	return files, nil
+	return o.policies.check()
 }
 
 // review gathers what is compared, and compares it.
@@ -234,24 +219,22 @@ func (o *reviewOptions) judge(r *review.Result) error {
 
 // failsOn is the error for one word of --fail-on.
 func failsOn(word string, r *review.Result) error {
-	denied := map[string]int{"denied": r.Summary.Denied, "newly-denied": r.Summary.NewlyDenied}
-	if !r.Comparable() {
-		denied["newly-denied"] = r.Summary.Denied
-	}
-	n, isDenied := denied[word]
-	switch limit, isCost := costLimit(word); {
-	case n > 0:
-		return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
-	case isDenied || word == "broken":
-		return nil
-	case !r.Comparable():
-		return fmt.Errorf("the base can't be compared, so nobody knows of --fail-on %s", word)
+	limit, isCost := costLimit(word)
+	switch comparable := r.Comparable(); {
+	case word == "denied", word == "newly-denied" && (!comparable || r.Summary.NewlyDenied > 0):
+		if r.Summary.Denied > 0 {
+			return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
+		}
+	case word == "broken", word == "newly-denied":
+	case !comparable:
+		return fmt.Errorf("the base cannot be compared, so --fail-on %s cannot be evaluated", word)
 	case isCost:
 		return dearer(limit, word, r)
-	}
-	gone := slices.DeleteFunc(slices.Clone(r.Pools), func(p review.Pool) bool { return p.Change != review.Deleted && !p.LosesJobs })
-	if n := len(gone); n > 0 {
-		return fmt.Errorf("%s deleted, or replaced with the jobs that wait, %w", wording.Count(n, "pool"), errFailOn)
+	default:
+		gone := slices.DeleteFunc(slices.Clone(r.Pools), func(p review.Pool) bool { return p.Change != review.Deleted && !p.LosesJobs })
+		if n := len(gone); n > 0 {
+			return fmt.Errorf("%s deleted, or replaced with the jobs that wait, %w", wording.Count(n, "pool"), errFailOn)
+		}
 	}
 	return nil
 }
@@ -261,11 +244,11 @@ func dearer(limit float64, word string, r *review.Result) error {
 	c, n := r.Cost, r.Uncounted()
 	switch {
 	case c == nil || c.Before == nil:
-		return fmt.Errorf("no prices of both sides are known, so nobody knows of --fail-on %s", word)
+		return fmt.Errorf("the prices of both sides are not known, so --fail-on %s cannot be evaluated", word)
 	case c.After.Typical-c.Before.Typical > limit:
 		return fmt.Errorf("%s %s more a month, %w", review.Money(c.After.Typical-c.Before.Typical), c.Currency, errFailOn)
 	case n > 0:
-		return fmt.Errorf("%s without a price or without a max, so nobody knows of --fail-on %s", wording.Count(n, "pool"), word)
+		return fmt.Errorf("%s without a price or without a max, so --fail-on %s cannot be evaluated", wording.Count(n, "pool"), word)
 	}
 	return nil
 }
@@ -285,22 +268,20 @@ func (o *reviewOptions) write(w io.Writer, form string, r *review.Result) error 
 		return report.ReviewText(w, r)
 	case "markdown":
 		return report.ReviewMarkdown(w, o.marker, r)
-	case "github":
-		return report.GitHub(w, fromCheckout(o.folder, report.ReviewFindings(r)))
-	case "sarif":
-		return report.SARIF(w, o.version, fromCheckout(o.folder, report.ReviewFindings(r)))
 	}
-	return (&format{value: form}).write(w, r)
+	findings := func() []report.Finding { return report.ReviewFindings(r) }
+	return (&format{value: form}).report(w, r, forms{root: o.folder, version: o.version, findings: findings})
 }
 
 // writeFile writes one form to a file.
-func (o *reviewOptions) writeFile(f formFile, r *review.Result) error {
+func (o *reviewOptions) writeFile(name, form string, r *review.Result) error {
 	var b bytes.Buffer
-	if err := o.write(&b, f.form, r); err != nil {
-		return err
+	err := o.write(&b, form, r)
+	if err == nil {
+		err = os.WriteFile(name, b.Bytes(), 0o644)
 	}
-	if err := os.WriteFile(f.file, b.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("writing the review as %s: %w", f.form, err)
+	if err != nil {
+		return fmt.Errorf("writing the review as %s: %w", form, err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/review"
 )
 
-// edited is a folder with both sides of a recorded pull request, of which a file of the head is another.
+// edited returns a folder with both sides of a recorded pull request, after editing one file of the head.
 func edited(t *testing.T, name, file string, edit func(string) string) string {
 	t.Helper()
 	folder := recorded(t, name)
@@ -44,7 +44,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		"a month that costs more, but no more":   {"02-template", "", "cost>800", exitOK, ""},
 		"a new denial":                           {"06-blocking-policy", "", "newly-denied", exitDenied, "Error: 2 of 3 pools denied by policy\n"},
 		"a denial, which nobody minds":           {"06-blocking-policy", "", "broken", exitOK, ""},
-		"costs that nobody knows":                {"02-template", "prices.yaml", "cost>1", exitError, "Error: no prices of both sides are known, so nobody knows of --fail-on cost>1\n"},
+		"costs that nobody knows":                {"02-template", "prices.yaml", "cost>1", exitError, "Error: the prices of both sides are not known, so --fail-on cost>1 cannot be evaluated\n"},
 		"a broken head, whatever else is minded": {"02-template", "pools.cue", "deleted", exitError, "Error: the head can't be applied: 1 problem\n"},
 		"no number":                              {"02-template", "", "cost>a", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"cost>a\"\n"},
 		"an unknown word":                        {"02-template", "", "added", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"added\"\n"},
@@ -66,7 +66,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 	}
 	folder := edited(t, "10-deleted-pool", "", nil)
 	overwriteWith(t, filepath.Join(folder, "base/pools.cue"), broken(""))
-	const unknown = "Error: the base can't be compared, so nobody knows of --fail-on deleted\n"
+	const unknown = "Error: the base cannot be compared, so --fail-on deleted cannot be evaluated\n"
 	if got := corral(t, folder, "review", "base", "head", "--fail-on", "deleted"); got.code != exitError || got.stderr != unknown {
 		t.Errorf("without a base: %+v", got)
 	}
@@ -79,7 +79,7 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 	}
 	pools := filepath.Join(unbounded, "head/pools.cue")
 	overwriteWith(t, pools, strings.Replace(readFile(t, pools), "scale: max: 8", "scale: min: 0", 1))
-	const uncounted = "Error: 1 pool without a price or without a max, so nobody knows of --fail-on cost>10000\n"
+	const uncounted = "Error: 1 pool without a price or without a max, so --fail-on cost>10000 cannot be evaluated\n"
 	if got := corral(t, unbounded, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || got.stderr != uncounted {
 		t.Errorf("a pool loses its max: %+v", got)
 	}
@@ -92,7 +92,7 @@ func TestPricesTakenOutAreNoSaving(t *testing.T) {
 	}
 }
 
-// A review of the wrong folder is no all-clear.
+// A review of the wrong folder must not look like a clean result.
 func TestFoldersWithoutPoolsAreWarnedOf(t *testing.T) {
 	got := corral(t, t.TempDir(), "review", t.TempDir(), t.TempDir(), "--at", reviewedAt)
 	if got.code != exitOK || !strings.Contains(got.stdout, "warning: Neither side declares a pool, so nothing was judged") {
@@ -111,19 +111,19 @@ func TestAReviewShowsTheDiffOfObjects(t *testing.T) {
 		}
 	}
 	if without := corral(t, folder, "review", "base", "head", "--at", reviewedAt); strings.Contains(without.stdout, "--- base") {
-		t.Error("there is a diff that nobody asked for")
+		t.Error("the output contains a diff without --diff")
 	}
 	if got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--diff", "-o", "markdown"); !strings.Contains(got.stdout, "<summary>diff</summary>\n\n```diff\n--- base/RunnerPool/web\n") {
 		t.Errorf("no diff in\n%s", got.stdout)
 	}
-	// What is the same is shown around a change: there the runner would take it for a command.
+	// A diff shows unchanged lines as context. GitHub's runner would interpret a command there.
 	overwriteWith(t, filepath.Join(folder, "base/pools.cue"), strings.Replace(readFile(t, filepath.Join(folder, "head/pools.cue")), "idle: 5", "idle: 2", 1))
 	if got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--diff"); strings.Contains(got.stdout, " ::error") {
 		t.Errorf("a command in\n%s", got.stdout)
 	}
 }
 
-// The line that a pull request changes may be in a table, in data or in a template that many pools share.
+// The changed line may be in a table, in data, or in a template that many pools share.
 func TestAnnotationsStandAtTheLineThatChanged(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	const table = `package pools
@@ -189,7 +189,8 @@ func TestAFolderHasThePoliciesAboveIt(t *testing.T) {
 	}
 }
 
-// A PoolSource applies policies beside pools where it applies the pools: rules that bind nothing would be a false all-clear.
+// A PoolSource applies policies to the namespace of the pools next to them. Without that namespace, the rules
+// would bind no pools, and the review would wrongly report no denials.
 func TestPoliciesBesidePoolsAreOfTheNamespaceThatAllPoolsName(t *testing.T) {
 	folder := recorded(t, "06-blocking-policy")
 	for _, side := range []string{"base", "head"} {

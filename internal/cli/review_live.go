@@ -30,15 +30,17 @@ const (
 // askCluster adds what runs now, and what the API server says to each object of the head that isn't as at the base. It returns notes on what
 // wasn't asked.
 func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes []string, err error) {
-	if in.Live, in.LiveNamespace, err = o.cluster.pools(ctx, namespacesOf(slices.Concat(in.Base.Objects, in.Head.Objects))); err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
-		return nil, err
-	}
 	c, own, err := o.cluster.connect()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	in.LiveNamespace = own
+	in.Live, err = livePools(ctx, c, own, namespacesOf(slices.Concat(in.Base.Objects, in.Head.Objects)))
+	if err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
+		return nil, err
+	}
 	asked := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
 	if more := len(asked) - maxAsked; more > 0 {
 		asked, notes = asked[:maxAsked], append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(more, "more object")))
@@ -56,10 +58,25 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		case apierrors.IsForbidden(answer), apierrors.ReasonForError(answer) == "":
 			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", asked[i].Name, answer))
 		default:
-			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
+			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
 		}
 	}
 	return notes, nil
+}
+
+// livePools reads the pools of namespaces, by NAMESPACE/NAME. The empty namespace stands for own; its pools are named without one.
+func livePools(ctx context.Context, c client.Reader, own string, namespaces []string) (map[string]*v1alpha1.RunnerPool, error) {
+	pools := map[string]*v1alpha1.RunnerPool{}
+	for _, namespace := range namespaces {
+		list := &v1alpha1.RunnerPoolList{}
+		if err := c.List(ctx, list, client.InNamespace(cmp.Or(namespace, own))); err != nil {
+			return nil, fmt.Errorf("reading pools of the cluster: %w", err)
+		}
+		for i := range list.Items {
+			pools[wording.Qualified(namespace, list.Items[i].Name)] = &list.Items[i]
+		}
+	}
+	return pools, nil
 }
 
 // namespacesOf lists the namespaces that pools among objects are in.

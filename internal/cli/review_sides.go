@@ -61,15 +61,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() (err error) {
-			switch {
-			case t.refused != "":
-				results[i].Diagnostics = []v1alpha1.Diagnostic{{Message: t.refused}}
-			case t.absent:
-				results[i] = compiled{root: t.root, path: t.path, compiler: compiler}
-			default:
-				options := compile.Options{Tags: o.definitions.tags, AllowEmpty: true, Positions: true}
-				results[i], err = compileTree(groupCtx, compiler, t.tree, options)
-			}
+			results[i], err = t.compile(groupCtx, compiler, o.definitions.tags)
 			return err
 		})
 	}
@@ -80,45 +72,51 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
 	given := map[string][]*declaredPolicy{}
-	var unpriced []v1alpha1.Diagnostic
-	if in.Base, unpriced, err = o.side(ctx, base, results[0], given); err != nil {
+	baseSide, unpriced, err := o.side(ctx, base, results[0], given)
+	if err != nil {
 		return nil, err
 	}
-	notes = head.notes
-	for _, d := range unpriced {
-		notes = append(notes, "The base's costs aren't known: "+compile.Format(d))
-	}
-	in.Head, unpriced, err = o.side(ctx, head, results[1], given)
-	in.Head.Diagnostics = append(in.Head.Diagnostics, unpriced...)
+	notes = append(head.notes, converted(unpriced, func(d v1alpha1.Diagnostic) string { return "The base's costs aren't known: " + compile.Format(d) })...)
+	headSide, unpriced, err := o.side(ctx, head, results[1], given)
+	headSide.Diagnostics = append(headSide.Diagnostics, unpriced...)
+	in.Base, in.Head = baseSide, headSide
 	return notes, err
+}
+
+// compile compiles the tree, as far as there is one to compile.
+func (t namedTree) compile(ctx context.Context, compiler Compiler, set tags) (compiled, error) {
+	switch {
+	case t.refused != "":
+		return compiled{Result: compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: t.refused}}}}, nil
+	case t.absent:
+		return compiled{root: t.root, path: t.path, compiler: compiler}, nil
+	}
+	return compileTree(ctx, compiler, t.tree, compile.Options{Tags: set, AllowEmpty: true, Positions: true})
 }
 
 // trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself. A base from before the
 // folder was made can't be compared.
 func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
 	if len(args) == 2 {
-		if base, err = wholeTree(args[0], args[0]); err == nil {
-			head, err = wholeTree(args[1], args[1])
-		}
-		return base, head, err
+		base, err = wholeTree(args[0], args[0])
+		head, headErr := wholeTree(args[1], args[1])
+		return base, head, cmp.Or(err, headErr)
 	}
 	folder := folderOf(args)
-	base, err = revisionTree(ctx, folder, cmp.Or(o.base, "HEAD"))
-	switch {
-	case err != nil:
-	case o.head == "":
+	if base, err = revisionTree(ctx, folder, cmp.Or(o.base, "HEAD")); err != nil {
+		return base, head, err
+	}
+	if o.head == "" {
 		head, err = committedTree(folder)
-	default:
-		head, err = revisionTree(ctx, folder, o.head)
-		if errors.Is(err, gitsource.ErrTooLarge) || errors.Is(err, gitsource.ErrUnusable) {
-			head, err = namedTree{name: o.head, refused: err.Error(), close: func() {}}, nil
-		}
+	} else if head, err = revisionTree(ctx, folder, o.head); errors.Is(err, gitsource.ErrTooLarge) || errors.Is(err, gitsource.ErrUnusable) {
+		head.name, head.refused = o.head, err.Error()
+		err = nil
 	}
-	if base.absent {
-		base.refused = fmt.Sprintf("there is no folder %s at %s", folder, base.name)
-	}
-	if base.absent && head.absent {
+	switch {
+	case base.absent && head.absent:
 		err = fmt.Errorf("there is no folder %s, neither at %s nor at %s", folder, base.name, head.name)
+	case base.absent:
+		base.refused = fmt.Sprintf("there is no folder %s at %s", folder, base.name)
 	}
 	return base, head, err
 }
@@ -128,15 +126,11 @@ func folderOf(args []string) string { return slices.Concat(args, []string{"."})[
 
 // wholeTree is a folder that is refused if a sparse checkout leaves out some of it.
 func wholeTree(folder, name string) (namedTree, error) {
-	root, at, err := locate(folder)
+	opened, closeTree, err := openTree(folder)
+	t := namedTree{tree: opened, name: filepath.ToSlash(name), close: closeTree}
 	if err != nil {
-		return namedTree{}, err
+		return t, err
 	}
-	opened, err := os.OpenRoot(root)
-	if err != nil {
-		return namedTree{}, fmt.Errorf("opening the definitions: %w", err)
-	}
-	t := namedTree{tree: tree{fsys: opened.FS(), root: root, path: at}, name: filepath.ToSlash(name), close: func() { _ = opened.Close() }}
 	if err := t.checkWhole(); err != nil {
 		t.refused = err.Error()
 	}
@@ -158,17 +152,17 @@ func committedTree(folder string) (namedTree, error) {
 
 // revisionTree reads a revision; its files are named as though they lay in the work tree.
 func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
+	t := namedTree{close: func() {}}
 	r, err := gitsource.ReadRevision(ctx, folder, name, gitsource.Limits{})
 	if err != nil {
-		return namedTree{}, fmt.Errorf("reading revision %s: %w", name, err)
+		return t, fmt.Errorf("reading revision %s: %w", name, err)
 	}
-	if short := r.Commit[:min(8, len(r.Commit))]; name != r.Commit {
-		name += " (" + short + ")"
-	} else {
-		name = short
+	if t.name = r.Commit[:min(8, len(r.Commit))]; name != r.Commit {
+		t.name = name + " (" + t.name + ")"
 	}
-	root := filepath.Join(r.Top, filepath.FromSlash(r.Module))
-	return namedTree{tree: tree{fsys: r.FS, root: root, path: r.Path}, name: name, absent: r.Absent, close: func() {}}, nil
+	t.tree = tree{fsys: r.FS, root: filepath.Join(r.Top, filepath.FromSlash(r.Module)), path: r.Path}
+	t.absent = r.Absent
+	return t, nil
 }
 
 // side loads the policies of one side, and reads its prices, whose diagnostics it returns.
@@ -195,7 +189,7 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	}
 	for _, p := range w.policies {
 		if !p.testsOnly {
-			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: p.origin, Locate: p.place})
+			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: p.origin, Locate: p.locate})
 		}
 	}
 	prices, diagnostics, err := o.readPrices(t)
@@ -233,36 +227,27 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 		file, err := os.Open(o.prices)
 		return pricesIn(file, err, filepath.ToSlash(o.prices))
 	}
-	if t.absent {
-		return nil, nil, nil
-	}
-	for folder := path.Clean(t.path); ; folder = path.Dir(folder) {
-		if wrong := t.unreadPrices(folder); wrong != nil {
-			return nil, wrong, nil
+	for folder := path.Clean(t.path); !t.absent; folder = path.Dir(folder) {
+		// Not read are links, and files of other names: nothing else would report that they are ignored.
+		for base, why := range map[string]string{pricesFile: compile.Link, "prices.yml": otherPrices, "prices.json": otherPrices} {
+			name := path.Join(folder, base)
+			if info, err := fs.Lstat(t.fsys, name); err == nil && (base != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
+				return nil, []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: why}}, nil
+			}
 		}
 		name := path.Join(folder, pricesFile)
-		switch file, err := t.fsys.Open(name); {
-		case !errors.Is(err, fs.ErrNotExist):
+		if file, err := t.fsys.Open(name); !errors.Is(err, fs.ErrNotExist) {
 			return pricesIn(file, err, shown(t.root, name))
-		case folder == "." || folder == "/":
-			return nil, nil, nil
+		}
+		if folder == "." || folder == "/" {
+			break
 		}
 	}
+	return nil, nil, nil
 }
 
-// unreadPrices says which price files of a folder are none, as nobody would miss them: a link, and those of other names.
-func (t namedTree) unreadPrices(folder string) []v1alpha1.Diagnostic {
-	for _, base := range []string{pricesFile, "prices.yml", "prices.json"} {
-		name, why := path.Join(folder, base), compile.Link
-		if base != pricesFile {
-			why = "only " + pricesFile + " is read; rename it, or remove it"
-		}
-		if info, err := fs.Lstat(t.fsys, name); err == nil && (base != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
-			return []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: why}}
-		}
-	}
-	return nil
-}
+// otherPrices is why a price file of another name is not read.
+const otherPrices = "only " + pricesFile + " is read; rename it, or remove it"
 
 // pricesIn reads a file, if it could be opened.
 func pricesIn(file fs.File, err error, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {

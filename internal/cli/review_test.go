@@ -23,10 +23,10 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// reviewedAt is the time of all reviews here: a Tuesday.
+// reviewedAt is the time of all reviews, a Tuesday.
 const reviewedAt = "2026-07-07T10:00:00Z"
 
-// recordedExits are the exit codes of the pull requests that don't end with 0.
+// recordedExits contains the exit codes of the recorded pull requests, if they differ from 0.
 var recordedExits = map[string]int{
 	"06-blocking-policy": exitDenied, "09-connection": exitError, "12-broken-cue": exitError, "14-half-a-fleet": exitDenied, "20-denied-template": exitDenied,
 	"22-denied-as-before": exitDenied, "24-policy-fails": exitDenied, "25-connection-deleted": exitError,
@@ -66,7 +66,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 				text := readFile(t, filepath.Join(written, file))
 				golden.CompareIn(t, filepath.Join(recordings, name, "golden.txtar"), file, text)
 				if form == "text" && got.stdout != text {
-					t.Error("what is printed is not what is written")
+					t.Error("the printed report differs from the written one")
 				}
 			}
 			lines := strings.SplitN(got.stdout, "\n", 4)
@@ -77,7 +77,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 	golden.Compare(t, filepath.Join(recordings, "first-lines.txt"), first.String())
 }
 
-// checkMachineForms reads what programs do.
+// checkMachineForms validates the reports for programs.
 func checkMachineForms(t *testing.T, written string, sarif *jsonschema.Schema) {
 	t.Helper()
 	log, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, filepath.Join(written, "review.sarif"))))
@@ -95,7 +95,7 @@ func checkMachineForms(t *testing.T, written string, sarif *jsonschema.Schema) {
 	}
 }
 
-// recorded is a folder with the two sides of a recorded pull request, base and head.
+// recorded returns a folder with the sides base and head of a recorded pull request.
 func recorded(t *testing.T, name string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -105,8 +105,8 @@ func recorded(t *testing.T, name string) (folder string) {
 	return folder
 }
 
-// recordedSide writes one side of a recorded pull request over a folder: what all have in common, and over it what the base and then the head
-// has otherwise. A file without content isn't there.
+// recordedSide writes one side of a recorded pull request to a folder. It copies the common files first, then the
+// base's changes, and for the head also the head's. An empty file deletes the file of that name.
 func recordedSide(t *testing.T, name, side, to string) {
 	t.Helper()
 	recordings := filepath.Join(top, "testdata/reviews")
@@ -130,8 +130,8 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// history is a Git repository with the definitions of a recorded pull request: the base is its first commit, the head its second,
-// and what follows lies in the work tree alone.
+// history returns a Git repository with a recorded pull request. The first commit is the base and the second is
+// the head. Any later change is only in the working tree.
 func history(t *testing.T, recorded, below string) string {
 	t.Helper()
 	repository := t.TempDir()
@@ -159,7 +159,7 @@ func gitIn(t *testing.T, repository string, args ...string) {
 	}
 }
 
-// overwrite copies the files of a folder over those of another; one without content removes that.
+// overwrite copies the files of one folder over another. An empty file deletes the file of that name.
 func overwrite(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(name string, entry fs.DirEntry, err error) error {
@@ -199,14 +199,14 @@ func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
 	}
 	gitIn(t, whole, "update-index", "--skip-worktree", "infra/pools.cue")
 	if got := corral(t, filepath.Join(whole, "infra"), "vet"); got.code != exitOK {
-		t.Errorf("vet of files that are there: %+v", got)
+		t.Errorf("vet of existing files: %+v", got)
 	}
 	if got := corral(t, filepath.Join(repository, "infra"), "review", "--head", "HEAD", "--base", "HEAD"); got.code != exitOK || strings.Contains(got.stdout, "Nothing was compared") {
 		t.Errorf("two commits: %+v", got)
 	}
 }
 
-// What the head alone shows is told: nothing counts as added, and no cost as new.
+// Without a usable base, the report covers the head alone: it counts no pools as added and no cost as new.
 func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T) {
 	for name, tc := range map[string]struct {
 		base  func(repository string)
@@ -239,12 +239,12 @@ func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T)
 			}
 			for _, new := range []string{"added", "new: ", "as before", "→"} {
 				if strings.Contains(rest, new) {
-					t.Errorf("there is %q in\n%s", new, rest)
+					t.Errorf("found %q in\n%s", new, rest)
 				}
 			}
-			for _, said := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
-				if !strings.Contains(rest, said) {
-					t.Errorf("there is no %q in\n%s", said, rest)
+			for _, line := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
+				if !strings.Contains(rest, line) {
+					t.Errorf("%q is missing in\n%s", line, rest)
 				}
 			}
 		})
@@ -268,12 +268,12 @@ func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
 			t.Errorf("%v: %+v\n%s", args, got, text)
 		}
 		if _, why, _ := strings.Cut(got.stderr, "Error: "); why == "" {
-			t.Errorf("%v: why isn't told: %s", args, got.stderr)
+			t.Errorf("%v: the reason is missing: %s", args, got.stderr)
 		}
 	}
 }
 
-// GitHub's runner takes ##[error] for a command anywhere in a line.
+// GitHub's runner interprets ##[error] anywhere in a line as a command.
 func TestNoFormOfAReviewCommandsTheRunner(t *testing.T) {
 	repository := history(t, "01-scale", ".")
 	pools := filepath.Join(repository, "pools.cue")
@@ -284,7 +284,7 @@ func TestNoFormOfAReviewCommandsTheRunner(t *testing.T) {
 			t.Errorf("%s: %+v", form, got)
 		}
 		if form == "json" && !strings.Contains(got.stdout, `a #\u0023[error]b`) {
-			t.Errorf("json is another text: %s", got.stdout)
+			t.Errorf("the JSON differs: %s", got.stdout)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		code int
-		// want and not are beginnings of lines.
+		// want and not are prefixes of lines that must and must not appear.
 		want, not []string
 	}{
 		"what isn't committed":        {nil, exitOK, []string{gpu}, []string{web}},
@@ -504,7 +504,7 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 	}
 }
 
-// counting counts what is asked.
+// counting counts the questions to policies.
 type counting struct {
 	policy.Asker
 	n int
@@ -516,7 +516,8 @@ func (c *counting) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 	return c.Asker.Ask(ctx, p, q)
 }
 
-// 200 pools take less than 2 s, as `make bench` shows; what that depends on is how often policies are asked.
+// `make bench` shows that 200 pools take less than 2 s. The time depends mostly on the number of policy
+// evaluations.
 func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	const pools = 200
 	folder := recorded(t, "01-scale")
@@ -555,9 +556,9 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	if err != nil || len(result.Pools) != pools-2 {
 		t.Fatalf("got %d pools, %v", len(result.Pools), err)
 	}
-	// On each side its limits, its pod, and how a change rolls out.
+	// Three questions per pool on each side: its limits, its pod, and how a change rolls out.
 	if asked.n > 6*pools {
-		t.Errorf("policies were asked %d times about %d pools", asked.n, pools)
+		t.Errorf("policies were evaluated %d times for %d pools", asked.n, pools)
 	}
 	var b bytes.Buffer
 	if err := o.write(&b, "markdown", result); err != nil || b.Len() > report.MaxMarkdown {

@@ -15,7 +15,8 @@ import (
 	"github.com/corral-dev/corral/internal/review"
 )
 
-// GitHub's runner takes ##[error] for a command anywhere in a line; in YAML it is the same text all the same.
+// GitHub's runner interprets ##[error] anywhere in a line as a command. The YAML output escapes it without
+// changing the decoded text.
 func TestYAMLCommandsNoRunnerAndMeansTheSame(t *testing.T) {
 	const note = "first ##[error]b\nsecond '##[group]'"
 	repository, written := history(t, "01-scale", "."), filepath.Join(t.TempDir(), "review.yaml")
@@ -128,12 +129,13 @@ func TestTheClosestPriceFileHolds(t *testing.T) {
 func TestNoFormIsWrittenToADash(t *testing.T) {
 	repository := history(t, "01-scale", ".")
 	got := corral(t, repository, "review", "--write", "markdown=-")
-	if _, err := os.Stat(filepath.Join(repository, "-")); err == nil || got.code != exitError || !strings.Contains(got.stderr, "--write markdown=-: standard output is for --output; name a file") {
+	if _, err := os.Stat(filepath.Join(repository, "-")); err == nil || got.code != exitError || !strings.Contains(got.stderr, "and the name of a file; found \"markdown=-\"") {
 		t.Errorf("%v, %+v", err, got)
 	}
 }
 
-// At the beginning of a line, after any spaces, :: is a command, too: in a text of several lines, or one that is folded.
+// GitHub's runner also interprets :: as a command if only white space precedes it in a line. This can happen in a
+// multi-line text and in a folded one.
 func TestNoFormBeginsALineWithACommand(t *testing.T) {
 	begins := regexp.MustCompile(`(?m)^[ \t\v\f\r\x{85}\p{Z}]*::`)
 	for _, note := range []string{"a\\n::error::b", "a\\n\\u00a0::error::b", "a\\n\\u2003::error::b", strings.Repeat("a", 90) + " ::error::b"} {

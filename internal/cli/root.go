@@ -40,9 +40,9 @@ var (
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
 live in Git, and are compiled to objects that controllers act on.
 
-Exit codes: 0 all is well, 1 an error (also: something is wrong with the definitions),
-2 denied by a policy, 3 there are changes (review --exit-code), differences (conformance), or what
-could not be looked at (status), 4 what review --fail-on names.
+Exit codes: 0 success, 1 an error, a problem or an invalid definition, 2 denied by a policy,
+3 changes (review --exit-code), differences (conformance), or objects that could not be
+checked (status), 4 a finding of review --fail-on.
 
 As kubectl-corral on the PATH, a link will do, it is kubectl's plugin: kubectl corral status.`
 

@@ -5,9 +5,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/rollout"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -53,15 +55,12 @@ type situation struct {
 	// Runners of the pool. The total is their sum by default.
 	Runners policy.Runners `json:"runners"`
 	// Usage across the fleet. The pool's own is its total of runners by default.
-	Usage usage `json:"usage"`
+	Usage policy.Usage `json:"usage"`
 	// Desired number of runners, of which an update's percentages are parts. Default: their total.
 	Desired *int32 `json:"desired"`
 	// Change is the update under way.
 	Change change `json:"change"`
 }
-
-// usage is what the pool and others were granted.
-type usage struct{ policy.Usage }
 
 // change is an update under way; its numbers are the pool's.
 type change struct {
@@ -141,11 +140,10 @@ type updateExpectation struct {
 // scenarioCase is one case with what its file says of all of them.
 type scenarioCase struct {
 	scenario
-	file string
-	line int
 	// document and field, for problems.
 	document document
 	field    string
+	line     int
 }
 
 // isScenario tells scenario files by their names.
@@ -158,27 +156,21 @@ func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagno
 	documents, diagnostics := parseDocuments(file, data, plainYAML)
 	var cases []scenarioCase
 	for _, d := range documents {
-		var f scenarioFile
-		if problems := d.decode(&f); len(problems) > 0 {
-			diagnostics = append(diagnostics, problems...)
-			continue
-		}
-		base := path.Base(file)
-		f.Name = cmp.Or(f.Name, base[:strings.Index(base+".scenario.", ".scenario.")])
+		f := scenarioFile{}
+		diagnostics = append(diagnostics, d.decode(&f)...)
 		if f.Cases == nil {
-			cases = append(cases, scenarioCase{scenario: f.scenario, file: file, line: d.line(), document: d})
-			continue
-		}
-		if f.Expect != nil {
+			name, _, _ := strings.Cut(path.Base(file), ".scenario.")
+			f.Name = cmp.Or(f.Name, name)
+			cases = append(cases, scenarioCase{scenario: f.scenario, document: d, line: d.line()})
+		} else if f.Expect != nil {
 			diagnostics = append(diagnostics, d.problem("expect", "each case has an expect of its own"))
 		}
 		for i, c := range f.Cases {
-			field := fmt.Sprintf("cases[%d]", i)
-			line, _ := d.at(field)
-			if c.Name == "" {
-				diagnostics = append(diagnostics, d.problem(field, "name is required"))
+			one := scenarioCase{scenario: c.over(f.scenario), document: d, field: fmt.Sprintf("cases[%d]", i)}
+			one.line, _ = d.at(one.field)
+			if cases = append(cases, one); c.Name == "" {
+				diagnostics = append(diagnostics, d.problem(one.field, "name is required"))
 			}
-			cases = append(cases, scenarioCase{scenario: c.over(f.scenario), file: file, line: line, document: d, field: field})
 		}
 	}
 	if len(documents) == 0 && len(diagnostics) == 0 {
@@ -202,57 +194,53 @@ func (s scenario) over(common scenario) scenario {
 
 // problem is a diagnostic at a field of the case.
 func (c scenarioCase) problem(field, format string, args ...any) v1alpha1.Diagnostic {
-	switch {
-	case c.field != "" && field != "":
-		field = c.field + "." + field
-	case field == "":
-		field = c.field
-	}
-	return c.document.problem(field, format, args...)
+	return c.document.problem(strings.Trim(c.field+"."+field, "."), format, args...)
 }
 
-// question is a case as policies are asked: with a pool, a time and a state.
-type question struct {
-	pool  *v1alpha1.RunnerPool
-	at    time.Time
-	zone  string
-	state *situation
-	// network is what the pool's pods get of its connection's.
-	network podspec.Network
+// ask returns the questions of a case, and whom to ask. Fallback is the time of a case that names none; the zero time demands one.
+func (c scenarioCase) ask(ctx context.Context, w *workspace, fallback time.Time, zone string) (*questions, asker, []v1alpha1.Diagnostic) {
+	q, diagnostics := c.questions(w, fallback, zone)
+	if len(diagnostics) > 0 {
+		return nil, asker{}, diagnostics
+	}
+	a, diagnostics := c.asker(ctx, w)
+	return q, a, diagnostics
 }
 
-// question completes a case. Fallback is the time of a case that names none; the zero time demands one.
-func (c scenarioCase) question(w *workspace, fallback time.Time, in string) (question, []v1alpha1.Diagnostic) {
-	q := question{zone: cmp.Or(c.Zone, in), state: c.State, at: fallback}
-	if q.state == nil {
-		q.state = &situation{}
-	}
+// questions completes a case.
+func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*questions, []v1alpha1.Diagnostic) {
 	var diagnostics []v1alpha1.Diagnostic
 	refuse := func(field string, err error) {
 		if err != nil {
 			diagnostics = append(diagnostics, c.problem(field, "%v", err))
 		}
 	}
-	var err error
-	if q.pool, err = c.pool(w); err == nil {
-		err = checkSchedules(q.pool)
+	timeIn := func(field, value string, otherwise time.Time) time.Time {
+		if value == "" {
+			return otherwise
+		}
+		t, err := parseTime(value)
+		refuse(field, err)
+		return t
+	}
+	s, zone := ptr.Deref(c.State, situation{}), cmp.Or(c.Zone, zone)
+	pool, err := c.pool(w)
+	if err == nil {
+		err = checkSchedules(pool)
 	}
 	refuse("pool", err)
-	refuse("zone", checkZone(q.zone))
-	switch {
-	case c.At != "":
-		q.at, err = parseTime(c.At)
-		refuse("at", err)
-	case fallback.IsZero() && c.Expect != nil && (c.Expect.Scaling != nil || c.Expect.Update != nil):
-		refuse("at", fmt.Errorf("at is required: what policies decide may depend on the time"))
+	refuse("zone", checkZone(zone))
+	if at = timeIn("at", c.At, at); at.IsZero() && c.At == "" && c.Expect != nil && (c.Expect.Scaling != nil || c.Expect.Update != nil) {
+		refuse("at", errors.New("at is required: what policies decide may depend on the time"))
 	}
-	if q.pool != nil {
-		q.network = w.network(q.pool)
-		refuse(q.state.Usage.check(q.pool))
+	since := timeIn("state.change.since", s.Change.Since, time.Time{})
+	if pool == nil {
+		return nil, diagnostics
 	}
-	if q.state.Change.Since != "" {
-		_, err = parseTime(q.state.Change.Since)
-		refuse("state.change.since", err)
+	refuse(s.complete(pool))
+	q := s.questions(pool, w.network(pool), at, zone)
+	if !since.IsZero() {
+		q.update.Change.Since = since.UnixNano()
 	}
 	return q, diagnostics
 }
@@ -280,79 +268,59 @@ func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 
 // poolNamed returns a pool of the workspace by name, or NAMESPACE/NAME.
 func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
-	var names []string
 	for _, p := range w.pools {
 		if p.Name == name || p.Namespace+"/"+p.Name == name {
 			return p.RunnerPool, nil
 		}
-		names = append(names, p.Name)
 	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("there is no pool %q: the folder declares none", name)
-	}
-	return nil, fmt.Errorf("there is no pool %q, but %s", name, wording.List(names, 10))
+	names := converted(w.pools, func(p declaredPool) string { return p.Name })
+	return nil, fmt.Errorf("there is no pool %q, but %s", name, orNone(wording.List(names, 10)))
 }
 
-// scalingInput is the question what limits hold for a pool in a situation.
-func scalingInput(pool policy.Pool, s *situation, at time.Time, zone string) policy.ScalingInput {
-	in := policy.ScalingInput{Pool: pool, Jobs: s.Jobs, Runners: s.runners(), Usage: s.Usage.Usage, Now: at.UnixNano(), Zone: zone}
-	u := &in.Usage
-	u.Granted = cmp.Or(u.Granted, in.Runners.Total)
-	labels := map[string]policy.Group{}
-	for key := range pool.Labels {
-		labels[key] = counted(s.Usage.Labels[key])
-	}
-	u.All, u.Namespace, u.Connection, u.Labels = counted(u.All), counted(u.Namespace), counted(u.Connection), labels
-	return in
-}
-
-// check finds what can't be in the cluster, and its field.
-func (u *usage) check(p *v1alpha1.RunnerPool) (field string, err error) {
-	groups := map[string]policy.Group{"all": u.All, "namespace": u.Namespace, "connection": u.Connection}
-	for key, g := range u.Labels {
-		name := "labels." + key
-		if groups[name] = g; p.Labels[key] == "" {
-			return "state.usage." + name, fmt.Errorf("the pool has no label %s", key)
+// complete fills in what a situation leaves out. It returns what can't be in the cluster, and its field.
+func (s *situation) complete(p *v1alpha1.RunnerPool) (field string, err error) {
+	summed := func(name string, g policy.Group) policy.Group {
+		total := policy.GroupOf(g.Members)
+		if len(g.Members) == 0 {
+			return g
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(groups)) {
-		g, counted := groups[name], counted(groups[name])
-		for _, n := range []struct {
-			field    string
-			said, is int32
-		}{{"granted", g.Granted, counted.Granted}, {"pools", g.Pools, counted.Pools}} {
-			if n.said != 0 && n.said != n.is {
-				return "state.usage." + name + "." + n.field, fmt.Errorf("is %d, but the members come to %d: leave it out, it is counted", n.said, n.is)
-			}
+		if cmp.Or(g.Granted, total.Granted) != total.Granted || cmp.Or(g.Pools, total.Pools) != total.Pools {
+			field = "state.usage." + name
+			err = fmt.Errorf("granted is %d and pools is %d, but the members come to %d and %d: leave both out, they are counted", g.Granted, g.Pools, total.Granted, total.Pools)
 		}
+		return total
 	}
-	return "", nil
-}
-
-// counted is a group as the controller tells it: with members, what they come to.
-func counted(g policy.Group) policy.Group {
-	if len(g.Members) == 0 {
-		return g
-	}
-	return policy.GroupOf(g.Members)
-}
-
-func (s *situation) runners() policy.Runners {
-	r := s.Runners
+	r, u := &s.Runners, &s.Usage
 	r.Total = cmp.Or(r.Total, r.Pending+r.Idle+r.Busy+r.Finished+r.Failed)
-	return r
+	u.Granted = cmp.Or(u.Granted, r.Total)
+	u.All = summed("all", u.All)
+	u.Namespace = summed("namespace", u.Namespace)
+	u.Connection = summed("connection", u.Connection)
+	given := u.Labels
+	u.Labels = map[string]policy.Group{}
+	for key := range p.Labels {
+		u.Labels[key] = summed("labels."+key, given[key])
+	}
+	for key := range given {
+		if _, has := p.Labels[key]; !has {
+			return "state.usage.labels." + key, fmt.Errorf("the pool has no label %s", key)
+		}
+	}
+	return field, err
 }
 
-// updateInput is the question how a change may roll out.
-func updateInput(q question) policy.UpdateInput {
-	s := q.state
-	declared := rollout.Declared(q.pool.Spec.Update, ptr.Deref(s.Desired, s.runners().Total))
+// questions returns what policies are asked about a pool in a situation.
+func (s *situation) questions(p *v1alpha1.RunnerPool, network podspec.Network, at time.Time, zone string) *questions {
+	declared := rollout.Declared(p.Spec.Update, ptr.Deref(s.Desired, s.Runners.Total))
 	c := policy.Change{
 		From: s.Change.From, To: s.Change.To, Phase: s.Change.Phase, Updated: s.Change.Updated, Strategy: string(declared.Strategy),
 		MaxSurge: declared.MaxSurge, MaxUnavailable: declared.MaxUnavailable, Canary: declared.Canary,
 	}
-	if since, err := parseTime(s.Change.Since); err == nil {
-		c.Since = since.UnixNano()
+	now := at.UnixNano()
+	q := &questions{
+		scaling: policy.ScalingInput{Pool: scheduledAt(p, at), Jobs: s.Jobs, Runners: s.Runners, Usage: s.Usage, Now: now, Zone: zone},
+		update:  policy.UpdateInput{Pool: policy.PoolOf(p), Change: c, Jobs: s.Jobs, Runners: s.Runners, Now: now, Zone: zone},
 	}
-	return policy.UpdateInput{Pool: policy.PoolOf(q.pool), Change: c, Jobs: s.Jobs, Runners: s.runners(), Now: q.at.UnixNano(), Zone: q.zone}
+	q.template, q.err = review.TemplateInput(p, network)
+	return q
 }

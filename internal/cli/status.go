@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -21,10 +22,10 @@ import (
 )
 
 var (
-	// errTrouble is the error of status when something is wrong.
-	errTrouble = errors.New("something is wrong")
-	// errUnseen is wrapped by the error of status when nothing is known to be wrong, and something was not looked at.
-	errUnseen = errors.New("not all was looked at")
+	// errTrouble is the error of status if it finds a problem.
+	errTrouble = errors.New("found problems")
+	// errUnseen is wrapped by the error of status if it finds no problem but could not check everything.
+	errUnseen = errors.New("could not check everything")
 )
 
 // statusOptions are the flags of status.
@@ -40,32 +41,32 @@ type statusOptions struct {
 func newStatus(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Say on one page what is wrong, since when, whom it hurts and what to do",
-		Long: `Say on one page what is wrong, the worst first: since when, whom it hurts, and what to do. One
-cause is one entry, however many objects it shows in. Then what will go wrong if nobody does anything,
-and what was done on purpose or passes by itself.
+		Short: "Show all problems on one page: since when, what they affect, and how to fix them",
+		Long: `Show all problems on one page, the most severe first: since when, what they affect, and how to fix
+them. Each cause is one entry, however many objects report it. Upcoming problems follow, and then states
+that a user requested or that pass without action.
 
-  critical  no work is done at all
-  error     pools take no jobs, or runners don't start
-  warning   it works, but not as it was asked to
-  ahead     it will go wrong: no trouble yet
-  note      somebody asked for it, or it passes by itself: no trouble
+  critical  no controller works
+  error     pools accept no jobs, or runners do not start
+  warning   pools work, but not as declared
+  ahead     a problem that will occur at a known time
+  note      a state that a user requested, or that passes without action
 
-Reads Corral's objects, ResourceQuotas and the controller's lease with your own rights, and says what it
-could not read. Times are by the API server's clock. Makes no request to GitHub.
+The command reads Corral's objects, ResourceQuotas and the controller's lease with your own permissions,
+and lists what it could not read. It uses the API server's clock and sends no requests to GitHub.
 
-Exit codes: 0 all was looked at and nothing is wrong now, 1 something is wrong, 3 something could not be
-looked at, and nothing is known to be wrong.`,
+Exit codes: 0 everything was checked and there is no problem, 1 there is a problem, 3 there is no known
+problem, but not everything could be checked.`,
 		Example: "  corral status -A\n  corral status -n ci -o json\n  corral status -A --watch\n  kubectl corral status -A",
 		Args:    cobra.NoArgs,
 	}
 	flags := c.Flags()
 	o := &statusOptions{cluster: bindCluster(flags, version, "")}
 	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the context's)")
-	flags.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "look in all namespaces")
-	flags.StringVar(&o.lease, "lease-namespace", defaultLeaseNamespace, "namespace of the controller's lease; with -A the lease is looked for in the others too")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "go on looking, and show what changes: a page on a terminal, else a line for each change")
-	flags.DurationVar(&o.interval, "interval", 5*time.Second, "with --watch: the time between two looks, 1s or more")
+	flags.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "check all namespaces")
+	flags.StringVar(&o.lease, "lease-namespace", defaultLeaseNamespace, "namespace of the controller's lease; with -A, the command also searches the other namespaces")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "keep checking and show changes: the page on a terminal, otherwise a line for each change")
+	flags.DurationVar(&o.interval, "interval", 5*time.Second, "with --watch: the time between two checks, at least 1s")
 	o.output = bindFormat(c, "text", "json", "yaml")
 	c.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
@@ -79,14 +80,14 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	case o.watch && o.output.value != "text":
 		return fmt.Errorf("--watch: it shows text alone, not %s", o.output.value)
 	}
-	reader, namespace, err := o.cluster.connect()
+	from, namespace, err := o.cluster.connect()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnseen, err)
 	}
 	look := func(ctx context.Context) explain.Page {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		g := &statusReader{client: reader, own: namespace, namespace: namespace, lease: o.lease, now: o.cluster.clock.Now, wait: wait}
+		g := &statusReader{reader{from, namespace, namespace, brief, nil}, o.lease, o.cluster.clock.Now, wait}
 		if o.everywhere {
 			g.namespace = ""
 		}
@@ -147,29 +148,23 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 
 // show writes a page that is the first, or differs from the former one.
 func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
-	if former == nil && !isTerminal {
-		_, err := io.WriteString(w, page.Text())
-		return err
-	}
-	var changes []string
+	text := page.Text()
 	if former != nil {
-		if changes = page.Changes(former); len(changes) == 0 {
+		changes := page.Changes(former)
+		if len(changes) == 0 {
 			return nil
 		}
+		at := page.Time.UTC().Format(wording.Clock) + " "
+		text = at + strings.Join(changes, "\n"+at) + "\n"
 	}
 	if isTerminal {
+		text = page.Text()
 		if _, err := io.WriteString(exactly(w), clear); err != nil {
 			return err
 		}
-		_, err := io.WriteString(w, page.Text())
-		return err
 	}
-	for _, line := range changes {
-		if _, err := fmt.Fprintf(w, "%s %s\n", page.Time.UTC().Format(wording.Clock), line); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // isTerminal reports whether a writer is a terminal.

@@ -6,6 +6,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -29,58 +30,50 @@ const (
 // leases finds the leases of controllers: in the namespace that was named and, if all are looked at, wherever they are.
 func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	key := controllers.ManagerOptions{LeaderElectionNamespace: g.lease}.Lease()
-	named := &coordinationv1.Lease{}
-	err := g.client.Get(ctx, key, named)
-	var found []coordinationv1.Lease
-	if err == nil {
-		found = append(found, *named)
+	found := make([]coordinationv1.Lease, 1)
+	err := g.client.Get(ctx, key, &found[0])
+	if err != nil {
+		found = nil
 	}
 	if g.namespace == "" {
 		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // the one that was named is looked for in any case
-			for i := range list.Items {
-				if list.Items[i].Namespace != g.lease {
-					found = append(found, list.Items[i])
-				}
-			}
+			found = append(found, slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Namespace == g.lease })...)
 		}, client.MatchingFields{"metadata.name": key.Name})
 	}
 	switch {
-	case err == nil, apierrors.IsNotFound(err) && len(found) > 0:
-		return g.judge(ctx, found)
+	case apierrors.IsNotFound(err) && len(found) > 0:
 	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key)
+		g.cannot("whether a controller works", fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key))
 	case apierrors.IsForbidden(err):
-		err = fmt.Errorf("you may not read Lease %s", key)
+		g.cannot("whether a controller works", fmt.Errorf("you may not read Lease %s", key))
+	default:
+		g.cannot("whether a controller works", err)
 	}
-	g.cannot("whether a controller works", err)
 	return g.judge(ctx, found)
 }
 
 // judge finds out which leases nobody renews. No clock is trusted for that: the holder wrote the time of the renewal by its own, so that a
 // lease which seems old, or is of times to come, is looked at again. It is held if it was renewed meanwhile.
 func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []explain.Lease {
-	leases, again := make([]explain.Lease, len(found)), []int(nil)
-	for i := range found {
-		leases[i] = leaseOf(&found[i])
-		if age := g.now().Sub(leases[i].Renewed.Time); leases[i].Holder == "" || age.Abs() > leaseFresh {
-			again = append(again, i)
-		}
-	}
-	if len(again) == 0 {
+	isFresh := func(l explain.Lease) bool { return l.Holder != "" && g.now().Sub(l.Renewed.Time).Abs() <= leaseFresh }
+	leases := converted(found, leaseOf)
+	if !slices.ContainsFunc(leases, func(l explain.Lease) bool { return !isFresh(l) }) {
 		return leases
 	}
 	if err := g.wait(ctx, leaseLook); err != nil {
 		g.cannot("whether a controller works", err)
 		return leases
 	}
-	for _, i := range again {
-		now := &coordinationv1.Lease{}
-		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), now)
-		if err != nil && !apierrors.IsNotFound(err) {
-			g.cannot("whether somebody renews Lease "+leases[i].Name, err)
+	for i, before := range leases {
+		if isFresh(before) {
 			continue
 		}
-		before := leases[i]
+		now := coordinationv1.Lease{}
+		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), &now)
+		if client.IgnoreNotFound(err) != nil {
+			g.cannot("whether a controller renews Lease "+before.Name, err)
+			continue
+		}
 		if err == nil {
 			leases[i] = leaseOf(now)
 		}
@@ -89,7 +82,7 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 	return leases
 }
 
-func leaseOf(l *coordinationv1.Lease) explain.Lease {
+func leaseOf(l coordinationv1.Lease) explain.Lease {
 	one := explain.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
 	if l.Spec.RenewTime != nil {
 		one.Renewed = metav1.Time{Time: l.Spec.RenewTime.UTC()}

@@ -30,29 +30,33 @@ const (
 	maxElsewhere = 50
 )
 
-// statusReader reads what a page is made of.
-type statusReader struct {
+// reader reads objects with the user's rights, and notes what it could not read.
+type reader struct {
 	client client.Reader
 	// namespace to look in, "" for all; own is that of the context, which is looked in if the others may not be read.
 	namespace, own string
+	// why words the error of a read.
+	why    func(error) string
+	unseen []explain.Unseen
+}
+
+// statusReader reads what a page is made of.
+type statusReader struct {
+	reader
 	// lease is the namespace of the controller's lease.
 	lease string
 	// now is the API server's clock, as far as it is known by then; wait waits.
-	now    func() time.Time
-	wait   func(context.Context, time.Duration) error
-	unseen []explain.Unseen
+	now  func() time.Time
+	wait func(context.Context, time.Duration) error
 }
 
 // read takes a snapshot.
 func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	s := &explain.Snapshot{Namespace: g.namespace}
-	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
-	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
-	listed(ctx, g, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
-	listed(ctx, g, "RunnerScaleSets", func(l *v1alpha1.RunnerScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
-	listed(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
-	listed(ctx, g, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
-	listed(ctx, g, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })
+	g.readPools(ctx, s)
+	listed(ctx, &g.reader, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
+	listed(ctx, &g.reader, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
+	listed(ctx, &g.reader, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })
 	g.cannot("ClusterRunnerPolicies", pages(ctx, g.client, func(l *v1alpha1.ClusterRunnerPolicyList) {
 		s.ClusterPolicies = append(s.ClusterPolicies, l.Items...)
 	}))
@@ -62,21 +66,32 @@ func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	return s
 }
 
-// cannot notes what could not be read.
-func (g *statusReader) cannot(what string, err error) {
-	if err == nil {
-		return
+// readPools reads pools, and what exists for them.
+func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
+	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
+	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
+	listed(ctx, g, "RunnerScaleSets", func(l *v1alpha1.RunnerScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
+	listed(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
+}
+
+// cannot notes what could not be read: a missing right isn't fatal.
+func (g *reader) cannot(what string, err error) {
+	if err != nil {
+		g.unseen = append(g.unseen, explain.Unseen{What: what, Why: g.why(err)})
 	}
-	why := err.Error()
+}
+
+// brief words an error such that it is the same for each kind that can't be read.
+func brief(err error) string {
 	switch request := new(url.Error); {
 	case apierrors.IsForbidden(err):
-		why = "you may not read them"
+		return "you may not read them"
 	case meta.IsNoMatchError(err):
-		why = "the cluster has no such kind: Corral's CRDs aren't installed"
-	case errors.As(err, &request): // the same for each kind
-		why = request.Err.Error()
+		return "the cluster has no such kind: Corral's CRDs aren't installed"
+	case errors.As(err, &request):
+		return request.Err.Error()
 	}
-	g.unseen = append(g.unseen, explain.Unseen{What: what, Why: why})
+	return err.Error()
 }
 
 // errMore is the error of a list that is longer than what is read.
@@ -108,11 +123,11 @@ func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each fun
 }
 
 // listed lists objects of all namespaces or of one, and of the context's alone if the others may not be read.
-func listed[T any, L listOf[T]](ctx context.Context, g *statusReader, what string, each func(L)) {
-	err := pages(ctx, g.client, each, client.InNamespace(g.namespace))
+func listed[T any, L listOf[T]](ctx context.Context, g *reader, what string, each func(L), options ...client.ListOption) {
+	err := pages(ctx, g.client, each, append(options, client.InNamespace(g.namespace))...)
 	if g.namespace == "" && apierrors.IsForbidden(err) {
 		g.cannot(what+" of other namespaces than "+g.own, err)
-		err = pages(ctx, g.client, each, client.InNamespace(g.own))
+		err = pages(ctx, g.client, each, append(options, client.InNamespace(g.own))...)
 		what += " of namespace " + g.own
 	}
 	g.cannot(what, err)

@@ -37,7 +37,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// wellKept is a cluster in which all that status reads is there: a pool in each of two namespaces, and a leader.
+// wellKept returns a cluster that has everything that status reads: a leader, and a pool in each of two
+// namespaces.
 func wellKept() []client.Object {
 	ready := []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, LastTransitionTime: metav1.Time{Time: noon}}}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "corral-system", Name: "corral.corral.dev"}}
@@ -53,7 +54,7 @@ func wellKept() []client.Object {
 	return objects
 }
 
-// fakeCluster has objects, and refuses some requests.
+// fakeCluster returns a client for the objects, which refuses some requests.
 func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.Object) client.Client {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
 	return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).
@@ -76,11 +77,11 @@ func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.
 		}).Build()
 }
 
-// statusOf reads a cluster, in which some requests are refused and nothing changes.
+// statusOf reads the status of a cluster that refuses some requests and does not change.
 func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) explain.Page {
 	c := fakeCluster(refuse, objects...)
 	still := func(context.Context, time.Duration) error { return nil }
-	g := &statusReader{client: c, namespace: namespace, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: still}
+	g := &statusReader{reader{c, namespace, "ci", brief, nil}, "corral-system", func() time.Time { return noon }, still}
 	return explain.Look(g.read(context.Background()))
 }
 
@@ -88,16 +89,16 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 	for name, tc := range map[string]struct {
 		namespace string
 		refuse    func(any, string) bool
-		drop      string // kind that isn't there
+		drop      string // kind whose objects are missing
 		verdict   explain.Verdict
 		pools     int
 		want      []string
 	}{
-		"all namespaces": {verdict: explain.Well, pools: 2, want: []string{"All is well in all namespaces", "corral-0 leads"}},
-		"one namespace":  {namespace: "qa", verdict: explain.Well, pools: 1, want: []string{"All is well in namespace qa", "2 connections"}},
+		"all namespaces": {verdict: explain.Well, pools: 2, want: []string{"No problems in all namespaces", "corral-0 leads"}},
+		"one namespace":  {namespace: "qa", verdict: explain.Well, pools: 1, want: []string{"No problems in namespace qa", "2 connections"}},
 		"rights in one namespace": {
 			namespace: "ci", refuse: func(obj any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
-			want: []string{"not all was looked at", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
+			want: []string{"could not check everything", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
 		},
 		"rights in one namespace, asked for all": {
 			refuse: func(_ any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
@@ -105,7 +106,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		},
 		"no right at all": {
 			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: explain.Unknown,
-			want: []string{"RunnerPools, GitHubConnections, PoolSources, RunnerScaleSets, Runners, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
+			want: []string{"RunnerPools, GitHubConnections, RunnerScaleSets, Runners, PoolSources, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
 		},
 		"a connection of another namespace that may not be read": {
 			namespace: "qa", refuse: func(obj any, namespace string) bool {
@@ -135,7 +136,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 	}
 }
 
-// A lease elsewhere is found with -A alone.
+// A lease in another namespace is found only with -A.
 func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
@@ -144,7 +145,7 @@ func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	}
 }
 
-// One that was found elsewhere says nothing of the one that was named.
+// A lease in another namespace says nothing about the lease that was asked for.
 func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
@@ -154,10 +155,11 @@ func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-// Whether a controller works is found out by whether its lease moves: its clock, and that of who looks, may be any.
+// A controller is running if its lease changes between two looks. This does not depend on the clocks of the
+// controller and the user.
 func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 	for name, tc := range map[string]struct {
-		age, renewed time.Duration // of the lease at the first look, and by the second
+		age, renewed time.Duration // age of the lease at the first look, and how far its renew time has advanced at the second
 		holder, next string
 		gone         bool
 		err          error
@@ -197,16 +199,16 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 				}
 				return errors.Join(tc.err, change(t.Context(), lease))
 			}
-			g := &statusReader{client: c, own: "ci", lease: "corral-system", now: func() time.Time { return noon }, wait: wait}
+			g := &statusReader{reader{c, "", "ci", brief, nil}, "corral-system", func() time.Time { return noon }, wait}
 			page := explain.Look(g.read(t.Context()))
 			if page.Verdict != tc.want || looks != tc.looks {
-				t.Errorf("looked again %d times:\n%s", looks, page.Text())
+				t.Errorf("looked %d more times:\n%s", looks, page.Text())
 			}
 		})
 	}
 }
 
-// A workstation whose clock is off by an hour sees what others see.
+// A workstation whose clock is off by an hour sees the same status.
 func TestTheTimeIsTheAPIServers(t *testing.T) {
 	date := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Date", date) }))
@@ -226,14 +228,14 @@ func TestTheTimeIsTheAPIServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.List(t.Context(), &v1alpha1.RunnerPoolList{}); err == nil {
-		t.Fatal("it is no API server")
+		t.Fatal("this server is not an API server")
 	}
 	if d := time.Until(o.clock.Now()).Round(time.Minute); d != time.Hour {
 		t.Errorf("the clock is %s ahead", d)
 	}
 }
 
-// pagedClient serves quotas without end, some at a time.
+// pagedClient serves an endless list of quotas, page by page.
 type pagedClient struct {
 	client.Reader
 	pages int
@@ -284,7 +286,7 @@ func TestStatusRefusesWhatItCanNotShow(t *testing.T) {
 		"--watch --interval 10ms":          {"--interval: 10ms is below 1s", exitError},
 		"-n ci -A":                         {"none of the others can be", exitError},
 		"-o table":                         {"table", exitError},
-		"--kubeconfig /nowhere/kubeconfig": {"reading the kubeconfig", exitChanged}, // nothing was looked at
+		"--kubeconfig /nowhere/kubeconfig": {"reading the kubeconfig", exitChanged}, // nothing was checked
 	} {
 		root := NewRoot("v1.2.3")
 		root.SetOut(io.Discard)
@@ -318,7 +320,7 @@ func TestStatusAsJSONHasAVersion(t *testing.T) {
 	}
 }
 
-// What is followed is shown when it changes: on a terminal as a page, else as lines.
+// With --watch, a changed status is printed: as a page on a terminal, otherwise as lines.
 func TestStatusIsShownWhenItChanges(t *testing.T) {
 	well := statusOf("", nil, wellKept()...)
 	objects := wellKept()
@@ -336,7 +338,7 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 		"nothing new on a terminal": {&well, &well, true, ""},
 		"trouble":                   {&trouble, &well, false, "12:00:00Z ERROR runners fail: 1 pool, since 12:00:00Z (now): RunnerPool/ci/linux\n"},
 		"trouble on a terminal":     {&trouble, &well, true, clear + trouble.Text()},
-		"over":                      {&well, &trouble, false, "12:00:00Z OVER runners fail: RunnerPool/ci/linux\n"},
+		"over":                      {&well, &trouble, false, "12:00:00Z RESOLVED runners fail: RunnerPool/ci/linux\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -347,7 +349,7 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 	}
 }
 
-// Who follows is shown each change until they end it, and the exit code is that of the last page.
+// Watching prints each change until the user stops it. The exit code is that of the last page.
 func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 	well := statusOf("", nil, wellKept()...)
 	unknown := statusOf("", nil, wellKept()[1:]...)
@@ -364,12 +366,13 @@ func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 	}
 	var b bytes.Buffer
 	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
-	if !errors.Is(err, errUnseen) || strings.Count(b.String(), "NOT LOOKED AT whether a controller works") != 1 || !strings.HasPrefix(b.String(), "All is well") {
+	if !errors.Is(err, errUnseen) || strings.Count(b.String(), "NOT CHECKED whether a controller works") != 1 || !strings.HasPrefix(b.String(), "No problems") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 }
 
-// While the API server is away nothing is known to be over, and what is found again is no news.
+// While the API server is unreachable, no problem is reported as resolved. Problems that still exist afterwards
+// are not reported again.
 func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 	objects := wellKept()
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Status = metav1.ConditionFalse
@@ -387,14 +390,14 @@ func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 	var b bytes.Buffer
 	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
 	changes := strings.TrimPrefix(b.String(), trouble.Text())
-	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT LOOKED AT RunnerPools of other") || !strings.Contains(changes, " LOOKED AT AGAIN RunnerPools of other") {
+	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT CHECKED RunnerPools of other") || !strings.Contains(changes, " CHECKED AGAIN RunnerPools of other") {
 		t.Errorf("%v:\n%s", err, changes)
 	}
 }
 
-// A request that fails is of one kind, and what made it fail of all.
+// If all requests fail for the same reason, that reason is reported once, not for each kind.
 func TestWhatKeepsAllFromBeingReadIsSaidOnce(t *testing.T) {
-	g := &statusReader{}
+	g := &reader{why: brief}
 	for _, kind := range []string{"runners", "runnerpools"} {
 		g.cannot(kind, &url.Error{Op: "Get", URL: "https://10.0.0.1/apis/corral.dev/v1alpha1/" + kind, Err: errors.New("connection refused")})
 		g.cannot(kind, fmt.Errorf("mapping: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}))

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,6 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
-	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -61,16 +61,14 @@ type vetPolicy struct {
 
 // vetPool is a pool as policies judge it.
 type vetPool struct {
-	Namespace string          `json:"namespace,omitempty"`
-	Name      string          `json:"name"`
-	File      string          `json:"file,omitempty"`
-	Line      int             `json:"line,omitempty"`
-	Column    int             `json:"column,omitempty"`
-	Path      string          `json:"path,omitempty"`
-	Template  *templateAnswer `json:"template"`
-	Scaling   *scalingAnswer  `json:"scaling"`
-	// Update is how a change of the pool's template could begin to roll out now.
-	Update *updateAnswer `json:"update"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	report.Place
+	Path string `json:"path,omitempty"`
+	// The update is how a change of the pool's template could begin to roll out now.
+	answers
+
+	declared *v1alpha1.RunnerPool
 }
 
 func newVet(version string) *cobra.Command {
@@ -89,9 +87,9 @@ connection's credentials, if you may read its Secret.
 
 Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
 DIR, and by those of --policy: may its pod run, what limits hold for it when all pools are idle,
-and how may a change of its template begin, at the time --at? A denial, or a policy that fails, is told on standard error with its rule
-and what to change, and the exit code is 2. Numbers that policies change, warnings, and what
-audited policies would do, are told and change no exit code.
+and how may a change of its template begin, at the time --at? A denial, or a policy that fails, is reported on standard
+error with its rule and its remedy, and the exit code is 2. Changed numbers, warnings and the
+results of audited policies are reported without changing the exit code.
 
 --output github annotates a pull request, sarif is for code scanning, junit for CI systems.`,
 		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +
@@ -117,22 +115,17 @@ audited policies would do, are told and change no exit code.
 			r.Objects[object.Manifest.GetKind()]++
 		}
 		if len(r.Diagnostics) == 0 {
-			now := at.time()
-			r.warnings = slices.Concat(w.competing(), w.unfinished(), w.unreferenced(), w.exposed(), w.sharedScaleSets(), w.withoutCertificates(), w.staying(), w.idleSchedules(now), w.staleSchema(), uncommittedWarnings(w.uncommitted))
 			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
 			if err != nil {
 				return err
 			}
-			r.warnings = append(r.warnings, compared...)
+			r.warnings = slices.Concat(w.warnings(at.time()), w.staleSchema(), w.withoutCommand(), w.comparedQuantities(), w.uncommittedWarnings(), compared)
 			if len(w.policies) > 0 {
-				r.judge(c.Context(), w, now, at.zone)
+				r.judge(c.Context(), w, at.time(), at.zone)
 				r.titles = titlesOf(w.policies)
 			}
 		}
-		if err := r.write(c, f); err != nil {
-			return err
-		}
-		return r.err()
+		return cmp.Or(r.write(c, f), r.err())
 	}
 	return c
 }
@@ -154,33 +147,29 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	})
 }
 
-// comparedWarnings are those that a revision and the cluster give, where vet is to compare with them.
-func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, cluster *clusterOptions) (found []report.Finding, err error) {
+// comparedWarnings are the warnings of a comparison with a revision and with the cluster, as far as vet is to compare.
+func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, o *clusterOptions) (found []report.Finding, err error) {
+	ctx := c.Context()
 	if base := c.Flags().Lookup("base"); base.Changed {
-		if found, err = w.goneSince(c.Context(), d, folderOf(args), base.Value.String()); err != nil {
+		if found, err = w.goneSince(ctx, d, folderOf(args), base.Value.String()); err != nil {
 			return nil, err
 		}
 	}
-	if live {
-		unfitting, err := w.unfitting(c.Context(), cluster)
-		if err != nil {
-			return nil, err
-		}
-		public, err := w.publicCaches(c.Context(), cluster)
-		if err != nil {
-			return nil, err
-		}
-		found = slices.Concat(found, unfitting, public)
+	if !live {
+		return found, nil
 	}
-	return found, nil
+	cluster, own, err := o.connect()
+	if err != nil {
+		return nil, err
+	}
+	unfitting, err := w.unfitting(ctx, cluster, own)
+	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
 }
 
-func uncommittedWarnings(found []v1alpha1.Diagnostic) []report.Finding {
-	var warnings []report.Finding
-	for _, d := range found {
-		warnings = append(warnings, warning(ruleUncommitted, "Not in the repository", d))
-	}
-	return warnings
+func (w *workspace) uncommittedWarnings() []report.Finding {
+	return converted(w.uncommitted, func(d v1alpha1.Diagnostic) report.Finding {
+		return warning(ruleUncommitted, "Not in the repository", d)
+	})
 }
 
 // judge asks the policies about each pool.
@@ -189,24 +178,19 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	r.Policies = policiesOf(w)
 	a := w.asker()
 	for _, p := range w.pools {
-		question, err := review.TemplateInput(p.RunnerPool, w.network(p.RunnerPool))
-		if err != nil {
-			r.Diagnostics = append(r.Diagnostics, p.object.Diagnostic("", err.Error()))
-			continue
+		o := p.object
+		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool}
+		// The change of a template begins while the pool has all the runners that it declares.
+		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
+		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
+		q.scaling = a.idle(q.scaling.Pool, at, zone)
+		for _, decision := range decisions {
+			if err := a.ask(ctx, decision, q, &v.answers); err != nil {
+				r.Diagnostics = append(r.Diagnostics, o.Diagnostic("", err.Error()))
+			}
 		}
-		r.Pools = append(r.Pools, vetPool{
-			Namespace: p.Namespace, Name: p.Name, File: p.object.File, Line: p.object.Line, Column: p.object.Column, Path: p.object.Path,
-			Template: a.askTemplate(ctx, question),
-			Scaling:  a.askIdle(ctx, scheduled(p.RunnerPool, p.plan.At(at, p.Spec.Scale)), at, zone),
-			Update:   a.askUpdate(ctx, firstStep(p, at, zone)),
-		})
+		r.Pools = append(r.Pools, v)
 	}
-}
-
-// firstStep is the question how a change of a pool's template may begin, while it has all the runners that it declares.
-func firstStep(p declaredPool, at time.Time, zone string) policy.UpdateInput {
-	runners := ptr.Deref(p.Spec.Scale.Max, 1)
-	return updateInput(question{pool: p.RunnerPool, at: at, zone: zone, state: &situation{Desired: &runners, Change: change{From: "before", To: "after"}}})
 }
 
 func policiesOf(w *workspace) []vetPolicy {
@@ -237,22 +221,16 @@ func policiesOf(w *workspace) []vetPolicy {
 	return policies
 }
 
-// err is what vet ends with.
+// err is the error that vet ends with.
 func (r *vetReport) err() error {
-	if len(r.Diagnostics) > 0 {
+	refused := slices.DeleteFunc(slices.Clone(r.Pools), func(p vetPool) bool { return !p.isRefused() })
+	switch {
+	case len(r.Diagnostics) > 0:
 		return problems(r.Diagnostics)
-	}
-	denied, failed := 0, false
-	for _, p := range r.Pools {
-		if p.isRefused() {
-			denied++
-		}
-		failed = failed || len(p.failures()) > 0
-	}
-	if denied == 0 {
+	case len(refused) == 0:
 		return nil
 	}
-	return deniedOf(denied, len(r.Pools), failed)
+	return deniedOf(len(refused), len(r.Pools), slices.ContainsFunc(refused, func(p vetPool) bool { return len(p.failures()) > 0 }))
 }
 
 // deniedOf is the error of a command that found pools which are denied, or not decided because a policy failed.
@@ -265,58 +243,40 @@ func deniedOf(denied, pools int, failed bool) error {
 }
 
 func (r *vetReport) write(c *cobra.Command, f *format) error {
-	switch f.value {
-	case "text":
-		return r.writeText(c.OutOrStdout(), c.ErrOrStderr())
-	case "github":
-		return report.GitHub(c.OutOrStdout(), fromCheckout(r.root, r.findings()))
-	case "sarif":
-		return report.SARIF(c.OutOrStdout(), r.version, fromCheckout(r.root, r.findings()))
-	case "junit":
-		return report.JUnit(c.OutOrStdout(), r.suites())
+	if f.value == "text" {
+		r.writeText(c.OutOrStdout(), c.ErrOrStderr())
+		return nil
 	}
-	if r.Diagnostics == nil {
-		r.Diagnostics = []v1alpha1.Diagnostic{}
-	}
+	r.Diagnostics = append([]v1alpha1.Diagnostic{}, r.Diagnostics...)
 	r.Findings = r.found()
-	return f.write(c.OutOrStdout(), r)
+	return f.report(c.OutOrStdout(), r, forms{r.root, r.version, r.findings, r.suites})
 }
 
-func (r *vetReport) writeText(stdout, stderr io.Writer) error {
+func (r *vetReport) writeText(stdout, stderr io.Writer) {
 	for _, f := range r.findings() {
 		if f.Level == report.Note {
 			fmt.Fprintf(stdout, "%s: %s\n", f.Subject, f.Message)
 			continue
 		}
-		fmt.Fprint(stderr, plain(f))
+		fmt.Fprint(stderr, render("finding", f))
 	}
 	if r.err() != nil {
-		return nil
+		return
 	}
 	text := fmt.Sprintf("ok: %s, %s", wording.Count(r.Objects["RunnerPool"], "pool"), wording.Count(r.Objects["GitHubConnection"], "connection"))
 	if n := len(r.Policies); n > 0 {
 		text += ", " + wording.Count(n, "policy")
 	}
-	_, err := fmt.Fprintln(stdout, text)
-	return err
+	fmt.Fprintln(stdout, text)
 }
 
 // notes are what policies change, and would change.
-func (p vetPool) notes() []string {
-	notes := p.Scaling.changes()
-	for _, c := range p.Scaling.Conflicts {
-		notes = append(notes, "conflict: "+c)
+func (p *vetPool) notes() []string {
+	prefixed := func(prefix string, texts []string) []string {
+		return converted(texts, func(text string) string { return prefix + text })
 	}
-	for _, reason := range p.Update.reasons() {
-		notes = append(notes, "update: "+reason)
-	}
-	for _, x := range slices.Concat(p.Template.Audit, p.Scaling.Audit, p.Update.Audit) {
-		notes = append(notes, "audit: "+x.String())
-	}
-	return notes
+	return slices.Concat(p.Scaling.Reasons(), prefixed("conflict: ", p.Scaling.Conflicts), prefixed("update: ", textsOf(p.Update.Reasons)),
+		prefixed("audit: ", textsOf(slices.Concat(p.Template.Audit, p.Scaling.Audit, p.Update.Audit))))
 }
 
-// isRefused tells whether the pool starts nothing, or isn't decided anew, as it is.
-func (p vetPool) isRefused() bool { return !p.Template.Allowed || len(p.failures()) > 0 }
-
-func (p vetPool) name() string { return wording.Qualified(p.Namespace, p.Name) }
+func (p *vetPool) name() string { return wording.Qualified(p.Namespace, p.Name) }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -32,32 +31,28 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if err != nil {
 		return nil, err
 	}
-	finding := func(message string) []report.Finding {
-		return []report.Finding{warning(ruleGone, "Pools are gone", v1alpha1.Diagnostic{Message: message})}
-	}
-	if problems := result.Diagnostics; len(problems) > 0 {
-		return finding(fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(problems[0]))), nil
-	}
+	message := ""
 	fillNamespace(result.Objects, w.options.namespace)
-	gone := poolNames(result.Objects)
-	before := len(gone)
-	for name := range poolNames(w.Objects) {
-		delete(gone, name)
-	}
-	if len(gone) == 0 {
+	before, now := poolNames(result.Objects), poolNames(w.Objects)
+	gone := slices.DeleteFunc(slices.Clone(before), func(name string) bool { _, is := slices.BinarySearch(now, name); return is })
+	switch {
+	case len(result.Diagnostics) > 0:
+		message = fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(result.Diagnostics[0]))
+	case len(gone) == 0:
 		return nil, nil
+	default:
+		message = fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(len(before), "pool"), base.name, wording.List(gone, maxGone))
 	}
-	return finding(fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(before, "pool"), base.name,
-		wording.List(slices.Sorted(maps.Keys(gone)), maxGone))), nil
+	return []report.Finding{warning(ruleGone, "Pools are gone", v1alpha1.Diagnostic{Message: message})}, nil
 }
 
-// poolNames are the names of the pools among objects.
-func poolNames(objects []compile.Object) map[string]bool {
-	names := map[string]bool{}
+// poolNames are the names of the pools among objects, sorted.
+func poolNames(objects []compile.Object) (names []string) {
 	for _, o := range objects {
 		if o.Manifest.GetKind() == "RunnerPool" {
-			names[wording.Qualified(o.Manifest.GetNamespace(), o.Manifest.GetName())] = true
+			names = append(names, wording.Qualified(o.Manifest.GetNamespace(), o.Manifest.GetName()))
 		}
 	}
+	slices.Sort(names)
 	return names
 }

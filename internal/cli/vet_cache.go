@@ -16,44 +16,30 @@ import (
 	"github.com/corral-dev/corral/internal/report"
 )
 
-// publicCaches warns of pools with a cache whose runner group takes jobs of public repositories: whoever opens a pull request there may
-// write what later jobs read. And of those of which that can't be told.
-func (w *workspace) publicCaches(ctx context.Context, o *clusterOptions) ([]report.Finding, error) {
-	c, own, err := o.connect()
-	if err != nil {
-		return nil, err
-	}
-	type question struct {
-		connection types.NamespacedName
-		group      string
-	}
-	type answer struct {
-		public bool
-		err    error
-	}
-	answers := map[question]answer{} // many pools ask the same
-	var warnings []report.Finding
+// publicCaches warns about pools with a cache whose runner group takes jobs of public repositories: the author of any pull request there could
+// write what later jobs read. It also warns when it cannot determine this.
+func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, version string) (warnings []report.Finding) {
+	asked := map[string]string{} // many pools have the same group
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.Cache == nil {
 			continue
 		}
-		group := p.Spec.GetRunnerGroup()
-		q := question{p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own)), group}
-		if _, asked := answers[q]; !asked {
-			public, err := allowsPublic(ctx, c, q.connection, group, o.version)
-			answers[q] = answer{public, err}
+		group, connection := p.Spec.GetRunnerGroup(), p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own))
+		key := connection.String() + "\n" + group
+		if _, known := asked[key]; !known {
+			public, err := allowsPublic(ctx, c, connection, group, version)
+			if err != nil {
+				asked[key] = fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)
+			} else if public {
+				asked[key] = fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)
+			}
 		}
-		switch public, err := answers[q].public, answers[q].err; {
-		case err != nil:
-			warnings = append(warnings, p.warning(ruleCache, "Cache not judged", ".spec.cache",
-				fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)))
-		case public:
-			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache",
-				fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)))
+		if message := asked[key]; message != "" {
+			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache", message))
 		}
 	}
-	return warnings, nil
+	return warnings
 }
 
 // allowsPublic asks GitHub about a runner group, with the credentials of a connection of the cluster.

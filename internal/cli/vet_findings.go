@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/report"
 	"github.com/corral-dev/corral/schema"
@@ -38,6 +39,8 @@ const (
 	ruleCache       = "corral.pool.cache"
 	ruleGone        = "corral.pool.gone"
 	ruleSchema      = "corral.schema.stale"
+	ruleCommand     = "corral.pool.command"
+	ruleQuantity    = "corral.policy.quantity"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"
 )
@@ -69,7 +72,7 @@ func (r *vetReport) found() []report.Finding {
 func warning(rule, title string, d v1alpha1.Diagnostic) report.Finding {
 	return report.Finding{
 		Level: report.Warning, Rule: rule, Title: title, Path: d.Path, Message: "warning: " + d.Message,
-		Place: report.Place{File: d.File, Line: d.Line, Column: d.Column},
+		Place: report.Place{File: d.File, Line: int(d.Line), Column: int(d.Column)},
 	}
 }
 
@@ -101,48 +104,41 @@ func titleOf(titles map[annotated]string, r rule, otherwise string) string {
 
 // diagnosed are the findings of diagnostics.
 func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
-	var findings []report.Finding
-	for _, d := range diagnostics {
-		findings = append(findings, report.Finding{
+	return converted(diagnostics, func(d v1alpha1.Diagnostic) report.Finding {
+		return report.Finding{
 			Level: report.Error, Rule: ruleDefinition, Title: "Definition refused", Message: d.Message, Path: d.Path,
-			Place: report.Place{File: d.File, Line: d.Line, Column: d.Column},
-		})
-	}
-	return findings
+			Place: report.Place{File: d.File, Line: int(d.Line), Column: int(d.Column)},
+		}
+	})
 }
 
-// findings lists what policies say of the pool.
-func (p vetPool) findings(titles map[annotated]string) []report.Finding {
+// findings lists what policies say about the pool.
+func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
 	var findings []report.Finding
-	add := func(f report.Finding) {
-		f.Subject = "pool " + p.name()
-		f.Place = report.Place{File: p.File, Line: p.Line, Column: p.Column}
-		findings = append(findings, f)
+	add := func(level report.Level, rule, title, message string) {
+		findings = append(findings, report.Finding{Level: level, Rule: rule, Title: title, Subject: "pool " + p.name(), Message: message, Place: p.Place, Path: p.Path})
 	}
-	for _, v := range p.Template.Denials {
-		add(p.judged(v, report.Error, titleOf(titles, v.Rule, "Denied by policy"), "denied: "))
-	}
-	for _, f := range p.failures() {
-		add(report.Finding{Level: report.Error, Rule: ruleFailed, Title: "Policy failed", Message: "a policy failed, so nothing is decided: " + f.String(), Path: p.Path})
-	}
-	for _, v := range p.Template.Warnings {
-		add(p.judged(v, report.Warning, titleOf(titles, v.Rule, "Warning by policy"), "warning: "))
-	}
-	for _, note := range p.notes() {
-		add(report.Finding{Level: report.Note, Rule: ruleEffect, Title: "Effect of policies", Message: note, Path: p.Path})
-	}
-	return findings
-}
-
-// failures of all decisions, each once.
-func (p vetPool) failures() []policy.Failure {
-	var all []policy.Failure
-	for _, f := range slices.Concat(p.Template.Failures, p.Scaling.Failures, p.Update.Failures) {
-		if !slices.Contains(all, f) {
-			all = append(all, f)
+	judged := func(level report.Level, verdicts []verdict, title, prefix string) {
+		for _, v := range verdicts {
+			add(level, v.ruleID(), titleOf(titles, v.Rule, title), prefix+v.Message)
+			f := &findings[len(findings)-1]
+			f.Path = p.Path + ".spec.template"
+			if v.Path != "" {
+				f.Path = p.Path + "." + podspec.DeclaredPath(p.declared, "spec.template."+v.Path)
+			}
+			f.Source = v.Rule.Place
+			f.By, f.Help = v.Rule.full(), v.Remediation
 		}
 	}
-	return all
+	judged(report.Error, p.Template.Denials, "Denied by policy", "denied: ")
+	for _, f := range p.failures() {
+		add(report.Error, ruleFailed, "Policy failed", "a policy failed, so nothing is decided: "+f.String())
+	}
+	judged(report.Warning, p.Template.Warnings, "Warning by policy", "warning: ")
+	for _, note := range p.notes() {
+		add(report.Note, ruleEffect, "Effect of policies", note)
+	}
+	return findings
 }
 
 // ruleID tells rules of one set apart by their codes.
@@ -153,52 +149,12 @@ func (v verdict) ruleID() string {
 	return v.Rule.Name + "/" + v.Code
 }
 
-func (p vetPool) judged(v verdict, level report.Level, title, prefix string) report.Finding {
-	f := report.Finding{
-		Level: level, Rule: v.ruleID(), Title: title, Message: prefix + v.Message, Help: v.Remediation,
-		Path: p.Path + ".spec.template", Source: report.Place{File: v.Rule.File, Line: v.Rule.Line}, By: v.Rule.full(),
-	}
-	if v.Path != "" {
-		f.Path += "." + v.Path
-	}
-	return f
-}
-
-// plain writes a finding as text: a line as compilers do, and below it what more there is.
-func plain(f report.Finding) string {
-	var b strings.Builder
-	if f.Place.File != "" {
-		b.WriteString(f.Place.String())
-		if f.Place.Column > 0 {
-			fmt.Fprintf(&b, ":%d", f.Place.Column)
-		}
-		b.WriteString(": ")
-	}
-	if f.Path != "" {
-		b.WriteString(f.Path + ": ")
-	} else if f.Subject != "" {
-		b.WriteString(f.Subject + ": ")
-	}
-	b.WriteString(f.Message + "\n")
-	if f.By != "" {
-		fmt.Fprintf(&b, "  rule: %s\n", f.By)
-	}
-	if f.Help != "" {
-		fmt.Fprintf(&b, "  fix: %s\n", f.Help)
-	}
-	return b.String()
-}
-
 // checkoutOf is the top folder of the repository that a folder is in, or else of what GitHub checked out; empty if there is neither.
 func checkoutOf(folder string) string {
 	workspace := os.Getenv("GITHUB_WORKSPACE")
-	dir, err := filepath.Abs(folder)
-	for ; err == nil && dir != workspace; dir = filepath.Dir(dir) {
+	for dir, err := filepath.Abs(folder); err == nil && dir != workspace && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
 			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			break
 		}
 	}
 	return workspace
@@ -208,27 +164,21 @@ func checkoutOf(folder string) string {
 // folder of it.
 func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 	checkout := checkoutOf(folder)
-	if checkout == "" {
-		return findings
-	}
-	rename := func(file string) string {
-		absolute, err := filepath.Abs(file)
-		if err != nil || file == "" {
-			return file
+	rename := func(file *string) {
+		absolute, err := filepath.Abs(*file)
+		rel, relErr := filepath.Rel(checkout, absolute)
+		if err == nil && relErr == nil && *file != "" && filepath.IsLocal(rel) {
+			*file = filepath.ToSlash(rel)
 		}
-		rel, err := filepath.Rel(checkout, absolute)
-		if err != nil || !filepath.IsLocal(rel) {
-			return file
-		}
-		return filepath.ToSlash(rel)
 	}
 	for i := range findings {
-		findings[i].Place.File, findings[i].Source.File = rename(findings[i].Place.File), rename(findings[i].Source.File)
+		rename(&findings[i].Place.File)
+		rename(&findings[i].Source.File)
 	}
 	return findings
 }
 
-// suites tells the report as tests: one row a mistake, and a row for each pool with what policies say of it.
+// suites are the report as tests: one row for each mistake, and a row for each pool with what policies say about it.
 func (r *vetReport) suites() []report.Suite {
 	policies, pools := report.Suite{Name: "policies"}, report.Suite{Name: "pools"}
 	for _, f := range r.found() {
@@ -237,42 +187,27 @@ func (r *vetReport) suites() []report.Suite {
 		}
 	}
 	for _, p := range r.Pools {
-		var output strings.Builder
-		p.Template.write(&output)
-		p.Scaling.write(&output)
-		p.Update.write(&output)
-		pools.Cases = append(pools.Cases, report.Case{
-			Name: p.name(), Place: report.Place{File: p.File, Line: p.Line}, Output: output.String(), Skipped: p.isRefused(),
-		})
-	}
-	suites := []report.Suite{definitionSuite(r.Diagnostics)}
-	for _, s := range []report.Suite{policies, pools} {
-		if len(s.Cases) > 0 {
-			suites = append(suites, s)
+		c := report.Case{Name: p.name(), Place: p.Place, Result: report.Pass, Output: render("answers", &p.answers)}
+		if p.isRefused() {
+			c.Result = report.Skip
 		}
+		pools.Cases = append(pools.Cases, c)
 	}
-	return suites
+	suites := []report.Suite{definitionSuite(r.Diagnostics), policies, pools}
+	return slices.DeleteFunc(suites, func(s report.Suite) bool { return len(s.Cases) == 0 })
 }
 
 // definitionSuite is a case for each mistake, or one that passes.
 func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
-	suite := report.Suite{Name: "definitions"}
-	for _, f := range diagnosed(diagnostics) {
-		suite.Cases = append(suite.Cases, failing(f))
+	if len(diagnostics) == 0 {
+		return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Result: report.Pass}}}
 	}
-	if len(suite.Cases) == 0 {
-		suite.Cases = []report.Case{{Name: "compile"}}
-	}
-	return suite
+	return report.Suite{Name: "definitions", Cases: converted(diagnosed(diagnostics), failing)}
 }
 
 // failing is a finding as a test that fails.
 func failing(f report.Finding) report.Case {
-	name := f.Rule
-	if f.Path != "" {
-		name += " " + f.Path
-	}
-	return report.Case{Name: name, Place: report.Place{File: f.Place.File, Line: f.Place.Line}, Failure: strings.TrimSuffix(plain(f), "\n")}
+	return report.Case{Name: strings.TrimSpace(f.Rule + " " + f.Path), Place: f.Place, Result: report.Fail, Failure: strings.TrimSuffix(render("finding", f), "\n")}
 }
 
 // staleSchema warns of a copy of the schema that differs from the one of this corral, which vet and the controller go by.
@@ -291,4 +226,17 @@ func (w *workspace) staleSchema() []report.Finding {
 		}
 	}
 	return nil
+}
+
+// comparedQuantities warns of rules that compare quantities as text.
+func (w *workspace) comparedQuantities() (found []report.Finding) {
+	for _, p := range w.policies {
+		for _, d := range policy.ComparedQuantities(p.source.Modules) {
+			place, _ := p.place(d.File, int(d.Line))
+			found = append(found, report.Finding{
+				Level: report.Warning, Rule: ruleQuantity, Title: "Quantity compared as text", Subject: p.source.Ref(), Place: place, Message: "warning: " + d.Message,
+			})
+		}
+	}
+	return found
 }

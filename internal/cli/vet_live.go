@@ -22,11 +22,7 @@ import (
 )
 
 // unfitting warns of pools that don't fit the quotas and ranges of their namespaces, as the cluster has them, and of namespaces that can't be read.
-func (w *workspace) unfitting(ctx context.Context, o *clusterOptions) ([]report.Finding, error) {
-	c, own, err := o.connect()
-	if err != nil {
-		return nil, err
-	}
+func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) ([]report.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	pools, fleets := map[string][]*declaredPool{}, map[string][]quota.Fleet{}

@@ -19,7 +19,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// crampedCluster is an API server with ten pods' room in each namespace, but that it refuses who asks for secret, and has none called gone.
+// crampedCluster starts a simulated API server whose quotas allow ten pods per namespace. It refuses access to the
+// namespace secret, and has no namespace gone.
 func crampedCluster(t *testing.T) (kubeconfig string) {
 	t.Helper()
 	return kubeconfigOf(t, func(path string) (int, any) {
@@ -74,7 +75,7 @@ func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
 		"a.spec.scale.schedules[1].scale.max: warning: namespace alone: 11 runners need 11 of pods, and ResourceQuota pods has 10: at most 10 fit",
 		`g.metadata.namespace: warning: the quotas of namespace gone can't be read: namespaces "gone" not found`,
 		"s.metadata.namespace: warning: the quotas of namespace secret can't be read: you may not",
-		"s.spec.scale.max: warning: namespace secret: 99 runners need 99 of pods, and ResourceQuota pods has 10: at most 10 fit", // by the list that may be read
+		"s.spec.scale.max: warning: namespace secret: 99 runners need 99 of pods, and ResourceQuota pods has 10: at most 10 fit", // from the list of quotas, which may be read
 		"y.spec.scale.max: warning: namespace shared: 6 runners, with those of other pools here, need 12 of pods, and ResourceQuota pods has 10",
 		"u.spec.update.maxSurge: warning: namespace update: 9 runners, and 3 more during an update, need 12 of pods, and ResourceQuota pods has 10: at most 10 fit",
 	}
@@ -139,7 +140,7 @@ func TestACacheForPublicRepositoriesIsTold(t *testing.T) {
 		`c.spec.cache: warning: whether runner group "none" takes jobs of public repositories can't be told`,
 	} {
 		if !strings.Contains(got.stderr, want) {
-			t.Errorf("not told: %s", want)
+			t.Errorf("missing: %s", want)
 		}
 	}
 	if got.code != 0 || strings.Contains(got.stderr, "b.spec.cache") {

@@ -6,15 +6,19 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/internal/worker"
 )
 
@@ -61,6 +65,13 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	return o
 }
 
+func (o *policyOptions) check() error {
+	if o.timeout <= 0 {
+		return fmt.Errorf("--timeout must be more than 0, found %s", o.timeout)
+	}
+	return nil
+}
+
 // workspace is what a command works on: pools, and the policies that may bind them.
 type workspace struct {
 	compiled
@@ -70,8 +81,14 @@ type workspace struct {
 	set      *policy.Set
 	// given are the policies of paths that were read already.
 	given map[string][]*declaredPolicy
-	// declared are the connections' specs, once they were asked for.
-	declared map[string]map[string]any
+	// connections that are declared and can be decoded, by NAMESPACE/NAME.
+	connections map[string]declaredConnection
+}
+
+// declaredConnection is a connection, and where it is declared.
+type declaredConnection struct {
+	*v1alpha1.GitHubConnection
+	object compile.Object
 }
 
 // declaredPool is a pool, and where it is declared.
@@ -84,8 +101,8 @@ type declaredPool struct {
 // open compiles definitions and loads the policies beside them and those given. With
 // diagnostics there is nothing to go on with.
 func open(ctx context.Context, d *definitions, o *policyOptions, args []string) (*workspace, error) {
-	if o.timeout <= 0 {
-		return nil, fmt.Errorf("--timeout must be more than 0, found %s", o.timeout)
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	result, err := d.compile(ctx, args)
 	if err != nil {
@@ -109,51 +126,64 @@ func workOn(ctx context.Context, result compiled, o *policyOptions, read func(co
 
 // newWorkspace reads the pools among objects, unless they have diagnostics. No policy is loaded yet.
 func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
-	w := &workspace{compiled: result, options: *o, given: map[string][]*declaredPolicy{}}
+	w := &workspace{compiled: result, options: *o, given: map[string][]*declaredPolicy{}, connections: map[string]declaredConnection{}}
 	if len(w.Diagnostics) > 0 {
 		return w, nil
 	}
 	fillNamespace(w.Objects, o.namespace)
-	credentials := w.credentials()
 	for _, object := range w.Objects {
-		if object.Manifest.GetKind() != "RunnerPool" {
-			continue
+		switch c, pool := (&v1alpha1.GitHubConnection{}), (&v1alpha1.RunnerPool{}); object.Manifest.GetKind() {
+		case "GitHubConnection":
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, c) == nil { // its diagnostics are elsewhere
+				w.connections[wording.Qualified(c.Namespace, c.Name)] = declaredConnection{c, object}
+			}
+		case "RunnerPool":
+			if err := v1alpha1.FromUnstructured(object.Manifest.Object, pool); err != nil {
+				return nil, fmt.Errorf("reading %s: %w", object.Path, err)
+			}
+			plan, problems := schedule.Compile(pool.Spec.Scale.Schedules)
+			for _, e := range demand.Check(&pool.Spec) {
+				problems = append(problems, schedule.Problem{Path: e.Field, Message: e.ErrorBody()})
+			}
+			w.pools = append(w.pools, declaredPool{pool, object, plan})
+			for _, problem := range problems {
+				w.Diagnostics = append(w.Diagnostics, object.Diagnostic("."+problem.Path, problem.Message))
+			}
 		}
-		pool := &v1alpha1.RunnerPool{}
-		if err := v1alpha1.FromUnstructured(object.Manifest.Object, pool); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", object.Path, err)
-		}
-		plan, problems := schedule.Compile(pool.Spec.Scale.Schedules)
-		p := declaredPool{pool, object, plan}
-		w.pools = append(w.pools, p)
-		w.Diagnostics = append(w.Diagnostics, p.diagnose(append(problems, demandProblems(pool)...))...)
-		w.Diagnostics = append(w.Diagnostics, p.reads(credentials[p.Namespace])...)
+	}
+	for i := range w.pools {
+		w.Diagnostics = append(w.Diagnostics, w.reads(&w.pools[i])...)
 	}
 	return w, nil
 }
 
 // loadPolicies loads the policies beside the pools and those of --policy.
 func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy) error {
-	for _, p := range policies {
-		diagnostics, err := p.load(ctx, w.options)
-		if err != nil {
-			return err
-		}
-		w.Diagnostics = append(w.Diagnostics, diagnostics...)
-	}
+	diagnostics, err := w.load(ctx, policies)
 	for _, path := range w.options.paths {
-		more, diagnostics, err := w.policiesAt(ctx, path)
 		if err != nil {
 			return err
 		}
-		policies = append(policies, more...)
-		w.Diagnostics = append(w.Diagnostics, diagnostics...)
+		var more []*declaredPolicy
+		var found []v1alpha1.Diagnostic
+		more, found, err = w.policiesAt(ctx, path)
+		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
-	w.policies = policies
-	set, diagnostics := setOf(policies)
-	w.set = set
-	w.Diagnostics = append(w.Diagnostics, diagnostics...)
-	return nil
+	set, twice := setOf(policies)
+	w.policies, w.set = policies, set
+	w.Diagnostics = slices.Concat(w.Diagnostics, diagnostics, twice)
+	return err
+}
+
+func (w *workspace) load(ctx context.Context, policies []*declaredPolicy) (diagnostics []v1alpha1.Diagnostic, err error) {
+	for _, p := range policies {
+		found, err := p.load(ctx, w.options)
+		if err != nil {
+			return nil, err
+		}
+		diagnostics = append(diagnostics, found...)
+	}
+	return diagnostics, nil
 }
 
 // policiesAt loads the policies of a path, once.
@@ -161,20 +191,13 @@ func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPol
 	if known, ok := w.given[path]; ok {
 		return known, nil, nil
 	}
-	loader := policyLoader{compiler: w.compiler, namespace: w.options.namespace}
-	policies, diagnostics, err := loader.read(ctx, path)
+	policies, diagnostics, err := w.policiesIn(ctx, path)
 	if err != nil || len(diagnostics) > 0 {
 		return nil, diagnostics, err
 	}
-	for _, p := range policies {
-		found, err := p.load(ctx, w.options)
-		if err != nil {
-			return nil, nil, err
-		}
-		diagnostics = append(diagnostics, found...)
-	}
 	w.given[path] = policies
-	return policies, diagnostics, nil
+	diagnostics, err = w.load(ctx, policies)
+	return policies, diagnostics, err
 }
 
 // setOf makes a set of policies; two of the same name are a problem.
@@ -189,7 +212,7 @@ func setOf(policies []*declaredPolicy) (*policy.Set, []v1alpha1.Diagnostic) {
 		ref := p.source.Ref()
 		if other, taken := first[ref]; taken {
 			diagnostics = append(diagnostics, v1alpha1.Diagnostic{
-				File: p.origin.File, Line: p.origin.Line, Column: p.origin.Column,
+				File: p.origin.File, Line: v1alpha1.LineNumber(p.origin.Line), Column: v1alpha1.LineNumber(p.origin.Column),
 				Message: fmt.Sprintf("%s is declared twice, here and in %s", ref, other.origin),
 			})
 			continue

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,57 +59,35 @@ func withStrings(n *yamlv3.Node) {
 	}
 }
 
+// separator is the beginning of a line that separates documents.
+var separator = regexp.MustCompile(`(?m)^---(?:[ \t\r]+|$)`)
+
 // parseDocuments reads the documents of a file, those without content left out.
-func parseDocuments(file string, data []byte, read yamlReader) ([]document, []v1alpha1.Diagnostic) {
-	var documents []document
-	line, start := 0, 0
-	var text strings.Builder
-	var diagnostics []v1alpha1.Diagnostic
-	flush := func() {
-		d, diagnostic := parseDocument(file, start, text.String(), read)
-		if diagnostic != nil {
-			diagnostics = append(diagnostics, *diagnostic)
-		} else if d.node != nil {
+func parseDocuments(file string, data []byte, read yamlReader) (documents []document, diagnostics []v1alpha1.Diagnostic) {
+	offset := 0
+	for _, text := range separator.Split(string(data), -1) {
+		d := document{file: file, offset: offset}
+		offset += strings.Count(text, "\n")
+		parsed, err := yamldoc.Parse([]byte(text))
+		if err == nil && len(parsed) > 0 {
+			d.node = parsed[0].Content[0]
+			d.json, err = read(text, parsed[0])
+		}
+		switch {
+		case err != nil:
+			diagnostics = append(diagnostics, yamlProblem(file, d.offset, err))
+		case len(d.json) > 0 && string(d.json) != "null":
 			documents = append(documents, d)
 		}
-		text.Reset()
 	}
-	for row := range strings.Lines(string(data)) {
-		line++
-		if separator := strings.TrimRight(row, " \t\r\n"); separator == "---" || strings.HasPrefix(row, "--- ") {
-			flush()
-			start = line
-			continue
-		}
-		text.WriteString(row)
-	}
-	flush()
 	return documents, diagnostics
 }
 
-func parseDocument(file string, offset int, text string, read yamlReader) (document, *v1alpha1.Diagnostic) {
-	parsed, err := yamldoc.Parse([]byte(text))
-	var content []byte
-	if err == nil && len(parsed) > 0 {
-		content, err = read(text, parsed[0])
-	}
-	if err != nil {
-		return document{}, yamlProblem(file, offset, err)
-	}
-	if len(content) == 0 || string(content) == "null" {
-		return document{}, nil
-	}
-	return document{file: file, offset: offset, json: content, node: parsed[0].Content[0]}, nil
-}
-
-// yamlProblem tells what a YAML parser doesn't like, with the line of the file.
-func yamlProblem(file string, offset int, err error) *v1alpha1.Diagnostic {
+// yamlProblem is what is wrong with YAML, with the line of the file.
+func yamlProblem(file string, offset int, err error) v1alpha1.Diagnostic {
 	problems := yamldoc.Problems(err)
-	var messages []string
-	for _, p := range problems {
-		messages = append(messages, strings.Fields(p.Message)...)
-	}
-	return &v1alpha1.Diagnostic{File: file, Line: offset + problems[0].Line, Column: 1, Message: strings.Join(messages, " ")}
+	messages := converted(problems, func(p yamldoc.Problem) string { return strings.Join(strings.Fields(p.Message), " ") })
+	return v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(offset + problems[0].Line), Column: 1, Message: strings.Join(messages, " ")}
 }
 
 // get returns the value of a field, or nil.
@@ -143,10 +122,8 @@ func (d document) at(path string) (line, column int) {
 	n, place := d.node, d.node
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
 		name, next := field(n, step)
-		if i, err := strconv.Atoi(step); err == nil && next == nil {
-			if n.Kind == yamlv3.SequenceNode && i >= 0 && i < len(n.Content) {
-				name, next = n.Content[i], n.Content[i]
-			}
+		if i, err := strconv.Atoi(step); err == nil && n.Kind == yamlv3.SequenceNode && i >= 0 && i < len(n.Content) {
+			name, next = n.Content[i], n.Content[i]
 		}
 		if next == nil {
 			break
@@ -182,23 +159,17 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 	return diagnostics
 }
 
-// typeName names a Go type as users know it.
+// typeNames name Go types as users know them, by how their names begin.
+var typeNames = [][2]string{
+	{"int", "a whole number"}, {"uint", "a whole number"}, {"bool", "true or false"}, {"string", "a string"}, {"cli.excerpt", "a string"}, {"[]", "a list"}, {"", "an object"},
+}
+
 func typeName(goType string) string {
-	switch {
-	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
-		return "a whole number"
-	case goType == "bool":
-		return "true or false"
-	case goType == "string", goType == "cli.excerpt":
-		return "a string"
-	case strings.HasPrefix(goType, "[]"):
-		return "a list"
-	}
-	return "an object"
+	return typeNames[slices.IndexFunc(typeNames, func(n [2]string) bool { return strings.HasPrefix(goType, n[0]) })][1]
 }
 
 // problem is a diagnostic at a field of d.
 func (d document) problem(path, format string, args ...any) v1alpha1.Diagnostic {
 	line, column := d.at(path)
-	return v1alpha1.Diagnostic{File: d.file, Line: line, Column: column, Path: path, Message: fmt.Sprintf(format, args...)}
+	return v1alpha1.Diagnostic{File: d.file, Line: v1alpha1.LineNumber(line), Column: v1alpha1.LineNumber(column), Path: path, Message: fmt.Sprintf(format, args...)}
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock reads a server's clock from the Date header of the answers that the server sends anyway.
+// Package clock reads a server's clock from the Date header of its regular answers.
 package clock
 
 import (
@@ -15,10 +15,10 @@ import (
 const (
 	// tolerance is the largest difference that is ignored: the header has whole seconds, and answers take time to arrive.
 	tolerance = 2 * time.Second
-	// Limit is the difference from which on a clock is reported as wrong.
+	// Limit is the difference above which a clock is reported as wrong.
 	Limit = 30 * time.Second
-	// confirmAfter is for how long answers must agree on a difference that is new by more than Limit: one answer may be a gateway's, or of a server
-	// whose clock is wrong.
+	// confirmAfter is for how long answers must agree on a new difference that exceeds Limit: a single answer may come
+	// from a gateway or from a server whose clock is wrong.
 	confirmAfter = 5 * time.Second
 )
 
@@ -26,12 +26,12 @@ const (
 var Offsets = meter.Gauges("corral_clock_offset_seconds",
 	"How far the API server's clock is ahead of this process's, or GitHub's, by connection, ahead of the API server's. Negative if it is behind.", "server", "connection")
 
-// Report is called after each answer with how far a server's clock is ahead of the one that it is compared with. crossed is true if the
+// Report is called after each response with how far a server's clock is ahead of the reference clock. crossed is true if the
 // difference now exceeds Limit, or no longer does. It must not block.
 type Report func(ahead time.Duration, crossed bool)
 
-// Clock shows a server's time. It shows its base's time until the server has answered, and while the two differ by at most 2 s. A later answer
-// that differs by more than Limit counts once all answers have agreed with it for 5 s.
+// Clock returns a server's time. It returns the base's time until the server has answered, and while the two differ by
+// at most 2 s. A later answer that differs by more than Limit counts once all answers have agreed with it for 5 s.
 type Clock struct {
 	base, compared func() time.Time
 	report         Report
@@ -41,16 +41,16 @@ type Clock struct {
 	ahead   time.Duration // of base
 	isFar   bool
 	doubted time.Time     // by base: since when answers disagree with ahead; zero if they agree
-	doubt   time.Duration // what ahead is by those answers
+	doubt   time.Duration // the value of ahead according to those answers
 }
 
-// New returns the clock of a server. base measures the time between two answers. report gets the difference to the clock compared; nil for
-// no reports.
+// New returns the clock of a server. base measures the time between two answers. report receives the difference to the
+// clock compared; nil for no reports.
 func New(base, compared func() time.Time, report Report) *Clock {
 	return &Clock{base: base, compared: compared, report: report}
 }
 
-// Steady returns a clock that shows the machine's time now, and goes on steadily whatever becomes of the machine's clock.
+// Steady returns a clock that starts at the machine's time and is not affected by later changes of the machine's clock.
 func Steady() func() time.Time {
 	began := time.Now()
 	return func() time.Time { return began.Round(0).Add(time.Since(began)) }
@@ -82,13 +82,13 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	at, err := http.ParseTime(resp.Header.Get("Date"))
-	if err == nil && resp.StatusCode < http.StatusInternalServerError && resp.Header.Get("Age") == "" { // not a gateway's, nor a cache's
+	if err == nil && resp.StatusCode < http.StatusInternalServerError && resp.Header.Get("Age") == "" { // neither from a gateway nor from a cache
 		t.clock.note(at, sent, t.clock.base())
 	}
 	return resp, nil
 }
 
-// note takes in that the server sent an answer at a time, by its own clock, between two times by base.
+// note processes an answer with a time by the server's clock, between two times by base.
 func (c *Clock) note(at, sent, received time.Time) {
 	least, most := at.Sub(received), at.Add(time.Second).Sub(sent)
 	c.mu.Lock()
@@ -103,7 +103,8 @@ func (c *Clock) note(at, sent, received time.Time) {
 	}
 }
 
-// adjust sets ahead to a value between two, if it is not there and the answer that was received at a time, by base, can be believed.
+// adjust moves ahead into the range of two values, if it is outside and the answer, received at a time by base, is
+// credible.
 func (c *Clock) adjust(least, most time.Duration, received time.Time) {
 	agrees := func(ahead time.Duration) bool { return least-tolerance <= ahead && ahead <= most+tolerance }
 	next := min(max(0, least), most)

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// answer of a server whose clock is ahead by so much when it answers.
+// answer is the answer of a server whose clock is ahead by so much.
 type answer struct {
 	ahead            time.Duration
-	before, after    time.Duration // how long the request and the answer were on their way
+	before, after    time.Duration // the durations of the request's and the answer's transfer
 	status           int
 	age, withoutDate bool
-	later            time.Duration // than 300 ms after the answer before it
+	later            time.Duration // than 300 ms after the previous answer
 }
 
 // RoundTrip answers a request.
@@ -40,7 +40,7 @@ func TestClock(t *testing.T) {
 		answers []answer
 		want    time.Duration
 		within  time.Duration
-		crossed int // the limit of what is reported
+		crossed int // how often the reported difference crossed the limit
 	}{
 		"no answer":                           {},
 		"the same time":                       {answers: []answer{{}}},
@@ -90,7 +90,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A machine whose clock is put forward while the process runs goes on by the server's clock, and the difference is reported.
+// If the machine's clock is put forward while the process runs, the process continues by the server's clock, and the
+// difference is reported.
 func TestClockOfAMachineThatJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var jump, ahead time.Duration

@@ -20,13 +20,13 @@ import (
 
 const unknownField = "bogus"
 
-// valid are the fields that some structs need before CUE reports anything else about them.
+// valid are the fields that some structs need before CUE reports any other error in them.
 var valid = []string{
 	"", `name: "a", busy: {}, `, `name: "a", cron: {schedule: "0 7 * * *", duration: "1h"}, `, `by: "Namespace", `,
 	`url: "https://github.com/acme", secretRef: name: "a", `,
 }
 
-// A CRD drops a field that it doesn't have, so the schema must refuse each of them, at any depth.
+// A CRD drops unknown fields without an error, so the schema must refuse them at any depth.
 func TestNoStructOfTheSchemaTakesAnUnknownField(t *testing.T) {
 	c := &compilation{cue: cuecontext.New()}
 	definitions, err := c.loadSchema(nil)
@@ -54,8 +54,8 @@ func TestNoStructOfTheSchemaTakesAnUnknownField(t *testing.T) {
 	}
 }
 
-// objectsWith returns, for the named field and each field below it that holds structs of known fields, CUE that sets the given field there
-// and nothing else.
+// objectsWith returns CUE objects that set one given field: in the named field, and in each field below it that
+// contains structs with known fields.
 func objectsWith(field, name string, props apiextensionsv1.JSONSchemaProps) (objects []string) {
 	switch {
 	case props.Items != nil:

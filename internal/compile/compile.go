@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compile turns a tree of CUE files into the objects they declare, or into
-// diagnostics that say where and what is wrong. Rego files in it become a policy.
+// Package compile compiles a tree of CUE files into the objects that it declares, or into diagnostics with positions.
+// Rego files in the tree become a policy.
 //
-// It's pure: the same files, path and tags give the same bytes; nothing outside the
-// tree is read, no network, no environment, no clock. CUE can't be cancelled and can be
-// made to use any amount of time and memory, so what isn't trusted belongs into
-// internal/worker, which runs this package in a limited child process.
+// The package is pure: the same files, path and tags give the same bytes. It reads nothing outside the tree, and uses
+// no network, environment or clock. CUE evaluation cannot be cancelled, and definitions can make it use any amount of
+// time and memory. So compile untrusted trees with internal/worker, which runs this package in a limited child process.
 package compile
 
 import (
@@ -25,74 +24,75 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Bounds of one compilation. Beyond one of them there is a diagnostic.
+// Limits of one compilation. Exceeding one of them is a diagnostic.
 const (
-	// MaxFiles is the most files read, those below cue.mod not counted.
+	// MaxFiles is the maximum number of files, without the files below cue.mod.
 	MaxFiles = 500
-	// MaxFileBytes is the largest file read.
+	// MaxFileBytes is the maximum size of a file.
 	MaxFileBytes = 1 << 20
-	// MaxTotalBytes is the most that is read in total.
+	// MaxTotalBytes is the maximum size of all files together.
 	MaxTotalBytes = 8 << 20
-	// MaxObjects is the most objects a tree may declare.
+	// MaxObjects is the maximum number of objects that a tree may declare.
 	MaxObjects = 5000
-	// MaxOutputBytes bounds the JSON of all objects together.
+	// MaxOutputBytes is the maximum size of the JSON of all objects together.
 	MaxOutputBytes = 16 << 20
-	// MaxDiagnostics is how many diagnostics are reported, plus one that counts the rest.
+	// MaxDiagnostics is how many diagnostics are reported, plus one with the number of the others.
 	MaxDiagnostics = 100
 )
 
 // Options of a compilation.
 type Options struct {
-	// Path of the folder to compile, with slashes, relative to the root of the tree;
-	// "" and "." are the root. Every package in it and below is compiled.
+	// Path of the folder to compile, with slashes, relative to the root of the tree; "" and "." are the root. Every
+	// package in it and below is compiled.
 	Path string
 	// Tags are values for fields marked @tag(NAME).
 	Tags map[string]string
 	// AllowEmpty accepts a tree that declares no pool.
 	AllowEmpty bool
-	// PolicyName names the RunnerPolicy that the tree's Rego files become. Default: DefaultPolicyName.
+	// PolicyName is the name of the RunnerPolicy for the tree's Rego files. Default: DefaultPolicyName.
 	PolicyName string
-	// Positions asks for where each field is written, too.
+	// Positions requests the position of each field, too.
 	Positions bool
-	// Check says what else is wrong with an object that the schema takes: what an API server would refuse. Nil asks nobody.
+	// Check validates an object that the schema accepts, as an API server would. Nil means no check.
 	Check func(object map[string]any) field.ErrorList
-	// Begin is told of each package before it is evaluated, by its file, or its folder and a
-	// slash if there are several; nil tells nobody. Should the evaluation never end, it was there.
+	// Begin is called before each package is evaluated, with its file, or its folder and a slash if it has several
+	// files. If the evaluation never ends, the last call names the cause. Nil means no call.
 	Begin func(place string)
 }
 
 // Object is one declared object.
 type Object struct {
-	// Manifest is the object with the schema's defaults filled in.
+	// Manifest is the object with the schema's defaults.
 	Manifest unstructured.Unstructured `json:"manifest"`
-	// File, Line and Column say where it's declared, as in a Diagnostic.
+	// File, Line and Column are the position of the declaration, as in a Diagnostic.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
-	// Path of the field that declares it, as pools.linux.
+	// Path of the field that declares it, for example pools.linux.
 	Path string `json:"path,omitempty"`
-	// Positions say where fields are written, by their path in the manifest, as spec.template.spec.containers[0].image. They are there
-	// if the options ask for them, and not of fields that the schema filled in; see PositionOf.
+	// Positions holds the positions of fields by their path in the manifest, for example
+	// spec.template.spec.containers[0].image. It is only set if the options request it, and not for fields that the
+	// schema added; see PositionOf.
 	Positions map[string]Position `json:"positions,omitempty"`
 }
 
-// Diagnostic reports a problem of a field of the object, by its path from there, as
-// .spec.url. Its place is where the field is written if the object has positions.
+// Diagnostic returns a diagnostic about a field of the object, with the path relative to the object, for example
+// .spec.url. Its position is the position of the field if the object has positions.
 func (o *Object) Diagnostic(path, message string) v1alpha1.Diagnostic {
 	at := o.PositionOf(strings.TrimPrefix(path, "."))
-	return v1alpha1.Diagnostic{File: at.File, Line: at.Line, Column: at.Column, Path: o.Path + path, Message: message}
+	return v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: o.Path + path, Message: message}
 }
 
-// Result of a compilation. With any diagnostic, Objects holds what could be compiled
-// nevertheless, and must not be applied.
+// Result of a compilation. If there are diagnostics, Objects contains what could be compiled despite them, and must not
+// be applied.
 type Result struct {
-	// Objects sorted by kind (connections, policies, what pools need, pools), namespace and name.
+	// Objects are sorted by kind (connections, policies, what pools need, pools), namespace and name.
 	Objects []Object `json:"objects,omitempty"`
-	// Diagnostics sorted by position, at most MaxDiagnostics and a count of the rest.
+	// Diagnostics are sorted by position. There are at most MaxDiagnostics, and one with the number of the others.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 }
 
-// Format writes a diagnostic as file:line:col: path: message, without the parts it lacks.
+// Format formats a diagnostic as file:line:col: path: message, and omits empty parts.
 func Format(d v1alpha1.Diagnostic) string {
 	var b strings.Builder
 	if d.File != "" {
@@ -109,8 +109,8 @@ func Format(d v1alpha1.Diagnostic) string {
 	return b.String()
 }
 
-// Compile compiles every package at and below options.Path in fsys. What is wrong with
-// the definitions is in the result's diagnostics; it never panics.
+// Compile compiles every package at and below options.Path in fsys. Errors in the definitions are diagnostics in the
+// result. Compile never panics.
 func Compile(fsys fs.FS, options Options) (result Result) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -130,7 +130,7 @@ func Compile(fsys fs.FS, options Options) (result Result) {
 	return c.result()
 }
 
-// compilation collects what one call of Compile finds.
+// compilation collects the results of one call of Compile.
 type compilation struct {
 	cue         *cue.Context
 	objects     []Object
@@ -138,7 +138,7 @@ type compilation struct {
 	problems    []problem
 	begin       func(place string)
 	check       func(object map[string]any) field.ErrorList
-	// positions is true when fields' places are asked for; positionBytes is what they take.
+	// positions is true if field positions are requested; positionBytes is their size so far.
 	positions     bool
 	positionBytes int
 }
@@ -158,18 +158,18 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	}
 }
 
-// report adds a diagnostic that is about no object.
+// report adds a diagnostic that is not about an object.
 func (c *compilation) report(d v1alpha1.Diagnostic) {
 	c.problems = append(c.problems, problem{Diagnostic: short(d)})
 }
 
-// short shortens what a diagnostic quotes: a definition may hold a megabyte of it.
+// short shortens the texts of a diagnostic, because they may quote a megabyte of a definition.
 func short(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	d.File, d.Path, d.Message = shorten(d.File), shorten(d.Path), shorten(d.Message)
 	return d
 }
 
-// shorten makes a text valid, and keeps the start and the end of one of more than a kilobyte.
+// shorten makes a text valid UTF-8, and keeps the start and the end of a text of more than a kilobyte.
 func shorten(s string) string {
 	const ends = 500
 	if len(s) > 2*ends {
@@ -178,7 +178,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// result sorts what was found.
+// result returns the sorted objects and diagnostics.
 func (c *compilation) result() Result {
 	slices.SortStableFunc(c.objects, func(a, b Object) int {
 		return cmp.Or(
@@ -189,9 +189,8 @@ func (c *compilation) result() Result {
 	return Result{Objects: c.objects, Diagnostics: limited(grouped(c.problems))}
 }
 
-// dropDuplicates keeps one of each object that two packages share, because a package
-// includes the files of the same package in the folders above, and reports objects of
-// one kind, namespace and name that differ.
+// dropDuplicates keeps one of each object that two packages share, because a package includes the files of the same
+// package in the folders above. It reports objects with the same kind, namespace and name that differ.
 func (c *compilation) dropDuplicates() {
 	type key struct{ kind, namespace, name string }
 	first := map[key]Object{}

@@ -31,7 +31,7 @@ const (
 	rawPool    = `{apiVersion: "corral.dev/v1alpha1", kind: "RunnerPool", metadata: name: "raw", spec: {` + "\n" + body + "}}\n"
 )
 
-// pool is the source of one RunnerPool with spec, which begins at line 8.
+// pool returns the source of one RunnerPool. Its spec begins at line 8.
 func pool(spec string) string {
 	return head + "pools: schema.#Pools\npools: linux: spec: {\n\tconnectionRef: name: \"acme\"\n" + spec + "\n}\n"
 }
@@ -85,7 +85,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a metric that is two": {pool("demand: metrics: [{name: \"b\", busy: {}, jobs: repositories: [\"x\"]}]\n" + template), []string{
 			"pools.cue:8:19: pools.linux.spec.demand.metrics[0]: exactly one of jobs, busy, prometheus and external must be set"}},
 		"a scale set's name without a scale set": {pool("registration: \"REST\"\nscaleSetName: \"x\"\n" + template), []string{
-			"pools.cue:6:15: pools.linux.spec: scaleSetName is of a scale set: runners with registration REST have none"}},
+			"pools.cue:6:15: pools.linux.spec: scaleSetName may not be set with registration REST: such runners have no scale set"}},
 		"labels of the controller's on GitHub": {pool("runnerLabels: [\"gpu\", \"Corral-Owner-0011aabb\"]\nscaleSetName: \"corral-owner-x\"\n" + template), []string{
 			`pools.cue:8:23: pools.linux.spec.runnerLabels[1]: invalid value "Corral-Owner-0011aabb" (out of bound !~"(?i)^corral-owner-")`,
 			`pools.cue:9:15: pools.linux.spec.scaleSetName: invalid value "corral-owner-x" (out of bound !~"(?i)^corral-owner-")`}},
@@ -168,7 +168,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 	}
 }
 
-// A file with @if is compiled if its condition holds by tags.
+// A file with @if is compiled if the tags satisfy its condition.
 func TestConditionsOfFiles(t *testing.T) {
 	files := repository(onePool)
 	files["prod.cue"] = []byte("@if(prod && !dev)\n\n" + strings.Replace(onePool, "linux:", "prod:", 1))
@@ -353,7 +353,7 @@ func TestFewDiagnosticsOfMany(t *testing.T) {
 	}
 }
 
-// On a disk links can be followed, and a source follows none.
+// Links on a disk could be followed, but a source follows none.
 func TestLinksAreFollowedNowhere(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret.cue")
 	write(t, outside, "package pools\n")
@@ -393,7 +393,7 @@ func TestASubmoduleIsRefusedWhereDefinitionsWouldBe(t *testing.T) {
 	}
 }
 
-// A source lists links and follows none. Those that nothing reads are in nobody's way.
+// A source lists links and follows none. A link that nothing reads is no error.
 func TestLinksThatAreNotFollowedAreRefusedWhereTheyWouldBeRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		link, embeds string
@@ -475,7 +475,7 @@ func TestLongTextsOfADiagnosticAreShortened(t *testing.T) {
 	}
 }
 
-// Whatever keeps one package from being compiled, what is wrong with the others is told, too.
+// An error that prevents the compilation of one package does not hide errors in other packages.
 func TestAnErrorInOnePackageHidesNoneOfAnothers(t *testing.T) {
 	for name, tc := range map[string]struct{ file, text, want string }{
 		"a value":                {"a/a.cue", "package a\n\nx: 3 & 4\n", "a/a.cue:3:"},
@@ -500,7 +500,7 @@ func TestAnErrorInOnePackageHidesNoneOfAnothers(t *testing.T) {
 	}
 }
 
-// Where there are too many mistakes to tell, each file has its turn.
+// If there are too many mistakes to report, each file gets its share.
 func TestManyMistakesOfOneFileHideNoneOfAnothers(t *testing.T) {
 	files := repository(onePool)
 	text := "package a\n"
@@ -514,7 +514,7 @@ func TestManyMistakesOfOneFileHideNoneOfAnothers(t *testing.T) {
 	}
 }
 
-// entries is a folder that seems to hold many files.
+// entries is a folder that appears to contain many files.
 type entries struct{ fs.FS }
 
 // ReadDir implements fs.ReadDirFS.

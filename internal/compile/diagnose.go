@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	cueerrors "cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 
@@ -22,29 +23,29 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// outOfPattern is CUE's message for a string that doesn't match a regular expression.
+// outOfPattern matches CUE's message for a string that does not match a regular expression.
 var outOfPattern = regexp.MustCompile(`^invalid value (.*) \(out of bound =~(".*")\)$`)
 
-// mismatch is CUE's message for two values of different types.
+// mismatch matches CUE's message for two values of different types.
 var mismatch = regexp.MustCompile(`(?s)^conflicting values (.*) and (.*) \(mismatched types (\S+) and (\S+)\)$`)
 
-// runes is CUE's message for a string that is too short or too long.
+// runes matches CUE's message for a string that is too short or too long.
 var runes = regexp.MustCompile(`(?s)^invalid value (".*") \(does not satisfy strings\.(Min|Max)Runes\((\d+)\)\)$`)
 
-// cannotFetch is the loader's message around that of our registry.
+// cannotFetch matches the loader's message that wraps an error of our registry.
 var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* is not in the repository.*)`)
 
-// badFolder says that a folder's name can't be part of an import path.
+// badFolder is the message for a folder whose name cannot be part of an import path.
 const badFolder = "CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"
 
-// finding is one error of the evaluator in our words.
+// finding is one error of the evaluator, reworded.
 type finding struct {
 	path      []string
 	format    string
 	args      []any
 	message   string
 	positions []token.Pos
-	// at is the place that has to be changed, if that is known.
+	// at is the position to change, if known.
 	at token.Position
 }
 
@@ -53,8 +54,7 @@ func (c *compilation) reportAt(p *pkg, v cue.Value, message string) {
 	c.reportFinding(p, finding{path: selectors(v.Path()), message: message, positions: []token.Pos{v.Pos()}})
 }
 
-// reportError reports each of the errors that err holds. The package is nil before
-// evaluation; object is the one that was checked, if any.
+// reportError reports each error in err. The package is nil before evaluation. object is the checked object, if any.
 func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
 	var prefix []string
 	var around []token.Pos
@@ -69,7 +69,7 @@ func (c *compilation) reportError(p *pkg, err error, object ...cue.Value) {
 	c.reportFindings(p, findings)
 }
 
-// findingsOf returns what an error of the evaluator holds, below the path prefix; it says whether the error is one of the evaluator's.
+// findingsOf returns the findings in an error of the evaluator, below a path prefix. ok is false for any other error.
 func findingsOf(err error, prefix []string, around []token.Pos) (findings []finding, ok bool) {
 	var cueError cueerrors.Error
 	if !errors.As(err, &cueError) {
@@ -86,13 +86,13 @@ func findingsOf(err error, prefix []string, around []token.Pos) (findings []find
 	return findings, true
 }
 
-// reportFindings reports what was found, for each object by itself.
+// reportFindings reports findings, separately for each object.
 func (c *compilation) reportFindings(p *pkg, findings []finding) {
 	if p == nil {
 		for _, f := range withoutConsequences(simplify(findings)) {
 			f = c.explain(p, f)
 			at := first(userPositions(f.positions))
-			c.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Path: joinPath(f.path), Message: f.message})
+			c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: joinPath(f.path), Message: f.message})
 		}
 		return
 	}
@@ -113,8 +113,8 @@ func (c *compilation) reportFindings(p *pkg, findings []finding) {
 	}
 }
 
-// withoutEffects drops what only follows from another finding about the same object: from a field of its row that is not set, or from a
-// definition that is closed.
+// withoutEffects drops findings that only follow from another finding about the same object: a missing field in its
+// table row, or a closed definition.
 func withoutEffects(findings []finding) []finding {
 	isClosed := func(f finding) bool { return f.message == ofClosedDefinition }
 	closed, located := slices.ContainsFunc(findings, isClosed), slices.ContainsFunc(findings, func(f finding) bool { return f.at.IsValid() })
@@ -123,7 +123,7 @@ func withoutEffects(findings []finding) []finding {
 	})
 }
 
-// reportFinding reports a finding at the place that has to be changed.
+// reportFinding reports a finding at the position to change.
 func (c *compilation) reportFinding(p *pkg, f finding) {
 	depth, name := p.objectOf(f.path)
 	m := p.place(f)
@@ -132,10 +132,10 @@ func (c *compilation) reportFinding(p *pkg, f finding) {
 		rule = f.format + " " + joinPath(f.path[depth:])
 	}
 	c.problems = append(c.problems, problem{object: name, rule: rule, shared: m.shared, Diagnostic: short(v1alpha1.Diagnostic{
-		File: m.at.Filename, Line: m.at.Line, Column: m.at.Column, Path: joinPath(f.path), Message: m.message})})
+		File: m.at.Filename, Line: v1alpha1.LineNumber(m.at.Line), Column: v1alpha1.LineNumber(m.at.Column), Path: joinPath(f.path), Message: m.message})})
 }
 
-// withoutCopies drops findings about a field that refers to a hidden one or a definition of which the same is found.
+// withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding.
 func withoutCopies(findings []finding) []finding {
 	blocks := map[string][]finding{}
 	for _, f := range findings {
@@ -156,13 +156,12 @@ func withoutCopies(findings []finding) []finding {
 	return slices.DeleteFunc(kept, func(f finding) bool { return isDisjunction(f) && copied[strings.Join(f.path, "\x00")] })
 }
 
-// isBlock says whether a label is of a hidden field or a definition, of which building blocks are made.
+// isBlock reports whether a label belongs to a hidden field or a definition, which are used as building blocks.
 func isBlock(label string) bool {
 	return strings.HasPrefix(label, "_") || strings.HasPrefix(label, "#")
 }
 
-// reportModuleError reports what went wrong before evaluation. What has no place is
-// mostly about the module file.
+// reportModuleError reports an error before evaluation. If it has no position, it is usually about the module file.
 func (c *compilation) reportModuleError(m *module, err error) {
 	before := len(c.problems)
 	c.reportError(nil, err)
@@ -175,7 +174,7 @@ func (c *compilation) reportModuleError(m *module, err error) {
 	}
 }
 
-// mergeMarker returns the line of Git's first marker of a conflict, 0 if there is none.
+// mergeMarker returns the line of Git's first conflict marker, 0 if there is none.
 func mergeMarker(text []byte) int {
 	line := 1
 	for l := range bytes.Lines(text) {
@@ -195,13 +194,13 @@ func withoutDefinition(path []string) []string {
 	return path
 }
 
-// text is an error's message with its causes, without path and positions.
+// text returns an error's message with its causes, without path and positions.
 func text(e cueerrors.Error) string {
 	return cueerrors.StringWithConfig(e, &cueerrors.Config{OmitPath: true})
 }
 
-// simplify replaces the errors of each alternative of a failed disjunction by one: a
-// message of its own if there is any, or else what was allowed.
+// simplify replaces the errors about the alternatives of a failed disjunction by one: a specific message if there is
+// any, or else the allowed values.
 func simplify(findings []finding) []finding {
 	byPath := map[string][]finding{}
 	var order []string
@@ -226,8 +225,8 @@ func simplify(findings []finding) []finding {
 	return out
 }
 
-// withoutConsequences drops what is said of a struct by naming one of its fields where something
-// is wrong with that field: to a rule of the schema, a field that is wrong is not there.
+// withoutConsequences drops a finding about a struct that names one of its fields if there is a finding about that
+// field. The schema's rules treat a wrong field as missing.
 func withoutConsequences(findings []finding) []finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f finding) bool {
 		return slices.ContainsFunc(findings, func(other finding) bool {
@@ -237,7 +236,7 @@ func withoutConsequences(findings []finding) []finding {
 	})
 }
 
-// ofNoValue says that a finding is that a rule can't judge a value in which something else is wrong.
+// ofNoValue reports whether a finding only says that a rule cannot evaluate a value with another error in it.
 func ofNoValue(f finding) bool { return strings.Contains(f.message, "(type _|_)") }
 
 func isDisjunction(f finding) bool { return strings.Contains(f.format, "errors in empty disjunction") }
@@ -261,8 +260,8 @@ func simplifyDisjunction(group []finding) []finding {
 	return []finding{merged}
 }
 
-// conflictMessage says what was given and what is allowed. Each of the conflicts names
-// the value given and one that is allowed.
+// conflictMessage returns the given and the allowed values. Each of the conflicts contains the given value and one
+// allowed value.
 func conflictMessage(conflicts []finding) string {
 	seen := map[string]int{}
 	for _, f := range conflicts {
@@ -289,12 +288,14 @@ func conflictMessage(conflicts []finding) string {
 	return fmt.Sprintf("invalid value %s: must be %s", given, strings.Join(allowed, " or "))
 }
 
-// explain words a finding so that it says what to do. The package is nil before evaluation.
+// explain rewords a finding so that its message contains the solution. The package is nil before evaluation.
 func (c *compilation) explain(p *pkg, f finding) finding {
 	if p == nil {
 		return explainImport(f)
 	}
 	switch {
+	case p.isNull(f):
+		f.message = "is empty (null): give it a value, or remove the field"
 	case strings.HasPrefix(f.message, "field not allowed"):
 		return p.explainUnknown(f)
 	case strings.HasPrefix(f.format, "undefined field"):
@@ -309,7 +310,20 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 	return f
 }
 
-// explainImport says what is wrong with an import, or with a package that is imported.
+// isNull reports whether a finding is about a null field, such as a key without a value in embedded or imported YAML.
+func (p *pkg) isNull(f finding) bool {
+	nodes, depth := p.fields.find(f.path)
+	return isConflict(f) && slices.ContainsFunc(f.args[:min(2, len(f.args))], func(value any) bool { return fmt.Sprint(value) == "null" }) ||
+		depth == len(f.path) && slices.ContainsFunc(nodes, func(node ast.Node) bool {
+			if field, ok := node.(*ast.Field); ok {
+				node = field.Value
+			}
+			literal, ok := node.(*ast.BasicLit)
+			return ok && literal.Kind == token.NULL
+		})
+}
+
+// explainImport explains an error in an import or in an imported package.
 func explainImport(f finding) finding {
 	switch {
 	case strings.Contains(f.message, "cannot find module providing package"):
@@ -332,7 +346,7 @@ func explainImport(f finding) finding {
 	return f
 }
 
-// valueMessage says what a value must be, and doesn't quote what may be very long.
+// valueMessage describes the valid values, without quoting values that may be very long.
 func valueMessage(message string) string {
 	if m := outOfPattern.FindStringSubmatch(message); m != nil {
 		pattern, err := strconv.Unquote(m[2])
@@ -352,10 +366,10 @@ func valueMessage(message string) string {
 	return message
 }
 
-// timeOfDay is the pattern of the times in a schedule.
+// timeOfDay is the pattern for times in a schedule.
 const timeOfDay = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 
-// lengthMessage says how long a string must be; it doesn't quote what may be very long.
+// lengthMessage describes the valid length of a string, without quoting values that may be very long.
 func lengthMessage(value, bound, characters string) string {
 	switch {
 	case value == `""`:
@@ -366,11 +380,11 @@ func lengthMessage(value, bound, characters string) string {
 	return "must have at most " + characters + " characters"
 }
 
-// ofSchema begins or marks what no one writes into a definition: a validator, or a field with a mark.
+// ofSchema matches text that users do not write in a definition: a validator, or a field with a marker.
 var ofSchema = regexp.MustCompile(`^(\(|=~|strings\.|time\.|list\.)|[!?]:|\.\.\.`)
 
-// mismatchMessage says which of two values was given and of what type it must be. The schema's is
-// the type itself or a validator; else a plain value beside a struct or a list is somebody's.
+// mismatchMessage reports which of two values was given and which type is required. The schema's value is the type
+// itself or a validator. If neither value is, a plain value next to a struct or a list is the user's.
 func mismatchMessage(message, a, b, typeOfA, typeOfB string) string {
 	isSchema := func(value, kind string) bool { return value == kind || ofSchema.MatchString(value) }
 	isPlain := func(kind string) bool { return kind != "struct" && kind != "list" }

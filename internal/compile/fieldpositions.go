@@ -15,18 +15,19 @@ import (
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// MaxPositionBytes bounds what positions of fields take in total. Those beyond are left out: then the place of what is around them is
-// known.
+// MaxPositionBytes is the maximum size of all field positions. Further positions are omitted, and the position of the
+// enclosing field is used for them.
 const MaxPositionBytes = 6 << 20
 
-// Position is where a field is written.
+// Position is the position of a field in a file.
 type Position struct {
 	File   string `json:"f,omitempty"`
 	Line   int    `json:"l,omitempty"`
 	Column int    `json:"c,omitempty"`
 }
 
-// FieldOf returns the path of a field in a struct, the way Kubernetes writes it: spec.scale, metadata.labels["corral.dev/tier"].
+// FieldOf returns the path of a field in a struct in Kubernetes' notation: spec.scale,
+// metadata.labels["corral.dev/tier"].
 func FieldOf(path, name string) string {
 	switch {
 	case !ast.IsValidIdent(name):
@@ -37,24 +38,25 @@ func FieldOf(path, name string) string {
 	return path + "." + name
 }
 
-// ElementOf returns the path of an element of a list, as containers[0].
+// ElementOf returns the path of an element of a list, for example containers[0].
 func ElementOf(path string, index int) string { return path + "[" + strconv.Itoa(index) + "]" }
 
-// PositionOf returns where a field is written, or else the closest around it, or the object.
+// PositionOf returns the position of a field, or else of the closest enclosing field with a position, or else of the
+// object.
 func (o *Object) PositionOf(path string) Position {
 	for path != "" {
 		if at, ok := o.Positions[path]; ok {
 			return at
 		}
 		if path == "metadata.name" {
-			break // it is what the object is called where it is declared
+			break // the name is also the label of the declaration
 		}
 		path = around(path)
 	}
 	return Position{File: o.File, Line: o.Line, Column: o.Column}
 }
 
-// around returns the path of what a field is in.
+// around returns the path of the enclosing field.
 func around(path string) string {
 	if inner, quoted := strings.CutSuffix(path, `"]`); quoted {
 		if i := strings.LastIndex(inner, `["`); i >= 0 {
@@ -64,7 +66,7 @@ func around(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 
-// Rename names the files of an object and its fields otherwise.
+// Rename renames the files in the positions of an object and its fields.
 func (o *Object) Rename(name func(file string) string) {
 	if o.File != "" {
 		o.File = name(o.File)
@@ -77,7 +79,7 @@ func (o *Object) Rename(name func(file string) string) {
 	}
 }
 
-// positionsOf finds where the fields of an object are written.
+// positionsOf finds the positions of an object's fields.
 func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
 	if !c.positions {
 		return nil
@@ -87,15 +89,16 @@ func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
 	return w.found
 }
 
-// fieldWalk goes through the fields of an object.
+// fieldWalk walks the fields of an object.
 type fieldWalk struct {
 	*compilation
 	pkg    *pkg
 	found  map[string]Position
-	labels []string // from the root of the package to where the walk is
+	labels []string // from the root of the package to the current value
 }
 
-// children visits what a struct or list holds, and where that is written. It says whether any of it is a user's.
+// children visits the fields or elements of a struct or list at a position. It reports whether the user wrote any of
+// them.
 func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (written bool) {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -119,7 +122,8 @@ func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (writt
 	return written
 }
 
-// visit notes where a value is written, unless the schema filled it in. Then PositionOf finds what is around it.
+// visit records the position of a value, unless the schema added it. PositionOf then returns the position of the
+// enclosing field.
 func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position) (written bool) {
 	w.labels = append(w.labels, label)
 	defer func() { w.labels = w.labels[:len(w.labels)-1] }()
@@ -131,7 +135,7 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 		if len(own) == 0 {
 			return false
 		}
-		w.note(path, own[0].Position(), around) // its literal: the field may only refer to it
+		w.note(path, own[0].Position(), around) // the literal's position: the field may only refer to it
 		return true
 	}
 	at := w.pkg.position(w.labels, v.Pos())
@@ -142,7 +146,7 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 	return true
 }
 
-// note keeps a position that says more than that of what is around it.
+// note records a position if it differs from the position of the enclosing field.
 func (w *fieldWalk) note(path string, at, around token.Position) {
 	if at.Filename != "" && at != around {
 		w.notePosition(w.found, path, Position{File: at.Filename, Line: at.Line, Column: at.Column})
@@ -150,13 +154,14 @@ func (w *fieldWalk) note(path string, at, around token.Position) {
 }
 
 func (c *compilation) notePosition(found map[string]Position, path string, at Position) {
-	const rest = 30 // of the JSON
+	const rest = 30 // approximate size of the remaining JSON
 	if c.positionBytes += len(path) + len(at.File) + rest; c.positionBytes <= MaxPositionBytes {
 		found[path] = at
 	}
 }
 
-// YAMLPositions tells where the parts of a YAML or JSON document are written that is at a path of an object; nothing if it can't be read.
+// YAMLPositions calls note with the position of each part of a YAML or JSON document. path is the document's path in an
+// object. An invalid document has no positions.
 func YAMLPositions(path, file string, text []byte, note func(path string, at Position)) {
 	documents, err := yamldoc.Parse(text)
 	if err != nil || len(documents) == 0 {

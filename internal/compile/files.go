@@ -9,13 +9,13 @@ import (
 	"testing/fstest"
 )
 
-// Files is a read-only tree in memory: contents by path, with slashes, relative to the root.
-// An empty folder is a name that ends in a slash.
+// Files is a read-only tree in memory. It maps paths, with slashes and relative to the root, to contents. A name with a
+// trailing slash is an empty folder.
 type Files map[string][]byte
 
 // Open implements fs.FS.
 func (f Files) Open(name string) (fs.File, error) {
-	opened := fstest.MapFS{} // what is opened, or is in it
+	opened := fstest.MapFS{} // the opened file, or the content of the opened folder
 	if data, ok := f[name]; ok {
 		opened[name] = &fstest.MapFile{Data: data, Mode: 0o444}
 		return opened.Open(name)

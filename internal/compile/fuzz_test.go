@@ -12,11 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// maxFuzzed bounds what one input of the fuzzer has, in bytes.
+// maxFuzzed is the maximum size of the fuzzer's input in bytes.
 const maxFuzzed = 4 << 10
 
-// fuzzed is a tree of several packages and modules made of an input. Packages of one name share the
-// files of the folders above them.
+// fuzzed creates a tree of several packages and modules from an input. Packages with the same name share the files of
+// the folders above them.
 func fuzzed(root, child, nested, embedded, moduleFile []byte) Files {
 	return Files{
 		"cue.mod/module.cue": moduleFile, "root.cue": root,
@@ -26,8 +26,8 @@ func fuzzed(root, child, nested, embedded, moduleFile []byte) Files {
 	}
 }
 
-// isExplosive leaves out what may take gigabytes or never end: in this process nothing stops it. The
-// fuzzer of internal/worker, which compiles in limited child processes, takes these too.
+// isExplosive skips inputs that may take gigabytes or never end, because this process cannot stop them. The fuzzer of
+// internal/worker, which compiles in limited child processes, accepts them.
 func isExplosive(files Files) bool {
 	var all strings.Builder
 	for _, name := range files.sortedNames() {
@@ -47,8 +47,8 @@ func isExplosive(files Files) bool {
 	return false
 }
 
-// FuzzCompile feeds any bytes as definitions in several packages and modules, as an embedded file, a
-// module file, a path and a tag: whatever they are there is one result, fit to be shown and applied.
+// FuzzCompile compiles arbitrary bytes as definitions in several packages and modules, as an embedded file, a module
+// file, a path and a tag. There must always be one result that can be shown and applied.
 func FuzzCompile(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, root, child, nested, embedded, moduleFile []byte, path, tag string) {
@@ -93,7 +93,7 @@ func addSeeds(f *testing.F) {
 	f.Add([]byte(onePool), []byte(nil), []byte(nil), []byte(nil), []byte(withDeps), "\xd4", "\xd4")
 }
 
-// checkResult checks what holds of each result.
+// checkResult checks the properties that every result has.
 func checkResult(t *testing.T, r Result) {
 	t.Helper()
 	if len(r.Diagnostics) > MaxDiagnostics+1 {

@@ -14,24 +14,25 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxRows is how many rows of a table are told of by themselves when they lack the same. Of more, the place that they have in common is.
+// maxRows is how many table rows with the same missing field are reported individually. For more rows, their common
+// position is reported instead.
 const maxRows = 10
 
-// maxHit is how many of the objects are named that one mistake hits.
+// maxHit is how many of the affected objects a diagnostic names.
 const maxHit = 3
 
-// problem is a diagnostic, and the object that it is about.
+// problem is a diagnostic, with the object that it is about.
 type problem struct {
 	v1alpha1.Diagnostic
-	// object is its name, "" if it is about none.
+	// object is the object's name, or "".
 	object string
-	// rule says what is wrong with which field, whatever its value; "" if nothing else can break it.
+	// rule identifies the violated rule and the field, whatever the field's value; "" if unknown.
 	rule string
-	// shared is set if the diagnostic is at one row of several: the place that they have in common.
+	// shared is set if the diagnostic is about one row of several: the position that they have in common.
 	shared token.Position
 }
 
-// grouped makes one diagnostic of each mistake, and says which objects it hits.
+// grouped merges the problems that are one mistake into one diagnostic, which names the affected objects.
 func grouped(problems []problem) []v1alpha1.Diagnostic {
 	type cause struct {
 		at      token.Position
@@ -43,7 +44,8 @@ func grouped(problems []problem) []v1alpha1.Diagnostic {
 	}
 	for i, p := range problems {
 		if p.shared.Filename != "" && rows[cause{p.shared, p.Message}] > maxRows {
-			problems[i].File, problems[i].Line, problems[i].Column = p.shared.Filename, p.shared.Line, p.shared.Column
+			problems[i].File = p.shared.Filename
+			problems[i].Line, problems[i].Column = v1alpha1.LineNumber(p.shared.Line), v1alpha1.LineNumber(p.shared.Column)
 		}
 	}
 	slices.SortStableFunc(problems, compareProblems)
@@ -64,7 +66,8 @@ func compareProblems(a, b problem) int {
 		cmp.Compare(a.rule, b.rule), cmp.Compare(a.Message, b.Message), cmp.Compare(a.Path, b.Path))
 }
 
-// sameMistake says whether two problems tell the same of one place. Those without a place are the same only if their paths are.
+// sameMistake reports whether two problems at the same position are the same mistake. Problems without a position are
+// the same only if their paths are.
 func sameMistake(a, b problem) bool {
 	if a.File != b.File || a.Line != b.Line || a.Column != b.Column {
 		return false
@@ -75,7 +78,8 @@ func sameMistake(a, b problem) bool {
 	return a.Diagnostic == b.Diagnostic || a.rule != "" && a.rule == b.rule && a.Line > 0
 }
 
-// withObjects returns the first of problems that are one mistake, with the objects that it hits if they are several.
+// withObjects returns one diagnostic for problems that are one mistake. It names the affected objects if there are
+// several.
 func withObjects(problems []problem) v1alpha1.Diagnostic {
 	d := problems[0].Diagnostic
 	var hit []string
@@ -90,8 +94,8 @@ func withObjects(problems []problem) v1alpha1.Diagnostic {
 	return d
 }
 
-// limited returns at most MaxDiagnostics, and a count of the rest. Each file has its turn, so that one with many mistakes hides none of
-// another's.
+// limited returns at most MaxDiagnostics, and one with the number of the others. It picks from the files in turn, so
+// that a file with many mistakes does not hide those in other files.
 func limited(all []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
 	if len(all) <= MaxDiagnostics {
 		return all

@@ -20,23 +20,24 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// A comparison with bottom, as in `if v.class != _|_`, asks whether a field is there. To CUE a field whose value fails is not there
-// either: a misspelt name behind it takes pools away without a word. So a module with such comparisons is evaluated once more, with a
-// hidden field beside each that holds what it looks at, and one that fails for another reason than being absent is reported.
+// A comparison with bottom, as in `if v.class != _|_`, tests whether a field exists. In CUE, a field whose value fails
+// does not exist either. So a misspelt name in such a field makes pools disappear without an error. To detect this, a
+// module with such comparisons is evaluated once more, with a hidden field next to each comparison that contains the
+// tested expression. A hidden field that fails for any reason but absence is reported.
 
-// guardPrefix begins the names of these fields.
+// guardPrefix is the prefix of the names of these fields.
 const guardPrefix = "_corralGuard"
 
 // guard is one comparison with bottom.
 type guard struct {
 	at token.Position
-	// text is what the comparison looks at.
+	// text is the tested expression.
 	text string
-	// iterates is true if it's made for each of several values.
+	// iterates is true if the comparison is evaluated for each of several values.
 	iterates bool
 }
 
-// reportGuards reports comparisons with bottom in the packages of m that look at something that fails.
+// reportGuards reports comparisons with bottom in the packages of m whose tested expression fails.
 func (c *compilation) reportGuards(m *module, tags map[string]string) {
 	guarded := withGuards(m)
 	if len(guarded.guards) == 0 || len(c.problems) > 0 {
@@ -44,7 +45,7 @@ func (c *compilation) reportGuards(m *module, tags map[string]string) {
 	}
 	instances, err := guarded.load(tags)
 	if err != nil {
-		return // which the module without them tells
+		return // the module itself reports the same error
 	}
 	for _, instance := range instances {
 		if instance.Err == nil && len(instance.Files) > 0 {
@@ -54,12 +55,12 @@ func (c *compilation) reportGuards(m *module, tags map[string]string) {
 	}
 }
 
-// guardedModule is a module with a field beside each comparison.
+// guardedModule is a module with a field next to each comparison.
 type guardedModule struct {
 	module
 	// guards by the name of their fields.
 	guards map[string]guard
-	// writers of the files that have some.
+	// writers of the changed files.
 	writers map[string]*guardWriter
 }
 
@@ -74,7 +75,7 @@ func withGuards(m *module) *guardedModule {
 		}
 		file, err := parser.ParseFile(name, m.files[name])
 		if err != nil {
-			continue // which the module without them tells
+			continue // the module itself reports the same error
 		}
 		w := &guardWriter{source: string(m.files[name]), guards: g.guards}
 		ast.Walk(file, w.enter, w.leave)
@@ -83,16 +84,16 @@ func withGuards(m *module) *guardedModule {
 	return g
 }
 
-// guardWriter goes through a file for comparisons with bottom.
+// guardWriter finds the comparisons with bottom in a file.
 type guardWriter struct {
 	source string
 	guards map[string]guard
-	// around are the nodes around the one that is visited.
+	// around are the nodes that enclose the current one.
 	around  []ast.Node
 	inserts []insert
 }
 
-// insert is text to be inserted at an offset.
+// insert is text to insert at an offset.
 type insert struct {
 	offset int
 	text   string
@@ -100,7 +101,7 @@ type insert struct {
 
 func (w *guardWriter) enter(node ast.Node) bool {
 	if f, ok := node.(*ast.Field); ok && label(f.Label) == "spec" {
-		return false // in an object: it can't go for it
+		return false // inside an object, a comparison cannot make the object disappear
 	}
 	if compared := comparedWithBottom(node); compared != nil {
 		w.add(compared)
@@ -111,7 +112,7 @@ func (w *guardWriter) enter(node ast.Node) bool {
 
 func (w *guardWriter) leave(ast.Node) { w.around = w.around[:len(w.around)-1] }
 
-// comparedWithBottom returns what a comparison with bottom looks at; nil if the node is none.
+// comparedWithBottom returns the tested expression of a comparison with bottom, or nil for any other node.
 func comparedWithBottom(node ast.Node) ast.Expr {
 	b, ok := node.(*ast.BinaryExpr)
 	if !ok || b.Op != token.NEQ && b.Op != token.EQL {
@@ -126,7 +127,8 @@ func comparedWithBottom(node ast.Node) ast.Expr {
 	return nil
 }
 
-// add writes a field into the closest struct around the comparison, or the file, with the clauses that are before the comparison.
+// add inserts a field into the closest enclosing struct, or into the file, with the clauses that precede the
+// comparison.
 func (w *guardWriter) add(compared ast.Expr) {
 	text := w.text(compared)
 	field := guardPrefix + fmt.Sprint(len(w.guards))
@@ -150,7 +152,7 @@ func (w *guardWriter) add(compared ast.Expr) {
 	w.guards[field] = guard{at: compared.Pos().Position(), text: text, iterates: strings.Contains(clauses, "for ")}
 }
 
-// before returns the clauses of a comprehension before the one that is, or is around, inner.
+// before returns the clauses of a comprehension before the clause that contains inner.
 func (w *guardWriter) before(c *ast.Comprehension, inner ast.Node) string {
 	var b strings.Builder
 	for _, clause := range c.Clauses {
@@ -178,7 +180,7 @@ func (w *guardWriter) written() string {
 	return b.String() + w.source[end:]
 }
 
-// original returns where a place of the written file is in its source.
+// original maps a position in the written file to the position in its source.
 func (w *guardWriter) original(at token.Position) token.Position {
 	for _, i := range w.inserts {
 		if at.Offset < i.offset+len(i.text) {
@@ -191,7 +193,7 @@ func (w *guardWriter) original(at token.Position) token.Position {
 	return at
 }
 
-// guardFields returns the fields that were written, by their names.
+// guardFields returns the inserted fields by their names.
 func guardFields(files []*ast.File) map[string]ast.Node {
 	fields := map[string]ast.Node{}
 	for _, file := range files {
@@ -205,15 +207,15 @@ func guardFields(files []*ast.File) map[string]ast.Node {
 	return fields
 }
 
-// guardWalk goes through values for the fields that were written.
+// guardWalk finds the inserted fields in values.
 type guardWalk struct {
 	guarded *guardedModule
 	fields  map[string]ast.Node
 	report  func(v1alpha1.Diagnostic)
 }
 
-// visit looks at a value and at what is in it. In a building block, as hidden fields and definitions are, a value may be missing; but a
-// comparison made for each of several values has them.
+// visit checks a value and all values in it. In a building block (a hidden field or a definition), a value may be
+// missing, unless the comparison is evaluated for each of several values.
 func (w *guardWalk) visit(v cue.Value, block bool) {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -237,7 +239,7 @@ func (w *guardWalk) visit(v cue.Value, block bool) {
 	}
 }
 
-// judge looks at each value that a comparison was made of.
+// judge checks each value that a comparison tested.
 func (w *guardWalk) judge(name string, field ast.Node, v cue.Value, block bool) {
 	elements, err := v.List()
 	for err == nil && elements.Next() {
@@ -252,7 +254,7 @@ func (w *guardWalk) judge(name string, field ast.Node, v cue.Value, block bool) 
 	}
 }
 
-// reportFailure says what fails, at its place if that is a user's, else at the comparison's.
+// reportFailure reports a failure at its own position if that is in a user's file, else at the comparison.
 func (w *guardWalk) reportFailure(g guard, e cueerrors.Error) {
 	at, compared := g.at, ""
 	for _, pos := range userPositions([]token.Pos{e.Position()}) {
@@ -262,6 +264,6 @@ func (w *guardWalk) reportFailure(g guard, e cueerrors.Error) {
 		}
 		compared = fmt.Sprintf(" at %s:%d", g.at.Filename, g.at.Line)
 	}
-	w.report(v1alpha1.Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(
+	w.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Message: fmt.Sprintf(
 		"%s; the comparison of %s with _|_%s takes it for absent", text(e), g.text, compared)})
 }

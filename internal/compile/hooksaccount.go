@@ -13,15 +13,16 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Kinds that are written for pools, and never declared.
+// Kinds that Corral generates for pools. Users never declare them.
 const (
 	accountKind = "ServiceAccount"
 	roleKind    = "Role"
 	bindingKind = "RoleBinding"
 )
 
-// addHooksAccounts adds, for each pool whose jobs run as pods and whose template names no ServiceAccount, one with a Role of what the
-// runner's container hooks do, and a RoleBinding. They are declared where the pool is.
+// addHooksAccounts adds a ServiceAccount, a Role and a RoleBinding for each pool whose jobs run as pods and whose
+// template names no ServiceAccount. The Role contains the permissions of the runner's container hooks. The objects have
+// the position of the pool.
 func (c *compilation) addHooksAccounts() {
 	for _, o := range slices.Clone(c.objects) {
 		pool := &v1alpha1.RunnerPool{}
@@ -39,7 +40,7 @@ func (c *compilation) addHooksAccounts() {
 			{
 				"apiVersion": ofGroup, "kind": bindingKind,
 				"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": roleKind, "name": name},
-				"subjects": []any{map[string]any{"kind": accountKind, "name": name}}, // of the binding's namespace
+				"subjects": []any{map[string]any{"kind": accountKind, "name": name}}, // in the binding's namespace
 			},
 		} {
 			manifest := unstructured.Unstructured{Object: made}
@@ -61,7 +62,8 @@ func (c *compilation) addHooksAccounts() {
 	}
 }
 
-// hooksRules are what the hooks do, by requiredPermissions in their source: those of KubernetesNoVolume make no Jobs.
+// hooksRules returns the permissions that the hooks need, from requiredPermissions in their source. In
+// KubernetesNoVolume mode they create no Jobs.
 // https://github.com/actions/runner-container-hooks/blob/main/packages/k8s/README.md
 func hooksRules(mode v1alpha1.ContainerModeType) []any {
 	rule := func(group, resource string, verbs ...any) map[string]any {

@@ -25,7 +25,7 @@ pools: schema.#Pools
 	}
 	#containers: runner: {image: string | *"ghcr.io/acme/runner:1", command: ["/home/runner/run.sh"]}
 	#volumes: data: emptyDir: {}
-	#schedules: night: {timeZone: "UTC", weekly: {from: "20:00", to: "21:00"}, scale: min: 1}
+	#schedules: night: schema.#Schedule & {timeZone: "UTC", weekly: {from: "20:00", to: "21:00"}, scale: min: 1}
 }
 `
 

@@ -25,16 +25,16 @@ import (
 // pkg is one evaluated package.
 type pkg struct {
 	value cue.Value
-	// fields finds where the user wrote a field.
+	// fields finds the positions of the user's fields.
 	fields *fieldIndex
-	// written is what the user wrote.
+	// written indexes the user's literals and fields.
 	written *written
 	// definitions is the schema package.
 	definitions cue.Value
 	// importPath is the package's own, and imported has the names of the fields and definitions of the packages that it imports.
 	importPath string
 	imported   []string
-	// faulty holds the paths of values that hold something wrong.
+	// faulty holds the paths of values that contain an error.
 	faulty map[string]bool
 }
 
@@ -43,7 +43,7 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 	refused := c.checkPackageClauses(m)
 	for _, name := range m.files.sortedNames() {
 		if folder := path.Dir(name); m.compiles(name) && (strings.ContainsAny(folder, "@:") || strings.Contains(folder, "...")) {
-			c.report(v1alpha1.Diagnostic{File: name, Message: badFolder}) // to the loader it would not be a folder
+			c.report(v1alpha1.Diagnostic{File: name, Message: badFolder}) // the loader would not see it as a folder
 			return
 		}
 	}
@@ -72,7 +72,7 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 
 func (c *compilation) compilePackage(instance *build.Instance, definitions cue.Value) {
 	if len(instance.Files) == 0 {
-		return // a folder of other files
+		return // a folder without CUE files
 	}
 	if c.begin != nil {
 		c.begin(placeOf(instance))
@@ -93,7 +93,7 @@ func (c *compilation) compilePackage(instance *build.Instance, definitions cue.V
 	c.reportFindings(p, findings)
 }
 
-// faultyPaths returns the paths of findings, and of what is around them.
+// faultyPaths returns the paths of findings and of all values around them.
 func faultyPaths(findings []finding) map[string]bool {
 	faulty := map[string]bool{}
 	for _, f := range findings {
@@ -104,8 +104,8 @@ func faultyPaths(findings []finding) map[string]bool {
 	return faulty
 }
 
-// placeOf returns the package's file, or the folder of its last one if there are several: the
-// loader puts those of the folders above first.
+// placeOf returns the package's file, or the folder of its last file if there are several: the loader puts the files of
+// the folders above first.
 func placeOf(instance *build.Instance) string {
 	files := instance.Files
 	switch len(files) {
@@ -139,15 +139,14 @@ func (m *module) load(tags map[string]string) ([]*build.Instance, error) {
 	}), nil
 }
 
-// packageFolders returns the folders at and below m.path with CUE files, as arguments
-// of the loader.
+// packageFolders returns the folders at and below m.path with CUE files, as arguments for the loader.
 func (m *module) packageFolders() []string {
 	seen := map[string]bool{}
 	for name := range m.files {
 		if m.compiles(name) {
 			argument := "./" + strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/")
 			if argument != "./" {
-				argument += ":*" // otherwise one with a dot in its name would be taken for a file
+				argument += ":*" // otherwise the loader takes a folder with a dot in its name for a file
 			}
 			seen[argument] = true
 		}
@@ -155,13 +154,13 @@ func (m *module) packageFolders() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// compiles says whether name is a CUE file of a package at or below m.path.
+// compiles reports whether name is a CUE file of a package at or below m.path.
 func (m *module) compiles(name string) bool {
 	return path.Ext(name) == ".cue" && within(m.path, name) && !within(path.Join(m.root, "cue.mod"), name)
 }
 
-// shownName maps a name the loader uses to one for people: relative to the tree, or
-// marked as the schema's.
+// shownName maps a name from the loader to the name for diagnostics: relative to the tree, or marked as part of the
+// schema.
 func (m *module) shownName(name string) string {
 	name = path.Clean(strings.TrimPrefix(name, "/"))
 	if rest, ok := strings.CutPrefix(name, schemaMount+"/"); ok {
@@ -177,15 +176,16 @@ func (m *module) shownName(name string) string {
 	return name
 }
 
-// checkPackageClauses reports files that CUE would pass over because they are in no package, and folders of several packages: a file of
-// another package than the pools is mostly one whose clause is misspelt, and nothing would miss it. So are merges that are not resolved, of
-// which CUE takes some for definitions. It returns the folders in which something is wrong: what else is there only follows from it.
+// checkPackageClauses reports files that CUE would ignore because they have no package clause, and folders with several
+// packages. A file with another package than the pools usually has a misspelt clause, and its pools would be
+// missing without an error. It also reports unresolved merge conflicts, because CUE accepts some of them as
+// definitions. It returns the folders with such errors; further errors there are only consequences.
 func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 	first := map[string]*ast.File{} // by folder
 	refused = map[string]bool{}
 	refuse := func(name string, line int, message string) {
 		refused[path.Dir(name)] = true
-		c.report(v1alpha1.Diagnostic{File: name, Line: line, Column: 1, Message: message})
+		c.report(v1alpha1.Diagnostic{File: name, Line: v1alpha1.LineNumber(line), Column: 1, Message: message})
 	}
 	for _, name := range m.files.sortedNames() {
 		if !m.compiles(name) {
@@ -216,7 +216,7 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 	return refused
 }
 
-// isIgnored says whether a file asks to be passed over with @ignore().
+// isIgnored reports whether a file has the attribute @ignore().
 func isIgnored(file *ast.File) bool {
 	return slices.ContainsFunc(file.Decls, func(decl ast.Decl) bool {
 		attribute, ok := decl.(*ast.Attribute)
@@ -224,20 +224,21 @@ func isIgnored(file *ast.File) bool {
 	})
 }
 
-// tagUse is where files mention a tag first, and as what: as the value of a field, @tag(NAME), and in the condition of a file, @if(NAME).
+// tagUse is the first position of a tag in the files, and how it is used: as the value of a field, @tag(NAME), or in
+// the condition of a file, @if(NAME).
 type tagUse struct {
 	place            v1alpha1.Diagnostic
 	value, condition bool
 }
 
 var (
-	// tagAttribute finds the name in an attribute @tag(NAME) or @tag(NAME,…), and the expression in @if(EXPRESSION).
+	// tagAttribute matches the name in an attribute @tag(NAME) or @tag(NAME,…), and the expression in @if(EXPRESSION).
 	tagAttribute = regexp.MustCompile(`@tag\(([^,)\s]+)|(?m)^@if\((.*)\)`)
-	// conditionName finds the names in the expression of an @if.
+	// conditionName matches the names in the expression of an @if.
 	conditionName = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 )
 
-// tags returns the tags that files of m mention.
+// tags returns the tags in the files of m.
 func (m *module) tags() map[string]tagUse {
 	uses := map[string]tagUse{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
@@ -247,7 +248,7 @@ func (m *module) tags() map[string]tagUse {
 		for _, found := range tagAttribute.FindAllSubmatchIndex(m.files[name], -1) {
 			before := m.files[name][:found[0]]
 			place := v1alpha1.Diagnostic{
-				File: path.Join(m.root, name), Line: bytes.Count(before, []byte("\n")) + 1, Column: len(before) - bytes.LastIndexByte(before, '\n'),
+				File: path.Join(m.root, name), Line: v1alpha1.LineNumber(bytes.Count(before, []byte("\n")) + 1), Column: v1alpha1.LineNumber(len(before) - bytes.LastIndexByte(before, '\n')),
 			}
 			isValue, names := found[2] >= 0, []string{}
 			if isValue {
@@ -268,7 +269,7 @@ func (m *module) tags() map[string]tagUse {
 	return uses
 }
 
-// usedTags returns the tags that a file of m mentions, as the loader wants them.
+// usedTags returns the tags that a file of m uses, in the loader's format.
 func (m *module) usedTags(tags map[string]string) []string {
 	var used []string
 	mentioned := m.tags()
@@ -283,7 +284,8 @@ func (m *module) usedTags(tags map[string]string) []string {
 	return used
 }
 
-// checkTags reports tags that nothing asks for: probably misspelt. The place is that of the tag which was probably meant.
+// checkTags reports tags that no file uses, because they are probably misspelt. The diagnostic has the position of the
+// tag that was probably meant.
 func (c *compilation) checkTags(t *tree, tags map[string]string) {
 	mentioned := map[string]tagUse{}
 	for _, m := range t.modules {
@@ -304,7 +306,7 @@ func (c *compilation) checkTags(t *tree, tags map[string]string) {
 	}
 }
 
-// loadSchema returns the schema package: the one the instances import, or else a fresh one.
+// loadSchema returns the schema package that the instances import, or a new one if none does.
 func (c *compilation) loadSchema(instances []*build.Instance) (cue.Value, error) {
 	for _, instance := range instances {
 		for _, imported := range instance.Imports {

@@ -20,30 +20,28 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// languageVersion is assumed of a tree without a module file.
+// languageVersion is assumed for a tree without a module file.
 const languageVersion = "v0.16.0"
 
-// schemaName begins the names of the schema's files in positions; no file of a tree can
-// have such a name, because its paths are clean.
+// schemaName is the prefix of the schema's file names in positions. No file of a tree can have such a name, because its
+// paths are clean.
 const schemaName = "//" + schema.Module + "/"
 
-// Where the loader finds the modules that a tree depends on. Folders that begin with a
-// dot aren't read from a tree, so nothing of a tree can be there.
+// Folders in which the loader finds the modules that a tree depends on. Folders with a leading dot are not read from a
+// tree, so they cannot collide.
 const (
 	schemaMount = ".corral/schema"
 	vendorMount = ".corral/vendor"
 )
 
-// importOfMajor finds the host and the major version of an import such as "acme.example/ci@v1".
+// importOfMajor matches the host and the major version in an import such as "acme.example/ci@v1".
 var importOfMajor = regexp.MustCompile(`"([^"/@\s]+)/[^"@\s]*@(v[0-9]+)[":]`)
 
-// loadable returns m's files as the loader shall see them, and the registry that serves
-// the modules they import.
+// loadable returns m's files as the loader sees them, and the registry that serves the modules they import.
 //
-// The loader doesn't find vendored packages in an fs.FS, so each host there becomes a
-// module of its own, once for each major version that an import names: copies have none. The schema is the embedded one always, whether a
-// repository lists it in deps or has a copy below cue.mod/pkg: what counts is what this
-// build knows.
+// The loader does not find vendored packages in an fs.FS. So each host becomes a separate module, once for each major
+// version that an import names, because copies have no version. The schema is always the embedded one, whether a
+// repository lists it in deps or has a copy below cue.mod/pkg, because this build only supports its own schema.
 func (m *module) loadable() (Files, registry, error) {
 	files := make(Files, len(m.files)+8)
 	hosts := map[string]bool{}
@@ -85,7 +83,7 @@ func (m *module) loadable() (Files, registry, error) {
 	return files, reg, err
 }
 
-// vendorFolders hold packages of others, as the cue command has them.
+// vendorFolders hold vendored packages, as in the cue command.
 var vendorFolders = []string{"cue.mod/pkg", "cue.mod/gen", "cue.mod/usr"}
 
 // vendored returns the path of a vendored file below its folder.
@@ -114,16 +112,15 @@ func embeddedSchema() (Files, error) {
 	return files, nil
 }
 
-// registry serves the modules of one tree and nothing else. It implements modconfig.Registry.
+// registry serves the modules of one tree and no others. It implements modconfig.Registry.
 type registry struct {
 	files Files
 	// folders holds the folder of each module in files, by "PATH VERSION".
 	folders map[string]string
 }
 
-// adapt checks that a module file asks only for the schema that is embedded, and adds the
-// modules that are served. Without a file it makes one up: a folder with one CUE file
-// is enough to begin.
+// adapt checks that a module file requires no newer schema than the embedded one, and adds the modules that are served.
+// If there is no module file, it generates one, so that a folder with one CUE file is enough to begin.
 func (r registry) adapt(data []byte, name string) ([]byte, error) {
 	if len(data) == 0 {
 		data = emptyModuleFile("corral.local/pools@v0")
@@ -148,8 +145,7 @@ func (r registry) adapt(data []byte, name string) ([]byte, error) {
 	return modfile.Format(file)
 }
 
-// checkDeps checks what a module file requires, and removes the modules of which there are
-// copies.
+// checkDeps checks the requirements of a module file, and removes the requirements of vendored modules.
 func (r registry) checkDeps(file *modfile.File, data []byte, name string) error {
 	for _, dep := range slices.Sorted(maps.Keys(file.Deps)) {
 		at := file.Deps[dep]
@@ -172,7 +168,7 @@ func (r registry) checkDeps(file *modfile.File, data []byte, name string) error 
 	return nil
 }
 
-// addCopies serves the vendored packages of a host as a module of a major version.
+// addCopies serves the vendored packages of a host as a module with a major version.
 func (r registry) addCopies(host, major string) {
 	r.folders[fmt.Sprintf("%s@%s %s.0.0", host, major, major)] = path.Join(vendorMount, host)
 }
@@ -188,8 +184,8 @@ func (r registry) hasCopy(importPath string) bool {
 	return false
 }
 
-// checkSchemaVersion refuses a version of the schema that is newer than the embedded one. The embedded version accepts everything that older
-// versions with the same major number accepted.
+// checkSchemaVersion refuses a version of the schema that is newer than the embedded one. The embedded version accepts
+// everything that older versions with the same major number accepted.
 func checkSchemaVersion(wanted string) error {
 	newest, err := version.ParseSemantic(schema.Version)
 	if err != nil {
@@ -218,7 +214,7 @@ func (r registry) ModFile(_ context.Context, m cuemodule.Version) (*modfile.File
 	return modfile.Parse(emptyModuleFile(m.Path()), "module.cue")
 }
 
-// Fetch returns where the files of a served module are.
+// Fetch returns the location of a served module's files.
 func (r registry) Fetch(_ context.Context, m cuemodule.Version) (cuemodule.SourceLoc, error) {
 	folder, err := r.folder(m)
 	if err != nil {
@@ -231,7 +227,7 @@ func (r registry) Fetch(_ context.Context, m cuemodule.Version) (cuemodule.Sourc
 	return cuemodule.SourceLoc{FS: mounted{FS: sub, root: "/" + folder}, Dir: "."}, nil
 }
 
-// ModuleVersions returns none: versions are never chosen.
+// ModuleVersions returns none, because versions are fixed.
 func (r registry) ModuleVersions(context.Context, string) ([]string, error) { return nil, nil }
 
 func (r registry) folder(m cuemodule.Version) (string, error) {
@@ -242,8 +238,7 @@ func (r registry) folder(m cuemodule.Version) (string, error) {
 	return folder, nil
 }
 
-// mounted tells the loader where in its load.Config.FS the files of a module are
-// (module.OSRootFS).
+// mounted returns the location of a module's files in load.Config.FS to the loader (module.OSRootFS).
 type mounted struct {
 	fs.FS
 	root string

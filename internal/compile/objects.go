@@ -18,13 +18,13 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// kindOrder holds the kinds that a tree may declare, in the order they are applied.
+// kindOrder holds the kinds that a tree may declare, in the order in which they are applied.
 var kindOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, "RunnerPool": 3}
 
-// applyOrder holds the kinds of all objects in the order they are applied; some are written for pools.
+// applyOrder holds the kinds of all objects in the order in which they are applied, including generated kinds.
 var applyOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, accountKind: 3, roleKind: 4, bindingKind: 5, "RunnerPool": 6}
 
-// refusals explain why other kinds that people try are not among them.
+// refusals explain why other kinds are not allowed.
 var refusals = map[string]string{
 	"PoolSource": "a PoolSource is not applied from a source, because whoever writes to one repository could then have " +
 		"another's credentials sent anywhere: apply it with kubectl or your GitOps tool",
@@ -76,7 +76,7 @@ func isObject(v cue.Value) bool {
 
 func has(v cue.Value, field string) bool { return v.LookupPath(cue.MakePath(cue.Str(field))).Exists() }
 
-// compileObject checks one object against the schema and keeps it, unless something in it is known to be wrong.
+// compileObject checks one object against the schema and keeps it, unless it contains a known error.
 func (c *compilation) compileObject(p *pkg, v cue.Value) {
 	if p.faulty[strings.Join(selectors(v.Path()), "\x00")] {
 		return
@@ -107,7 +107,7 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 	c.objects = append(c.objects, o)
 }
 
-// refused reports what the check says of an object, each at the field that it is about, and says whether there is anything.
+// refused reports the errors that the check finds in an object, each at its field. It returns whether there are any.
 func (c *compilation) refused(p *pkg, v cue.Value, object map[string]any) bool {
 	if c.check == nil {
 		return false
@@ -131,7 +131,8 @@ func (c *compilation) refused(p *pkg, v cue.Value, object map[string]any) bool {
 	return len(refusals) > 0
 }
 
-// labelsOf returns the labels of a field's path as Kubernetes writes it, as spec.template.metadata.labels[a.b/c].
+// labelsOf returns the labels of a field's path in Kubernetes' notation, for example
+// spec.template.metadata.labels[a.b/c].
 func labelsOf(path string) []string {
 	var labels []string
 	for path != "" {
@@ -149,9 +150,8 @@ func labelsOf(path string) []string {
 	return labels
 }
 
-// checkObject returns the object as JSON with the schema's rules checked and its
-// defaults filled in. What is checked is the data alone: a definition around it that
-// the user closed must not forbid the defaults.
+// checkObject checks the object against the schema's rules and returns its JSON with defaults. It checks the data
+// alone, because a closed definition around the object must not forbid the defaults.
 func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, error) {
 	data, err := v.MarshalJSON()
 	if err != nil {
@@ -167,7 +167,7 @@ func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, err
 	return checked.MarshalJSON()
 }
 
-// fits says whether one more object of that many bytes of JSON is within the limits.
+// fits reports whether another object with size bytes of JSON is within the limits.
 func (c *compilation) fits(size int) bool {
 	c.outputBytes += size
 	var message string
@@ -183,7 +183,7 @@ func (c *compilation) fits(size int) bool {
 	return false
 }
 
-// checkKind returns the kind of an object that may be declared.
+// checkKind returns the kind of an object if a tree may declare it.
 func (c *compilation) checkKind(p *pkg, v cue.Value) (string, bool) {
 	var text [2]string
 	for i, field := range []string{"apiVersion", "kind"} {
@@ -214,7 +214,7 @@ func (c *compilation) checkKind(p *pkg, v cue.Value) (string, bool) {
 	return "", false
 }
 
-// sameDeclaration says whether two objects come from one place in the files and agree.
+// sameDeclaration reports whether two objects have the same position and the same content.
 func sameDeclaration(a, b Object) bool {
 	return a.File == b.File && a.Line == b.Line && a.Column == b.Column && a.Path == b.Path &&
 		equality.Semantic.DeepEqual(a.Manifest.Object, b.Manifest.Object)

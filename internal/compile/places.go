@@ -15,26 +15,27 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// written is what users wrote in the files of a package: the fields and the values that stand there as such. By it the row of a table is
-// found that has to be changed, where the evaluator names the template that the row goes through.
+// written indexes the fields and literals that users wrote in the files of a package. If the evaluator only names the
+// template that a table row passes through, the index finds the row to change.
 type written struct {
-	// values are the texts of literals that are given, by their place: not those of a type, a bound or an alternative.
+	// values are the texts of literals by position, without literals that are a type, a bound or an alternative.
 	values map[token.Position]string
-	// fields that a place is in, from the outermost.
+	// fields are all fields, outermost first.
 	fields []*ast.Field
-	// rows are the fields with a struct, and the texts in lists, by their label or text.
+	// rows are the fields with a struct, and the strings in lists, by their label or text.
 	rows map[string][]row
-	// lookups are indexed expressions, and names that stand for one in a let clause.
+	// lookups are index expressions, and names that a let clause gives to one.
 	lookups map[ast.Node]*ast.IndexExpr
 }
 
-// row is what one object is made of by a comprehension.
+// row is the table row from which a comprehension creates one object.
 type row struct {
 	node   ast.Node
 	fields map[string]ast.Expr
 }
 
-// literal returns the value in a row that an error tells of: that of the field of the same name, or the first; nil if there is none.
+// literal returns the value in a row that an error mentions: the value of the field with the same name, or the first;
+// nil if there is none.
 func (r row) literal(name string, args []string) ast.Node {
 	for _, field := range append([]string{name}, slices.Sorted(maps.Keys(r.fields))...) {
 		if lit, ok := r.fields[field].(*ast.BasicLit); ok && slices.Contains(args, lit.Value) {
@@ -54,7 +55,7 @@ func indexWritten(files []*ast.File) *written {
 	return w
 }
 
-// enter notes a node, and says whether what is in it may be noted.
+// enter indexes a node, and reports whether to visit its children.
 func (w *written) enter(node ast.Node) bool {
 	switch n := node.(type) {
 	case *ast.ImportDecl, *ast.CallExpr, *ast.Interpolation, *ast.ForClause, *ast.IfClause:
@@ -82,7 +83,7 @@ func (w *written) enter(node ast.Node) bool {
 	return true
 }
 
-// enterLookup notes a lookup, or a name that was given to one.
+// enterLookup records a lookup, or a name that stands for one.
 func (w *written) enterLookup(node ast.Node, lets map[string]*ast.IndexExpr) bool {
 	switch n := node.(type) {
 	case *ast.LetClause:
@@ -99,7 +100,7 @@ func (w *written) enterLookup(node ast.Node, lets map[string]*ast.IndexExpr) boo
 	return true
 }
 
-// lookupAt returns the lookup of the innermost expression that a place is in, nil if there is none.
+// lookupAt returns the lookup of the innermost expression around a position, or nil.
 func (w *written) lookupAt(pos token.Pos) (lookup *ast.IndexExpr) {
 	var innermost ast.Node
 	for node, l := range w.lookups {
@@ -124,11 +125,11 @@ func (w *written) enterField(f *ast.Field) {
 	}
 }
 
-// enterValue goes on into a field's value: a label is no value.
+// enterValue visits a field's value without its label, because a label is not a value.
 func (w *written) enterValue(value ast.Expr) { ast.Walk(value, w.enter, nil) }
 
-// given returns the place of the value that is wrong among the places of an error: the one literal there, or the one that the error
-// tells of.
+// given returns the position of the wrong value among the positions of an error: the literal that the error mentions,
+// or the only literal.
 func (w *written) given(candidates []token.Pos, args []string) (token.Pos, string, bool) {
 	var literals []token.Pos
 	for _, pos := range candidates {
@@ -145,7 +146,7 @@ func (w *written) given(candidates []token.Pos, args []string) (token.Pos, strin
 	return literals[0], w.values[literals[0].Position()], true
 }
 
-// around returns the innermost field that a place is in, nil if there is none.
+// around returns the innermost field around a position, or nil.
 func (w *written) around(pos token.Pos) (innermost *ast.Field) {
 	for _, f := range w.fields {
 		if contains(f, pos) && (innermost == nil || contains(innermost, f.Pos())) {
@@ -155,7 +156,7 @@ func (w *written) around(pos token.Pos) (innermost *ast.Field) {
 	return innermost
 }
 
-// inField returns the place among candidates that lies in a field of the name that a path ends with.
+// inField returns the position among candidates that is inside a field with the last name of a path.
 func (w *written) inField(candidates []token.Pos, path []string) (token.Pos, bool) {
 	leaf := ""
 	for _, label := range path {
@@ -195,7 +196,7 @@ func topLabels(files []*ast.File) (names []string) {
 	return names
 }
 
-// row returns what the object of a name is made of, if there is one such place outside of the objects themselves.
+// row returns the table row for an object's name if there is exactly one outside of the objects themselves.
 func (w *written) row(name string, isObject func(ast.Node) bool) (row, bool) {
 	found := slices.DeleteFunc(slices.Clone(w.rows[name]), func(r row) bool { return isObject(r.node) })
 	if len(found) != 1 {
@@ -218,8 +219,8 @@ func tagOf(f *ast.Field) string {
 	return ""
 }
 
-// objectOf returns how many labels of a path lead to the object that it is in, and the object's name. Where there is none yet it's what a
-// comprehension would have made.
+// objectOf returns how many labels of a path lead to the enclosing object, and the object's name. If there is no object
+// yet, it is the object that a comprehension would have created.
 func (p *pkg) objectOf(path []string) (depth int, name string) {
 	depth, kind := p.enclosingObject(path)
 	if kind == "" {
@@ -238,21 +239,21 @@ func (p *pkg) objectOf(path []string) (depth int, name string) {
 	return depth, path[depth-1]
 }
 
-// maxQuoted is how long a wrong value is at most that is quoted.
+// maxQuoted is the maximum length of a wrong value that is quoted.
 const maxQuoted = 80
 
-// mend is where a finding has to be mended, and its message with what that place says.
-type mend struct {
+// remedy is the position at which to fix a finding, and the message for it.
+type remedy struct {
 	at      token.Position
 	message string
-	// shared is set if at is one row of several: the place that they have in common.
+	// shared is set if at is one row of several: the position that they have in common.
 	shared token.Position
 }
 
-// place returns where a finding has to be mended.
-func (p *pkg) place(f finding) mend {
+// place returns the position at which to fix a finding.
+func (p *pkg) place(f finding) remedy {
 	if f.at.IsValid() {
-		return mend{at: f.at, message: f.message}
+		return remedy{at: f.at, message: f.message}
 	}
 	candidates := userPositions(f.positions)
 	args := make([]string, len(f.args))
@@ -266,23 +267,23 @@ func (p *pkg) place(f finding) mend {
 		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
 			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
 		}
-		return mend{at: pos.Position(), message: f.message + p.otherSide(f, pos, candidates)}
+		return remedy{at: pos.Position(), message: f.message + p.otherSide(f, pos, candidates)}
 	}
 	field := p.fieldWithoutValue(f, candidates)
 	if field != nil {
 		f.message = fmt.Sprintf("%s has no value, only %s", label(field.Label), f.args[0])
 		if tag := tagOf(field); tag != "" {
-			return mend{at: field.Pos().Position(), message: f.message + fmt.Sprintf("; set the tag: --tag %s=VALUE, or spec.tags of the PoolSource", tag)}
+			return remedy{at: field.Pos().Position(), message: f.message + fmt.Sprintf("; set the tag: --tag %s=VALUE, or spec.tags of the PoolSource", tag)}
 		}
 	}
 	return p.placeOfRow(f, field, candidates, args)
 }
 
-// placeOfRow returns the row that an object is made of, if what was found is to be mended there: the value that is told of, or a field that
-// the row lacks. Else it's the closest place that was written.
-func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, args []string) mend {
+// placeOfRow returns the position in the table row of an object if the finding has to be fixed there: the value that it
+// mentions, or the row itself if a field is missing. Otherwise it returns the closest position that the user wrote.
+func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, args []string) remedy {
 	depth, name := p.objectOf(f.path)
-	m := mend{at: p.position(f.path, f.positions...), message: f.message}
+	m := remedy{at: p.position(f.path, f.positions...), message: f.message}
 	if len(candidates) > 0 && strings.HasPrefix(f.format, "undefined field") {
 		m.at = candidates[0].Position()
 	}
@@ -305,7 +306,7 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 	return m
 }
 
-// tagAt returns the tag of the field that one of the places is in, or "".
+// tagAt returns the tag of the field around one of the positions, or "".
 func (p *pkg) tagAt(candidates []token.Pos) string {
 	for _, pos := range candidates {
 		if tag := tagOf(p.written.around(pos)); tag != "" {
@@ -315,7 +316,8 @@ func (p *pkg) tagAt(candidates []token.Pos) string {
 	return ""
 }
 
-// fieldWithoutValue returns the user's field whose missing value is found; nil if that isn't what was found, or if it's the field itself.
+// fieldWithoutValue returns the user's field whose value is missing. It returns nil if the finding is not about a
+// missing value, or is about that field itself.
 func (p *pkg) fieldWithoutValue(f finding, candidates []token.Pos) *ast.Field {
 	if !slices.ContainsFunc([]string{"incomplete value", "non-concrete value", "invalid non-ground value"}, func(prefix string) bool { return strings.HasPrefix(f.format, prefix) }) {
 		return nil
@@ -336,7 +338,7 @@ func (p *pkg) fieldWithoutValue(f finding, candidates []token.Pos) *ast.Field {
 	return nil
 }
 
-// otherSide says where the other of two values that conflict stands.
+// otherSide describes the position of the other of two conflicting values.
 func (p *pkg) otherSide(f finding, one token.Pos, candidates []token.Pos) string {
 	if !isConflict(f) {
 		return ""
@@ -350,14 +352,14 @@ func (p *pkg) otherSide(f finding, one token.Pos, candidates []token.Pos) string
 	return ""
 }
 
-// ofObject says of a node whether it is written at the path of an object itself.
+// ofObject returns a function that reports whether a node is written at the path of an object itself.
 func (p *pkg) ofObject(path []string) func(ast.Node) bool {
 	nodes, _ := p.fields.find(path)
 	return func(node ast.Node) bool { return slices.Contains(nodes, node) }
 }
 
-// dynamic returns how many labels of a path lead to the first that only evaluation knows: one that is computed, an element of a computed
-// list, or a field of a struct that is only referred to. It's 0 if there is none.
+// dynamic returns the number of labels in a path up to the first label that is known only after evaluation: a computed
+// label, an element of a computed list, or a field of a referenced struct. It returns 0 if there is none.
 func (x *fieldIndex) dynamic(path []string) int {
 	for i, key := range path {
 		sub, ok := x.children[key]

@@ -16,13 +16,13 @@ import (
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// DefaultPolicyName names the policy made of the Rego files of a tree.
+// DefaultPolicyName is the default name of the policy for a tree's Rego files.
 const DefaultPolicyName = "repository"
 
-// policyKind is what the Rego files of a tree become.
+// policyKind is the kind of the policy for a tree's Rego files.
 const policyKind = "RunnerPolicy"
 
-// isPolicyFile says whether a file may be part of a tree's policy: Rego, and the data beside it.
+// isPolicyFile reports whether a file may be part of a tree's policy: Rego, or data next to it.
 func isPolicyFile(name string) bool { return isModule(name) || IsPolicyData(name) }
 
 func isModule(name string) bool {
@@ -32,13 +32,13 @@ func isModule(name string) bool {
 
 func isPolicyTest(name string) bool { return strings.HasSuffix(name, "_test.rego") }
 
-// IsPolicyData says whether a file is read as data of rules.
+// IsPolicyData reports whether a file contains data for rules.
 func IsPolicyData(name string) bool {
 	return slices.Contains([]string{"data.json", "data.yaml", "data.yml"}, path.Base(name))
 }
 
-// compilePolicy makes one RunnerPolicy of the Rego files of a tree, without their tests, and of
-// the data in their folders. Rules are not looked at here: whoever loads the policy does.
+// compilePolicy creates one RunnerPolicy from the Rego files of a tree, without their tests, and from the data in their
+// folders. It does not check the rules: the policy engine does when it loads the policy.
 func (c *compilation) compilePolicy(t *tree, name string) {
 	modules, data := map[string]any{}, map[string]any{}
 	files := t.policyFiles()
@@ -74,7 +74,7 @@ func (c *compilation) compilePolicy(t *tree, name string) {
 	})
 }
 
-// mergeData adds what one data file holds at the root of data.
+// mergeData merges the content of one data file into the root of data.
 func (c *compilation) mergeData(data map[string]any, origin map[string]string, file string, content []byte) {
 	object, err := yamldoc.Object(content)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *compilation) mergeData(data map[string]any, origin map[string]string, f
 	}
 }
 
-// policyFiles returns the Rego files below the tree's path, and the data files of their folders, sorted.
+// policyFiles returns the Rego files below the tree's path and the data files in their folders, sorted.
 func (t *tree) policyFiles() []string {
 	var names []string
 	folders := map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// policy is the source of one RunnerPolicy with spec, which begins at line 6.
+// policy returns the source of one RunnerPolicy. Its spec begins at line 6.
 func policy(spec string) string {
 	return head + "policies: schema.#Policies\npolicies: guard: spec: {\n" + spec + "\n}\n" +
 		"pools: schema.#Pools\npools: linux: spec: {\n" + body + "}\n"

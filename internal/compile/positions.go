@@ -12,11 +12,11 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// anyLabel stands for a label that only evaluation knows, as "linux-\(size)".
+// anyLabel stands for a computed label, such as "linux-\(size)".
 const anyLabel = "\x00any"
 
-// fieldIndex finds the place where a field was written by its path. The evaluator's
-// positions often point into the schema, or at the place a definition is used.
+// fieldIndex finds the position of a field by its path. The evaluator's positions often point into the schema, or to
+// the place where a definition is used.
 type fieldIndex struct {
 	nodes    []ast.Node
 	children map[string]*fieldIndex
@@ -115,9 +115,8 @@ func (x *fieldIndex) find(path []string) (nodes []ast.Node, depth int) {
 	return nodes, depth
 }
 
-// position returns the best place to show for the field at path: where the user wrote
-// it, or else the first of the evaluator's positions in a user's file, or else where
-// the closest field around it is written.
+// position returns the best position to report for the field at path: the user's field, or else the first of the
+// evaluator's positions in a user's file, or else the closest enclosing field.
 func (p *pkg) position(path []string, candidates ...token.Pos) token.Position {
 	candidates = userPositions(candidates)
 	if p == nil {
@@ -139,7 +138,7 @@ func (p *pkg) position(path []string, candidates ...token.Pos) token.Position {
 	return token.Position{}
 }
 
-// inside returns the first of the positions that lies in one of the nodes, and that node.
+// inside returns the first of the positions that is inside one of the nodes, and that node.
 func inside(nodes []ast.Node, positions []token.Pos) (ast.Node, token.Pos, bool) {
 	for _, node := range nodes {
 		for _, pos := range positions {
@@ -151,7 +150,7 @@ func inside(nodes []ast.Node, positions []token.Pos) (ast.Node, token.Pos, bool)
 	return nil, token.NoPos, false
 }
 
-// nodeStart prefers the evaluator's position inside a scalar's field, its value, to the label.
+// nodeStart prefers the evaluator's position inside a scalar field (its value) to the position of the label.
 func nodeStart(node ast.Node, c token.Pos) token.Position {
 	if field, ok := node.(*ast.Field); ok {
 		if _, isStruct := field.Value.(*ast.StructLit); isStruct {
@@ -173,7 +172,7 @@ func first(positions []token.Pos) token.Position {
 	return positions[0].Position()
 }
 
-// userPositions drops what lies in the schema.
+// userPositions drops positions in the schema.
 func userPositions(positions []token.Pos) []token.Pos {
 	var out []token.Pos
 	for _, pos := range positions {

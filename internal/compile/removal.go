@@ -9,12 +9,12 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxNamed is how many pools are named that a revision removes.
+// maxNamed is how many of the removed pools a message names.
 const maxNamed = 10
 
-// RemovesTooMany says why a revision with so many pools removes more of those held than a source does without being asked twice: so
-// many that none is left, or more than half. One of two may go; one of one, or two of three, may not. It is empty when they may go. A
-// source obeys it, and a review tells of it beforehand.
+// RemovesTooMany returns why a revision needs confirmation to prune, or "". It needs confirmation if it removes all
+// pools or more than half of them: one pool of two may go, but not the only pool or two of three. PoolSources enforce
+// this, and reviews report it in advance.
 func RemovesTooMany(held int, removed []string, pools int) string {
 	switch {
 	case len(removed) == 0:

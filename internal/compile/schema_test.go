@@ -35,7 +35,7 @@ func complete(t *testing.T, kind, source string, into any) {
 	}
 }
 
-// The API server fills in defaults. A source that applied them would own fields that its author did not write.
+// The API server adds defaults. A source that applied them would own fields that its author did not write.
 func TestTheSchemaFillsInNoDefault(t *testing.T) {
 	for kind, spec := range map[string]string{
 		"RunnerPool":          `{"connectionRef":{"name":"b"},"template":{"spec":{"containers":[{"name":"runner"}]}}}`,

@@ -5,18 +5,18 @@ package compile
 
 import "fmt"
 
-// OneNamespace says what a PoolSource refuses of objects that it is to apply into its own namespace.
+// OneNamespace checks objects that a PoolSource applies into its own namespace.
 type OneNamespace struct {
 	name  string
 	first map[[2]string]*Object
 }
 
-// IntoNamespace is the namespace of a PoolSource.
+// IntoNamespace returns the checker for a PoolSource's namespace.
 func IntoNamespace(name string) *OneNamespace {
 	return &OneNamespace{name, map[[2]string]*Object{}}
 }
 
-// Refusal says why the next object is refused; it is empty if it isn't.
+// Refusal returns the reason why the next object is refused, or "".
 func (n *OneNamespace) Refusal(o *Object) string {
 	if named := o.Manifest.GetNamespace(); named != "" && named != n.name {
 		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out", named, n.name)

@@ -4,6 +4,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,12 +18,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxListed is how many allowed fields are listed when none resembles the one given.
+// maxListed is the maximum number of allowed fields to list if none is similar to the given name.
 const maxListed = 12
 
-// explainUnknown finds the first label on the finding's path that the schema doesn't
-// know, and says what to write in its place: the allowed field that resembles it, or
-// all if they are few.
+// explainUnknown finds the first label on the finding's path that the schema does not know. It suggests the allowed
+// field with the most similar name, or lists all allowed fields if there are few.
 func (p *pkg) explainUnknown(f finding) finding {
 	f.message = "field not allowed"
 	object, kind := p.enclosingObject(f.path)
@@ -45,7 +45,7 @@ func (p *pkg) explainUnknown(f finding) finding {
 		patterned = patterned || !slices.Contains(fieldNames(v), label)
 		if !next.Exists() {
 			f.path = f.path[:object+i+1]
-			f.message += suggestion(label, fieldNames(v))
+			f.message += cmp.Or(wording.FromARC(joinPath(f.path[object:])), suggestion(label, fieldNames(v)))
 			return f
 		}
 		v = next
@@ -58,7 +58,7 @@ func (p *pkg) explainUnknown(f finding) finding {
 	return f
 }
 
-// ofClosedDefinition is said of an object whose own definition allows less than the schema fills in.
+// ofClosedDefinition is the message for an object whose own definition allows less than the schema adds.
 const ofClosedDefinition = "a definition of yours allows only its own fields here; begin it with `schema.#RunnerPool &`, or its name with _ instead of #"
 
 func suggestion(given string, allowed []string) string {
@@ -71,7 +71,7 @@ func suggestion(given string, allowed []string) string {
 	return ""
 }
 
-// didYouMean suggests the name that resembles the one given, if any does.
+// didYouMean suggests the most similar name, if there is one.
 func didYouMean(given string, names []string) string {
 	if best := closest(given, names); best != "" {
 		return "; did you mean " + best + "?"
@@ -79,13 +79,13 @@ func didYouMean(given string, names []string) string {
 	return ""
 }
 
-// closest returns the name that resembles the one given, or "".
+// closest returns the most similar name, or "".
 func closest(given string, names []string) string {
 	return wording.Closest(given, names, len(given)/3+1)
 }
 
-// explainUndefined says of a reference to nothing what it may have meant: a row of a table that is looked up by a field of this object's
-// row, something else that the user wrote, or a definition of the schema.
+// explainUndefined suggests what an undefined reference may have meant: a table row that is looked up by a field of
+// this object's row, another name in the user's files, or a definition of the schema.
 func (p *pkg) explainUndefined(f finding) finding {
 	if l, ok := p.lookupOf(f); ok {
 		if l.value == nil {
@@ -116,7 +116,7 @@ func (p *pkg) explainUndefined(f finding) finding {
 	return f
 }
 
-// explainAlternatives says of a row that is looked up that several alternatives hold for it.
+// explainAlternatives explains a looked-up row for which several alternatives hold.
 func (p *pkg) explainAlternatives(f finding) finding {
 	f.message = "several alternatives hold; say which one counts, or mark it with *"
 	l, ok := p.lookupOf(f)
@@ -130,11 +130,11 @@ func (p *pkg) explainAlternatives(f finding) finding {
 	return f
 }
 
-// lookup is how the row of an object looks up one of another table, as _classes[row.class].
+// lookup describes how the row of an object looks up a row of another table, as in _classes[row.class].
 type lookup struct {
 	row        ast.Node
 	table, key string
-	// value is what the row gives as the key, nil if it gives none.
+	// value is the key's value in the row, or nil if the row has none.
 	value ast.Expr
 }
 
@@ -154,7 +154,7 @@ func (p *pkg) lookupOf(f finding) (lookup, bool) {
 	return lookup{row: r.node, table: nameOf(expr.X), key: key, value: r.fields[key]}, key != ""
 }
 
-// given returns the key that a row gives, and the rows of the table that is looked up.
+// given returns the key in a row, and the rows of the looked-up table.
 func (p *pkg) given(l lookup) (key string, rows *fieldIndex, ok bool) {
 	lit, ok := l.value.(*ast.BasicLit)
 	rows = p.fields.children[l.table]
@@ -164,7 +164,7 @@ func (p *pkg) given(l lookup) (key string, rows *fieldIndex, ok bool) {
 	return strings.Trim(lit.Value, `"`), rows, true
 }
 
-// nameOf returns the last name of a reference, "" if it is none.
+// nameOf returns the last name of a reference, or "" for any other expression.
 func nameOf(expr ast.Expr) string {
 	switch e := expr.(type) {
 	case *ast.Ident:
@@ -175,8 +175,8 @@ func nameOf(expr ast.Expr) string {
 	return ""
 }
 
-// missing makes one finding of those that say of an object that something required isn't there, and says which other object it may be
-// meant to be.
+// missing merges the findings about missing required fields of an object into one, and suggests another object that may
+// have been meant.
 func (p *pkg) missing(findings []finding) []finding {
 	var out, missing []finding
 	for _, f := range findings {
@@ -210,7 +210,7 @@ func (p *pkg) missing(findings []finding) []finding {
 	return append(out, one)
 }
 
-// minSimilar is how long the name of a pool is, at least, that another's is taken for.
+// minSimilar is the minimum length of a pool's name to be considered a misspelling of another name.
 const minSimilar = 4
 
 // valueAt returns the value at a path, which may begin with a hidden field or a definition of the package.
@@ -226,7 +226,7 @@ func (p *pkg) valueAt(path []string) cue.Value {
 	return v
 }
 
-// fieldNames returns the names of v's fields, also the optional ones, sorted.
+// fieldNames returns the names of v's fields, including optional ones, sorted.
 func fieldNames(v cue.Value) []string {
 	fields, err := v.Fields(cue.Optional(true))
 	if err != nil {
@@ -257,7 +257,7 @@ func (p *pkg) enclosingObject(path []string) (int, string) {
 	}
 }
 
-// descend looks up a field, required, optional or plain, or a list's element.
+// descend looks up a required, optional or regular field, or a list's element.
 func descend(v cue.Value, label string) cue.Value {
 	if n, err := strconv.Atoi(label); err == nil {
 		if element := v.LookupPath(cue.MakePath(cue.Index(n))); element.Exists() {

@@ -20,23 +20,23 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// maxEntries bounds how many directory entries are looked at to find the files.
+// maxEntries is how many directory entries are visited to find the files.
 const maxEntries = 100_000
 
-// vendored is where a module keeps its copy of the schema. What lies there is for
-// editors and the cue command; Corral uses the embedded schema in its place.
+// vendored is where a module keeps its copy of the schema, for editors and the cue command. Corral uses the embedded
+// schema instead.
 const vendored = "cue.mod/pkg/" + schema.ImportPath
 
-// Codes of diagnostics that have a remedy of their own.
+// Codes of diagnostics with a specific remedy.
 const (
 	FolderMissing = "FolderMissing"
 	PoolsMissing  = "PoolsMissing"
 )
 
-// Submodule says of a folder that it is one of another repository, which a source doesn't have.
+// Submodule is the message for a folder that is a Git submodule, which a source does not fetch.
 const Submodule = "a submodule, which is not fetched; commit the files themselves, or compile a folder without it"
 
-// tree is what one compilation reads.
+// tree is the input of one compilation.
 type tree struct {
 	path    string
 	modules []*module
@@ -44,16 +44,16 @@ type tree struct {
 
 // module is one CUE module of a tree, or the part of it that is compiled.
 type module struct {
-	// root is the folder that holds cue.mod; path is the folder compiled with all below.
+	// root is the folder that contains cue.mod; path is the folder to compile with all subfolders.
 	root, path string
 	files      Files
 }
 
-// Gather returns the files that Compile would read for path, by their path in fsys:
-// the CUE files of the module around path (the closest folder at or above it with a
-// cue.mod) and of modules below path, the Rego files below path and the data beside them, and
-// the other files too where a CUE file embeds some. Limits and unreadable files are diagnostics, and so are a link to be read,
-// which is never followed, and a submodule at or below path: left out in silence, it would be missed without a word.
+// Gather returns the files that Compile would read for path, by their path in fsys. These are the CUE files of the
+// module around path (the closest folder at or above it with a cue.mod) and of modules below path, and the Rego files
+// below path with the data next to them. If a CUE file embeds files, the other files are included, too. Exceeded limits
+// and unreadable files are diagnostics. So are a link, which is never followed, and a submodule at or below path:
+// otherwise their content would be missing without an error.
 func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 	t, diagnostics := gather(fsys, path)
 	all := Files{}
@@ -62,7 +62,7 @@ func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 			maps.Copy(all, m.files)
 		}
 		if _, err := fs.Stat(all, t.path); err != nil {
-			all[t.path+"/"] = nil // it is there, without anything to compile
+			all[t.path+"/"] = nil // exists, without anything to compile
 		}
 	}
 	return all, diagnostics
@@ -86,7 +86,7 @@ func gather(fsys fs.FS, folder string) (*tree, []v1alpha1.Diagnostic) {
 	return g.tree, g.diagnostics
 }
 
-// moduleRoot returns the closest folder at or above folder with a cue.mod, or else folder.
+// moduleRoot returns the closest folder at or above folder with a cue.mod, or else folder itself.
 func moduleRoot(fsys fs.FS, folder string) string {
 	for dir := folder; ; dir = path.Dir(dir) {
 		if hasModule(fsys, dir) {
@@ -111,10 +111,10 @@ type gatherer struct {
 	diagnostics           []v1alpha1.Diagnostic
 }
 
-// errLimit ends a walk whose diagnostic is already reported.
+// errLimit ends a walk whose diagnostic has already been reported.
 var errLimit = errors.New("limit reached")
 
-// gatherModule reads the files of m and returns the modules found below m.path.
+// gatherModule reads the files of m and returns the modules below m.path.
 func (g *gatherer) gatherModule(m *module) []*module {
 	w := &walk{gatherer: g, module: m}
 	err := fs.WalkDir(g.fsys, m.root, w.visit)
@@ -133,7 +133,8 @@ type walk struct {
 	module *module
 	// nested are the modules below the path to compile.
 	nested []*module
-	// embeds says that a definition embeds files, and globs that it may do so by a pattern; others are the files it may mean.
+	// embeds is true if a definition embeds files, and globs if it may do so by a pattern. others are the files that
+	// may be embedded.
 	embeds, globs bool
 	others        []string
 }
@@ -163,7 +164,8 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
-// notRead says why what an entry of the folder to compile stands for can't be read; it's empty if it can, or if nobody reads it.
+// notRead returns the reason why an entry of the folder to compile cannot be read. It returns "" if it can, or if
+// nothing reads it.
 func (w *walk) notRead(name string, entry fs.DirEntry) string {
 	switch {
 	case !within(w.tree.path, name) || skipped(w.module.root, name):
@@ -175,7 +177,7 @@ func (w *walk) notRead(name string, entry fs.DirEntry) string {
 	return ""
 }
 
-// visitFolder passes over folders that aren't the module's, and notes modules in it.
+// visitFolder skips folders that are not part of the module, and records modules in it.
 func (w *walk) visitFolder(name string) error {
 	if skipped(w.module.root, name) {
 		return fs.SkipDir
@@ -194,7 +196,7 @@ func (w *walk) readOthers() error {
 		if path.Ext(name) == ".cue" {
 			continue
 		}
-		// CUE misses a link that is not followed where it is embedded by its name, but not by a pattern.
+		// CUE reports an error for a link that is embedded by name, but not for a link that matches a pattern.
 		if info, err := fs.Lstat(w.fsys, name); err == nil && isLink(info) && !w.globs {
 			continue
 		}
@@ -205,13 +207,13 @@ func (w *walk) readOthers() error {
 	return nil
 }
 
-// Link is why a link isn't read.
+// Link is the reason why a link is not read.
 const Link = "a link, which is not followed; commit the file itself"
 
-// maxLinks is how many links in a row are followed to learn what they lead to.
+// maxLinks is how many links in a row are followed to find out whether they lead to a folder.
 const maxLinks = 8
 
-// linksFolder says whether a link leads to a folder. Of one that leaves the tree only its name can tell.
+// linksFolder reports whether a link leads to a folder. For a link that leaves the tree, only its name gives a hint.
 func linksFolder(fsys fs.FS, name string, links int) bool {
 	target, err := fs.ReadLink(fsys, name)
 	if err != nil || path.IsAbs(target) || links == 0 {
@@ -254,7 +256,7 @@ func (g *gatherer) read(m *module, name string) error {
 	if err != nil {
 		return g.refuse(name, "the file can't be read: %v", err)
 	}
-	if !within(path.Join(m.root, "cue.mod"), name) { // packages of others come in many files
+	if !within(path.Join(m.root, "cue.mod"), name) { // vendored packages have many files
 		g.files++
 	}
 	g.total += len(data)
@@ -275,8 +277,8 @@ func (g *gatherer) refuse(file, format string, args ...any) error {
 	return errLimit
 }
 
-// isDefinition says whether Corral compiles a file: CUE's own rule, without tests and
-// tools, and without the file that replaces modules on a developer's machine.
+// isDefinition reports whether Corral compiles a file. CUE's own rule applies, without tests and tools, and without the
+// file that replaces modules on a developer's machine.
 func isDefinition(name string) bool {
 	base := path.Base(name)
 	return path.Ext(base) == ".cue" && !strings.HasPrefix(base, ".") && !strings.HasPrefix(base, "_") &&
@@ -284,8 +286,8 @@ func isDefinition(name string) bool {
 		!strings.HasSuffix(name, "cue.mod/local-module.cue")
 }
 
-// skipped says whether a folder of the module at root is none of ours: hidden ones as
-// CUE has it, and the vendored schema.
+// skipped reports whether a folder of the module at root is ignored: a hidden folder by CUE's rule, or the vendored
+// schema.
 func skipped(root, folder string) bool {
 	if folder == root {
 		return false
@@ -294,7 +296,7 @@ func skipped(root, folder string) bool {
 	return strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || folder == path.Join(root, vendored)
 }
 
-// within says whether name is folder or lies below it.
+// within reports whether name is folder or below it.
 func within(folder, name string) bool {
 	return folder == "." || name == folder || strings.HasPrefix(name, folder+"/")
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/memfs"
 )
 
-// specOf is the spec of a pool in one line, with an expression for the image.
+// specOf returns the spec of a pool in one line, with an expression for the image.
 func specOf(image string) string {
 	return `spec: {connectionRef: name: "acme", template: spec: containers: [{name: "runner", image: ` + image + `}]}`
 }
@@ -88,7 +88,7 @@ func TestFilesOfAFolderAreOfOnePackage(t *testing.T) {
 	}
 }
 
-// A folder behind a link is read by nobody: neither where links lead somewhere, nor in a commit, where they are only listed.
+// A folder behind a link is not read, neither on a disk nor in a commit, which only lists links.
 func TestALinkToAFolderIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		link, target string
@@ -147,11 +147,12 @@ func add(t *testing.T, files memfs.FS, name string, file *fstest.MapFile) {
 	}
 }
 
-// mutations is how many trees TestMutatedTreesLoseNoPool changes; the variable of that name asks for more, and for the large table.
+// mutations is how many trees TestMutatedTreesLoseNoPool mutates. CORRAL_MUTATIONS sets another number, and adds the
+// large table.
 const mutations = 120
 
-// A mistake in a tree leads to a diagnostic, or takes no pool away. How many pools a tree declares is known: only what would change that
-// on purpose is left alone.
+// A mistake in a tree leads to a diagnostic, or removes no pool. The test makes no change that removes pools on
+// purpose.
 func TestMutatedTreesLoseNoPool(t *testing.T) {
 	n := mutations
 	if asked := os.Getenv("CORRAL_MUTATIONS"); asked != "" {
@@ -175,7 +176,7 @@ func mutateAll(t *testing.T, n int, tree func(*rand.Rand) (Files, int)) {
 		if strings.Contains(string(files["pools.cue"]), "@tag(env)") {
 			options.Tags = map[string]string{"env": "prod"}
 		}
-		if seed < 20 { // as it is
+		if seed < 20 { // unchanged
 			if result := Compile(files, options); len(result.Diagnostics) > 0 || count(result) != pools {
 				t.Fatalf("seed %d: a tree of %d pools gives %d, %v\n%s", seed, pools, count(result), texts(result), files["pools.cue"])
 			}
@@ -193,7 +194,7 @@ func mutateAll(t *testing.T, n int, tree func(*rand.Rand) (Files, int)) {
 	}
 }
 
-// count counts pools.
+// count returns the number of pools.
 func count(r Result) (n int) {
 	for _, o := range r.Objects {
 		if o.Manifest.GetKind() == "RunnerPool" {
@@ -203,10 +204,10 @@ func count(r Result) (n int) {
 	return n
 }
 
-// smallTrees are ways to write some pools down.
+// smallTrees are different ways to declare some pools.
 var smallTrees = []func(pools int) Files{
 	tableTree,
-	func(pools int) Files { // one by one, with what they share
+	func(pools int) Files { // one by one, with shared values
 		var b strings.Builder
 		b.WriteString(head + "pools: schema.#Pools\npools: [string]: spec: {connectionRef: name: \"acme\", template: spec: containers: [{name: \"runner\", image: _image}]}\n_image: \"runner:1\"\n")
 		for i := range pools {
@@ -230,7 +231,7 @@ var smallTrees = []func(pools int) Files{
 		b.WriteString("}\nif _env == \"prod\" {\n\tpools: schema.#Pools & {for n, v in _rows if v.size != _|_ {(n): " + specOf("v.image") + "}}\n}\n")
 		return repository(b.String())
 	},
-	func(pools int) Files { // a folder for each, a template from a package
+	func(pools int) Files { // one folder per pool, with a template from a package
 		files := Files{"cue.mod/module.cue": []byte(withDeps), "lib/lib.cue": []byte("package lib\n\nimport \"corral.dev/schema@v0\"\n\n#Team: {\n\tname: string\n\timg: string\n\tpools: schema.#Pools & {(name): " + specOf("img") + "}\n}\n")}
 		for i := range pools {
 			files[fmt.Sprintf("teams/t%d/pools.cue", i)] = fmt.Appendf(nil, "package pools\n\nimport \"acme.test/pools/lib\"\n\n_team: lib.#Team & {name: \"p%d\", img: \"i\"}\npools: _team.pools\n", i)
@@ -239,7 +240,7 @@ var smallTrees = []func(pools int) Files{
 	},
 }
 
-// tableTree writes pools as rows, each of a class.
+// tableTree declares pools as table rows, each with a class.
 func tableTree(pools int) Files {
 	var b strings.Builder
 	b.WriteString(head + "_classes: {\n\tsmall: {cpu: \"2\", image: \"runner:1\"}\n\tlarge: {cpu: \"8\", image: \"runner:2\"}\n}\n_rows: [string]: {class: string, max: *5 | int}\n_rows: {\n")
@@ -250,9 +251,9 @@ func tableTree(pools int) Files {
 	return repository(b.String())
 }
 
-// mutate makes one mistake in one of the files or options, and says which. None says on purpose that there are fewer pools: that would
-// be to end a row, to hide a field (_name, name?, #name), to change what a condition compares with, or to leave out what a presence test
-// asks for.
+// mutate makes one mistake in one of the files or options, and describes it. It makes none that removes pools on
+// purpose: ending a row, hiding a field (_name, name?, #name), changing the operand of a condition, or removing the
+// field that a presence test looks for.
 func mutate(r *rand.Rand, files Files, options *Options) string {
 	if r.IntN(20) == 0 {
 		options.Tags = nil
@@ -273,14 +274,14 @@ func mutate(r *rand.Rand, files Files, options *Options) string {
 	return fmt.Sprintf("%s: %q at %d becomes %q", name, was, at, becomes)
 }
 
-// place is where a mistake can be made.
+// place is a position at which to make a mistake.
 type place struct {
 	end int
-	// removable is of a field in a row.
+	// removable is true for a field in a row.
 	removable bool
 }
 
-// placesOf finds identifiers, texts, operators and fields, by their offset.
+// placesOf finds identifiers, strings, operators and fields, by their offset.
 func placesOf(name, source string) map[int]place {
 	file, err := parser.ParseFile(name, source)
 	if err != nil {
@@ -290,7 +291,7 @@ func placesOf(name, source string) map[int]place {
 	note := func(node ast.Node, removable bool) {
 		places[node.Pos().Offset()] = place{node.End().Offset(), removable}
 	}
-	depth, asked := 0, map[ast.Node]bool{} // what a presence test asks for
+	depth, asked := 0, map[ast.Node]bool{} // the fields that presence tests look for
 	ast.Walk(file, func(node ast.Node) bool {
 		switch n := node.(type) {
 		case *ast.ImportDecl, *ast.Attribute:
@@ -325,7 +326,7 @@ func placesOf(name, source string) map[int]place {
 	return places
 }
 
-// misspelt leaves out, doubles or swaps a letter, but neither quotes nor what hides a field.
+// misspelt drops, doubles or swaps a letter, but changes neither quotes nor markers that hide a field.
 func misspelt(r *rand.Rand, text string) string {
 	if text == "&" {
 		return "|"

@@ -24,9 +24,8 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// VendorFolder is where "corral mod vendor" writes the modules that a repository's
-// cue.mod/module.cue requires, below the module's root. The cue command does not look
-// there, so it continues to use its registry.
+// VendorFolder is where "corral mod vendor" writes the modules that a repository's cue.mod/module.cue requires, below
+// the module's root. The cue command ignores this folder and continues to use its registry.
 const VendorFolder = "cue.mod/vendor"
 
 // vendorList is the file in VendorFolder that lists the modules with their digests.
@@ -43,8 +42,7 @@ type VendoredModule struct {
 	Digest string `json:"digest"`
 }
 
-// Requirements returns the modules that a module file requires, apart from Corral's
-// schema, which is built in.
+// Requirements returns the modules that a module file requires, without Corral's schema, which is built in.
 func Requirements(moduleFile []byte, name string) ([]cuemodule.Version, error) {
 	file, err := modfile.ParseNonStrict(moduleFile, name)
 	if err != nil {
@@ -53,8 +51,8 @@ func Requirements(moduleFile []byte, name string) ([]cuemodule.Version, error) {
 	return slices.DeleteFunc(file.DepVersions(), func(v cuemodule.Version) bool { return v.BasePath() == schema.ImportPath }), nil
 }
 
-// ModuleFiles returns the files of a module that Corral compiles: its definitions, and
-// if one of them embeds files, the other files as well. Files above the limits are an error.
+// ModuleFiles returns the files of a module that Corral compiles: its definitions and, if one of them embeds files, the
+// other files as well. Files above the limits are an error.
 func ModuleFiles(fsys fs.FS) (Files, error) {
 	m := &module{root: ".", path: ".", files: Files{}}
 	g := &gatherer{fsys: fsys, tree: &tree{path: "."}}
@@ -66,11 +64,11 @@ func ModuleFiles(fsys fs.FS) (Files, error) {
 	return m.files, nil
 }
 
-// inVendorFolder reports whether a file of a module belongs to another module that it vendors itself.
+// inVendorFolder reports whether a file belongs to another module that this module vendors.
 func inVendorFolder(name string) bool { return within(VendorFolder, name) }
 
-// VendorFiles returns what VendorFolder holds for modules whose files are given by
-// module: paths are relative to the root of the repository's module.
+// VendorFiles returns the content of VendorFolder for modules with the given files. Paths are relative to the root of
+// the repository's module.
 func VendorFiles(modules map[cuemodule.Version]Files) Files {
 	list := bytes.NewBufferString("// \"corral mod vendor\" writes this folder. Do not edit it.\n\nmodules: {\n")
 	all := Files{}
@@ -101,8 +99,7 @@ func digest(files Files) string {
 	return fmt.Sprintf("sha256:%x", sum.Sum(nil))
 }
 
-// addVendored serves the modules of VendorFolder. A module whose files do not have the
-// digest of the list is an error.
+// addVendored serves the modules of VendorFolder. A module whose files do not match the digest in the list is an error.
 func (r registry) addVendored(m *module) error {
 	folder := path.Join(m.root, VendorFolder)
 	data, found := m.files[path.Join(folder, vendorList)]
@@ -116,7 +113,7 @@ func (r registry) addVendored(m *module) error {
 	}
 	for _, modulePath := range slices.Sorted(maps.Keys(list)) {
 		listed := list[modulePath]
-		// Paths of files derive from both, and no module may take the place of the embedded schema.
+		// Both determine the paths of files, and no module may replace the embedded schema.
 		if v, err := cuemodule.NewVersion(modulePath, listed.Version); err != nil || v.BasePath() == schema.ImportPath {
 			return fmt.Errorf("%s lists %q %q, which cannot be vendored: run corral mod vendor", path.Join(folder, vendorList), modulePath, listed.Version)
 		}
@@ -136,8 +133,8 @@ func (r registry) addVendored(m *module) error {
 	return nil
 }
 
-// checkVendored returns an error if VendorFolder does not have the version of a module
-// that the repository requires. The error is at the module's place in the module file.
+// checkVendored returns an error if VendorFolder does not have the version of a module that the repository requires.
+// The error has the position of the requirement in the module file.
 func (r registry) checkVendored(modulePath, version string, moduleFile []byte, name string) error {
 	have := r.vendoredVersion(modulePath)
 	if have == version {
@@ -153,12 +150,12 @@ func (r registry) checkVendored(modulePath, version string, moduleFile []byte, n
 	return cueerrors.Newf(file.Pos(offset, token.NoRelPos), "%s", message)
 }
 
-// notVendored is the error of a module that the repository does not hold.
+// notVendored returns the error for a module that the repository does not contain.
 func notVendored(modulePath, version string) error {
 	return fmt.Errorf("module %s %s is not in the repository, and Corral downloads nothing: run corral mod vendor, or copy its packages to cue.mod/pkg", modulePath, version)
 }
 
-// vendoredVersion returns the version of a module that is vendored, empty without one.
+// vendoredVersion returns the vendored version of a module, or "" if it is not vendored.
 func (r registry) vendoredVersion(modulePath string) string {
 	for key, folder := range r.folders {
 		if name, version, _ := strings.Cut(key, " "); name == modulePath && strings.HasPrefix(folder, modulesMount) {
@@ -168,8 +165,8 @@ func (r registry) vendoredVersion(modulePath string) string {
 	return ""
 }
 
-// vendoredModFile returns the module file of a vendored module. It requires the versions
-// that the repository has of other modules, because it has no others.
+// vendoredModFile returns the module file of a vendored module. It replaces the required versions of other modules by
+// the vendored versions, because there are no others.
 func (r registry) vendoredModFile(folder string) (*modfile.File, error) {
 	name := path.Join(folder, "cue.mod/module.cue")
 	file, err := modfile.ParseNonStrict(r.files[name], name)

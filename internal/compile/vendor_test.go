@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// A repository cannot replace the embedded schema, or a file beside its modules, by a module that it lists as vendored.
+// A repository cannot replace the embedded schema, or a file next to its modules, by listing a vendored module.
 func TestVendoredModulesReplaceNoSchema(t *testing.T) {
 	for _, listed := range [][2]string{
 		{"corral.dev/schema@v0", "v0.1.0"}, {"corral.dev/schema@v0", "v0.0.1"},

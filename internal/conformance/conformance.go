@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance finds out how a real GitHub behaves where Corral relies on it. It makes a scale set and a runner of its own, takes no jobs, and removes
-// both.
+// Package conformance checks whether a real GitHub behaves as Corral expects. It creates its own scale set and runner,
+// takes no jobs, and deletes both.
 package conformance
 
 import (
@@ -23,65 +23,66 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Verdict of a check.
+// Verdict is the result of a check.
 type Verdict string
 
 // Verdicts.
 const (
-	// AsExpected is what Corral relies on.
+	// AsExpected means that Corral can rely on the behavior.
 	AsExpected Verdict = "as expected"
-	// Differs is what it doesn't; the finding says what follows.
+	// Differs means that it cannot. The finding describes the consequence.
 	Differs Verdict = "differs"
-	// NotShown is what couldn't be found out.
+	// NotShown means that the check could not be completed.
 	NotShown Verdict = "not shown"
-	// Noted is what Corral works with either way.
+	// Noted means that Corral works with either behavior.
 	Noted Verdict = "noted"
 )
 
-// Finding is what one check found.
+// Finding is the result of one check with details.
 type Finding struct {
 	Check   string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
-	// Means is what follows for Corral if it differs.
+	// Means describes the consequence for Corral if the behavior differs.
 	Means string `json:"means,omitempty"`
 }
 
-// Config says with what to find out.
+// Config configures a run.
 type Config struct {
 	Credentials github.Credentials
 	Options     github.Options
-	// Group is the runner group's name; the default one if empty.
+	// Group is the name of the runner group; empty for the default group.
 	Group string
-	// Name of the scale set and the runner that are made: no other may have it.
+	// Name is the name of the scale set and of the runner to create. It must be unused.
 	Name string
-	// HookID of a webhook whose deliveries are listed; 0 is an App's own.
+	// HookID is the webhook whose deliveries are listed; 0 is the App's own.
 	HookID int64
-	// Retry is the time between two attempts at a session that blocks; Patience bounds a held poll and those attempts. A poll without a
-	// message is to be held for LeastHold at least.
+	// Retry is the time between two attempts while a session blocks. Patience limits a held poll and these attempts.
+	// GitHub should hold a poll without a message for at least LeastHold.
 	Retry, Patience, LeastHold time.Duration
-	// OnFinding gets each finding as it is made.
+	// OnFinding is called with each finding.
 	OnFinding func(Finding)
 }
 
-// run is what has been made so far.
+// run is the state of a run.
 type run struct {
 	Config
-	// sets and others are clients of the same credentials, as two processes have them.
+	// sets and others are clients with the same credentials, like two processes.
 	sets, others *scaleset.Client
 	rest         *rest.Client
 	findings     []Finding
 	groupID      int64
 	set          *scaleset.Set
-	// making is true once a scale set was asked for: it may be there although GitHub didn't say so.
+	// making is true once the creation of a scale set was requested. It may exist even if GitHub's answer was lost.
 	making bool
-	// session is open; nil if none is.
+	// session is the open session, or nil.
 	session *scaleset.Session
 }
 
 const owner, another = "corral-conformance", "corral-conformance-2"
 
-// Run makes the checks, one after the other, and cleans up, also when ctx ends. An error is of credentials or a URL that can't work.
+// Run runs the checks one after another and cleans up, even if ctx ends. It returns an error for invalid credentials or
+// an invalid URL.
 func Run(ctx context.Context, c Config) (_ []Finding, err error) {
 	r := &run{Config: c}
 	if r.sets, err = scaleset.NewClient(c.Credentials, c.Options); err != nil {
@@ -93,7 +94,7 @@ func Run(ctx context.Context, c Config) (_ []Finding, err error) {
 	if r.rest, err = rest.NewClient(c.Credentials, c.Options); err != nil {
 		return nil, err
 	}
-	defer r.cleanUp(context.WithoutCancel(ctx)) // again, should a check panic
+	defer r.cleanUp(context.WithoutCancel(ctx)) // also if a check panics
 	if r.prepare(ctx) {
 		r.labels(ctx)
 		r.runner(ctx)
@@ -104,7 +105,7 @@ func Run(ctx context.Context, c Config) (_ []Finding, err error) {
 	return r.findings, nil
 }
 
-// tell records a finding: what is expected if err is nil.
+// tell records a finding, which is as expected if err is nil.
 func (r *run) tell(check, found string, err error, means string) bool {
 	f := Finding{Check: check, Verdict: AsExpected, Found: found}
 	if err != nil {
@@ -120,7 +121,7 @@ func (r *run) tell(check, found string, err error, means string) bool {
 	return err == nil
 }
 
-// note records what Corral works with either way.
+// note records a behavior that does not matter to Corral.
 func (r *run) note(check, found string) { r.add(Finding{Check: check, Verdict: Noted, Found: found}) }
 
 func (r *run) add(f Finding) {
@@ -128,7 +129,7 @@ func (r *run) add(f Finding) {
 	r.OnFinding(f)
 }
 
-// isAway says whether an error tells nothing of how GitHub behaves.
+// isAway reports whether an error shows nothing about GitHub's behavior.
 func isAway(err error) bool {
 	if e := new(rest.Error); errors.As(err, &e) {
 		return e.Reason == v1alpha1.GitHubUnavailableReason
@@ -137,7 +138,7 @@ func isAway(err error) bool {
 	return away || errors.Is(err, context.Canceled)
 }
 
-// refusal turns the answer to what must be refused around: nil if it was refused in that way.
+// refusal returns nil if a call was refused with the expected kind of error.
 func refusal(err error, kind github.Kind) error {
 	switch {
 	case github.KindOf(err) == kind:
@@ -148,7 +149,7 @@ func refusal(err error, kind github.Kind) error {
 	return err
 }
 
-// answerOf is what GitHub answered when it refused.
+// answerOf returns GitHub's answer from an error.
 func answerOf(err error) string {
 	if e := new(github.Error); errors.As(err, &e) {
 		return fmt.Sprintf("%d: %s", e.Status, e.Message)
@@ -156,7 +157,7 @@ func answerOf(err error) string {
 	return ""
 }
 
-// prepare finds out who we are, and makes the scale set.
+// prepare verifies the credentials and creates the scale set.
 func (r *run) prepare(ctx context.Context) bool {
 	who, err := rest.Verify(ctx, r.Credentials, r.Options)
 	if !r.tell("credentials", strings.TrimSpace(fmt.Sprintf("may register runners of the %s %s", who.Scope, who.ServerVersion)), err, "a connection with these credentials is not Ready") {
@@ -177,7 +178,7 @@ func (r *run) prepare(ctx context.Context) bool {
 	return true
 }
 
-// labels finds out what GitHub makes of labels and statistics.
+// labels checks labels and statistics.
 func (r *run) labels(ctx context.Context) {
 	got, err := r.sets.Get(ctx, r.set.ID)
 	if err == nil && len(got.Labels) != 2 {
@@ -192,7 +193,7 @@ func (r *run) labels(ctx context.Context) {
 		got, err = r.sets.Get(ctx, r.set.ID)
 	}
 	if err == nil && !slices.Contains(got.Labels, r.Name+"-other") {
-		err = errors.New("the former labels are kept")
+		err = errors.New("GitHub kept the previous labels")
 	}
 	r.tell("labels changed in place", "they changed", err, "to change a pool's labels, give it another scaleSetName; until then it says LabelsKept")
 }
@@ -204,7 +205,7 @@ func present(s *scaleset.Statistics) error {
 	return nil
 }
 
-// runner registers one, looks it up, and removes it.
+// runner registers a runner, looks it up, and removes it.
 func (r *run) runner(ctx context.Context) {
 	jit, err := r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
 	if !r.tell("runner registered", "registered", err, "no runner starts") {
@@ -240,7 +241,7 @@ func (r *run) runner(ctx context.Context) {
 	r.tell("runner removed twice", "nothing to remove", again, "a Runner whose removal was not answered stays")
 }
 
-// sessions finds out how message sessions block each other.
+// sessions checks how message sessions block each other.
 func (r *run) sessions(ctx context.Context) {
 	statistics, err := r.open(ctx, r.sets, owner)
 	if !r.tell("session opened", "opened", err, "no pool with a scale set gets jobs") {
@@ -249,10 +250,10 @@ func (r *run) sessions(ctx context.Context) {
 	r.tell("statistics with a session", "present", present(statistics), "a pool asks for them by another call")
 	other, _, err := r.others.OpenSession(ctx, r.set.ID, another)
 	if !r.tell("second session", "refused with "+answerOf(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
-		_ = other.Close(ctx) // it goes with the scale set
+		_ = other.Close(ctx) // it is deleted with the scale set
 	}
 	resumed, _, err := r.others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())
-	if r.tell("session of another process resumed", "it goes on", err, "after a crash, a pool lives by statistics until the former session expires") {
+	if r.tell("session of another process resumed", "it continues", err, "after a crash, a pool relies on statistics until the previous session expires") {
 		r.session = resumed
 	}
 	r.poll(ctx)
@@ -262,7 +263,7 @@ func (r *run) sessions(ctx context.Context) {
 	}
 }
 
-// poll waits for a message that never comes.
+// poll waits for a message that never arrives.
 func (r *run) poll(ctx context.Context) {
 	began := time.Now()
 	err := r.session.Poll(ctx, r.Patience)
@@ -273,7 +274,7 @@ func (r *run) poll(ctx context.Context) {
 	r.tell("held poll", "answered after "+took.Round(time.Second).String(), err, "polls that aren't held cost the rate limit, and those held for minutes look like a GitHub that doesn't answer")
 }
 
-// abandoned finds out how long a session blocks that nobody closes.
+// abandoned measures how long an unclosed session blocks the next one.
 func (r *run) abandoned(ctx context.Context) {
 	began := time.Now()
 	r.session = nil
@@ -282,18 +283,18 @@ func (r *run) abandoned(ctx context.Context) {
 	switch {
 	case err != nil:
 	case refusals == 0:
-		err = errors.New("it blocks nobody")
+		err = errors.New("it does not block a new session")
 	case took > scaleset.SessionLife:
 		err = fmt.Errorf("blocks for %s", took.Round(time.Second))
 	}
-	r.tell("session that nobody closed", "blocks for "+took.Round(time.Second).String(), err,
-		fmt.Sprintf("after a crash, Corral waits for a former session for %s at most, and takes it for another's then", scaleset.SessionLife))
+	r.tell("session that was not closed", "blocks for "+took.Round(time.Second).String(), err,
+		fmt.Sprintf("after a crash, Corral waits up to %s for a previous session, and then assumes that it belongs to another process", scaleset.SessionLife))
 	if r.session != nil {
-		r.tell("session of a former owner", "closed", r.close(ctx), "the next leader waits until the session expires")
+		r.tell("session of a previous owner", "closed", r.close(ctx), "the next leader waits until the session expires")
 	}
 }
 
-// untilFree opens a session as soon as the former one lets it, and counts the refusals before.
+// untilFree opens a session as soon as the previous one allows it, and counts the refusals before that.
 func (r *run) untilFree(ctx context.Context) (refusals int, err error) {
 	for end := time.Now().Add(r.Patience); ; refusals++ {
 		if _, err = r.open(ctx, r.others, another); github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {
@@ -321,7 +322,7 @@ func (r *run) close(ctx context.Context) error {
 	return s.Close(ctx)
 }
 
-// surroundings finds out what else the credentials reach.
+// surroundings checks what else the credentials can access.
 func (r *run) surroundings(ctx context.Context) {
 	list, err := r.rest.Runners(ctx, 0)
 	var oldest *semver.Version
@@ -352,7 +353,7 @@ func (r *run) surroundings(ctx context.Context) {
 	}
 }
 
-// cleanUp removes what was made, also what GitHub didn't say that it made.
+// cleanUp deletes everything that was created, even if GitHub's answer was lost.
 func (r *run) cleanUp(ctx context.Context) {
 	if !r.making {
 		return
@@ -361,19 +362,19 @@ func (r *run) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if known, err := r.sets.RunnerByName(ctx, r.Name); err == nil && known != nil {
-		_ = r.sets.RemoveRunner(ctx, known.ID) // it has no job, and goes with its scale set
+		_ = r.sets.RemoveRunner(ctx, known.ID) // it has no job, and is deleted with its scale set
 	}
 	if r.session != nil {
-		_ = r.close(ctx) // it goes with its scale set, too
+		_ = r.close(ctx) // it is deleted with its scale set, too
 	}
 	err := r.removeSets(ctx)
 	if err != nil {
-		err = errors.New(err.Error()) // also where GitHub didn't answer, somebody has to look
+		err = errors.New(err.Error()) // drops the type, so that a missing answer is also reported as a difference
 	}
 	r.tell("cleaned up", "nothing is left", err, "if scale set "+r.Name+" is there, delete it")
 }
 
-// removeSets removes the scale sets of our name: two, if GitHub takes a name twice.
+// removeSets deletes the scale sets with our name: two, if GitHub allowed the name twice.
 func (r *run) removeSets(ctx context.Context) error {
 	for range 3 {
 		found, err := r.sets.Find(ctx, r.groupID, r.Name)

@@ -33,7 +33,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 		o.SessionExpiry = 2 * time.Second
 	}
 	leastHold := 20 * time.Millisecond
-	if o.Hold < leastHold { // also on a machine that takes a while to answer
+	if o.Hold < leastHold { // allows for a slow machine
 		leastHold = time.Minute
 	}
 	sim, err := githubsim.Start(o)
@@ -60,7 +60,7 @@ func find(t *testing.T, o githubsim.Options, faults ...githubsim.Fault) map[stri
 	return found
 }
 
-// differing are the checks that differ or weren't shown.
+// differing returns the checks that differ or were not shown.
 func differing(found map[string]Finding) map[string]Verdict {
 	differ := map[string]Verdict{}
 	for name, f := range found {
@@ -71,7 +71,7 @@ func differing(found map[string]Finding) map[string]Verdict {
 	return differ
 }
 
-// Each flavour that a GitHub is known to have, and each wrong answer, is found, and nothing else is.
+// Each known variant of GitHub's behavior, and each wrong answer, is detected, and nothing else is.
 func TestWhatAGitHubDoesIsFound(t *testing.T) {
 	refused := func(endpoint githubsim.Endpoint, status int) githubsim.Fault {
 		return githubsim.Fault{Endpoint: endpoint, Status: status, Times: 1}
@@ -113,8 +113,8 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 		"no statistics":             {fault: githubsim.Fault{Endpoint: githubsim.EndpointGetScaleSet, Alter: githubsim.AlterNoStatistics}, differ: map[string]Verdict{"statistics without a session": Differs}},
 		"polls that aren't held":    {options: githubsim.Options{Hold: time.Millisecond}, differ: map[string]Verdict{"held poll": Differs}},
 		"sessions that block nobody": {options: githubsim.Options{SessionExpiry: time.Nanosecond}, differ: map[string]Verdict{
-			"second session": Differs, "session of another process resumed": Differs, "held poll": Differs, "session that nobody closed": Differs,
-			"session closed": Differs, "session of a former owner": Differs,
+			"second session": Differs, "session of another process resumed": Differs, "held poll": Differs, "session that was not closed": Differs,
+			"session closed": Differs, "session of a previous owner": Differs,
 		}},
 		"a making that isn't answered": {fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, DropAnswer: true, Status: 504, Times: 1}, differ: map[string]Verdict{"scale set made": NotShown}},
 		"GitHub asks to wait":          {fault: githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: time.Minute, Times: 1}, differ: map[string]Verdict{"runner registered": NotShown}},
@@ -143,7 +143,7 @@ func TestWhatAGitHubDoesIsFound(t *testing.T) {
 	}
 }
 
-// A configuration that is not GitHub's own is told, and stops nothing.
+// An invalid configuration is reported and does not stop the run.
 func TestConfigurationsThatCannotBeUsed(t *testing.T) {
 	encode := func(files map[string]string) string {
 		raw := map[string][]byte{}

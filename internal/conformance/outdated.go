@@ -23,19 +23,19 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// outdatedVersion of the runner program is of 2022: GitHub gives it no jobs.
+// outdatedVersion is a version of the runner program from 2022, to which GitHub assigns no jobs.
 const outdatedVersion = "2.300.0"
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 64 << 10
 
-// maxHeld bounds a call: GitHub holds a poll for 50 s.
+// maxHeld is the timeout of a call: GitHub holds a poll for 50 s.
 const maxHeld = 70 * time.Second
 
-// errNotBroker is said of servers whose runners speak another protocol.
+// errNotBroker is the error for servers whose runners use another protocol.
 var errNotBroker = errors.New("runners of this server don't use GitHub's broker")
 
-// outdatedRunner calls GitHub as the runner program does that a JIT configuration is for, but says that it is an old one:
+// outdatedRunner calls GitHub like the runner program for a JIT configuration, but with an old version:
 // https://github.com/actions/runner/blob/main/src/Sdk/WebApi/WebApi/BrokerHttpClient.cs
 type outdatedRunner struct {
 	network http.RoundTripper
@@ -43,7 +43,7 @@ type outdatedRunner struct {
 	token   string
 }
 
-// jitConfig is what is read of a JIT configuration.
+// jitConfig contains the needed parts of a JIT configuration.
 type jitConfig struct {
 	Settings struct {
 		AgentID                json.Number
@@ -55,7 +55,8 @@ type jitConfig struct {
 	Key struct{ D, P, Q, Modulus, Exponent []byte }
 }
 
-// pollOutdated asks for a job as an outdated runner. GitHub's refusal of the version is KindForbidden; nil if it didn't refuse it.
+// pollOutdated requests a job as an outdated runner. It returns KindForbidden if GitHub refuses the version, and nil if
+// it does not.
 func pollOutdated(ctx context.Context, network http.RoundTripper, encoded string) error {
 	config, err := decodeJIT(encoded)
 	if err != nil {
@@ -71,7 +72,7 @@ func pollOutdated(ctx context.Context, network http.RoundTripper, encoded string
 	return r.poll(ctx)
 }
 
-// decodeJIT reads a JIT configuration: base64 of an object whose values are files in base64.
+// decodeJIT decodes a JIT configuration: base64 of an object whose values are files in base64.
 func decodeJIT(encoded string) (c jitConfig, err error) {
 	var files map[string][]byte
 	all, err := base64.StdEncoding.DecodeString(encoded)
@@ -82,7 +83,7 @@ func decodeJIT(encoded string) (c jitConfig, err error) {
 		json.Unmarshal(files[".credentials"], &c.Credentials), json.Unmarshal(files[".credentials_rsaparams"], &c.Key))
 }
 
-// key is the runner's private key.
+// key returns the runner's private key.
 func (c jitConfig) key() *rsa.PrivateKey {
 	number := func(b []byte) *big.Int { return new(big.Int).SetBytes(b) }
 	return &rsa.PrivateKey{
@@ -91,7 +92,7 @@ func (c jitConfig) key() *rsa.PrivateKey {
 	}
 }
 
-// authenticate trades an assertion, signed with the runner's key, for a token: RFC 7523, section 2.2.
+// authenticate exchanges an assertion, signed with the runner's key, for a token: RFC 7523, section 2.2.
 func (r *outdatedRunner) authenticate(ctx context.Context) (token string, err error) {
 	data, now := r.config.Credentials.Data, time.Now()
 	method := jwt.SigningMethod(jwt.SigningMethodRS256)
@@ -113,7 +114,8 @@ func (r *outdatedRunner) authenticate(ctx context.Context) (token string, err er
 	return answer.AccessToken, err
 }
 
-// poll opens the runner's session, asks for a message and closes the session. Either of the first two may be refused.
+// poll opens the runner's session, requests a message and closes the session. GitHub may refuse either of the first
+// two.
 func (r *outdatedRunner) poll(ctx context.Context) error {
 	broker, settings := strings.TrimSuffix(r.config.Settings.ServerURLV2, "/"), r.config.Settings
 	open, err := json.Marshal(map[string]any{
@@ -127,7 +129,7 @@ func (r *outdatedRunner) poll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { // a session that stays ends with the runner
+	defer func() { // an unclosed session ends with the runner
 		_, _ = r.call(context.WithoutCancel(ctx), http.MethodDelete, broker+"/session", "", "")
 	}()
 	query := url.Values{
@@ -138,20 +140,20 @@ func (r *outdatedRunner) poll(ctx context.Context) error {
 	return err
 }
 
-// answer is what is read of GitHub's answers to a runner.
+// answer contains the needed parts of GitHub's answers to a runner.
 type answer struct {
 	AccessToken                        string `json:"access_token"`
 	SessionID, ErrorKind, ErrorMessage string
 }
 
 // call sends a request. Its errors are *github.Error.
-func (r *outdatedRunner) call(ctx context.Context, method, address, contentType, body string) (said answer, err error) {
+func (r *outdatedRunner) call(ctx context.Context, method, address, contentType, body string) (result answer, err error) {
 	const doing = "calling GitHub as a runner"
 	ctx, cancel := context.WithTimeout(ctx, maxHeld)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
-		return said, github.NewError(github.KindUnexpected, doing, 0, 0, err.Error(), err)
+		return result, github.NewError(github.KindUnexpected, doing, 0, 0, err.Error(), err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if contentType != "" {
@@ -162,20 +164,20 @@ func (r *outdatedRunner) call(ctx context.Context, method, address, contentType,
 	}
 	resp, err := r.network.RoundTrip(req)
 	if err != nil {
-		return said, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
+		return result, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return said, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
+		return result, github.NewError(github.KindUnavailable, doing, 0, 0, err.Error(), err)
 	}
-	err = json.Unmarshal(text, &said)
+	err = json.Unmarshal(text, &result)
 	if resp.StatusCode/100 == 2 && (err == nil || len(text) == 0) {
-		return said, nil
+		return result, nil
 	}
 	message := string(text)
-	if said.ErrorKind != "" {
-		message = said.ErrorKind + ": " + said.ErrorMessage
+	if result.ErrorKind != "" {
+		message = result.ErrorKind + ": " + result.ErrorMessage
 	}
-	return said, github.NewError(github.KindOfStatus(resp.StatusCode), doing, resp.StatusCode, 0, message, err)
+	return result, github.NewError(github.KindOfStatus(resp.StatusCode), doing, resp.StatusCode, 0, message, err)
 }

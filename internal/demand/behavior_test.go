@@ -18,7 +18,7 @@ import (
 
 var start = time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
 
-// anything is as wide as bounds can be.
+// anything are the widest possible bounds.
 var anything = demand.Bounds{Max: demand.MostJobs}
 
 func pods(n, seconds int32) v1alpha1.ScalingPolicy {
@@ -29,7 +29,7 @@ func percent(n, seconds int32) v1alpha1.ScalingPolicy {
 	return v1alpha1.ScalingPolicy{Type: v1alpha1.ScalePercent, Value: n, PeriodSeconds: seconds}
 }
 
-// at is what is wanted at a time after the start, and what comes of it.
+// at is the wanted number at a time after the start, and the expected result.
 type at struct {
 	second       int
 	wanted, want int32
@@ -55,13 +55,13 @@ func TestBehave(t *testing.T) {
 			begin:    10,
 			steps: []at{
 				{0, 10, 10, 0},
-				{100, 4, 10, 300 * time.Second}, // 10 was wanted up to now
+				{100, 4, 10, 300 * time.Second}, // 10 was wanted until now
 				{200, 6, 10, 200 * time.Second},
 				{250, 5, 10, 150 * time.Second},
 				{400, 5, 6, 100 * time.Second}, // 10 ended 300 s ago; 4 ended at 200, and 6 at 250
 				{549, 5, 6, time.Second},
 				{550, 5, 5, 0},
-				{560, 20, 20, 0}, // up at once
+				{560, 20, 20, 0}, // scales up at once
 			},
 		},
 		"the smallest of a window holds when it rises": {
@@ -219,7 +219,7 @@ func TestRestartMakesNothingFaster(t *testing.T) {
 	}
 }
 
-// Who asks twice, and has the number of the first time not written down yet, gets it again.
+// A second evaluation starts from the result of the first, even if that has not been stored yet.
 func TestBehaveRemembersWhatItGave(t *testing.T) {
 	b := &v1alpha1.ScalingBehavior{ScaleUp: &v1alpha1.ScalingRules{Policies: []v1alpha1.ScalingPolicy{pods(4, 60)}}}
 	var h demand.History
@@ -233,7 +233,7 @@ func TestBehaveRemembersWhatItGave(t *testing.T) {
 	}
 }
 
-// The number is always within what was wanted.
+// The number always stays between the wanted numbers.
 func TestTheNumberStaysWithinWhatWasWanted(t *testing.T) {
 	b := &v1alpha1.ScalingBehavior{
 		ScaleUp:   &v1alpha1.ScalingRules{StabilizationWindowSeconds: new(int32(90)), Policies: []v1alpha1.ScalingPolicy{percent(50, 60), pods(5, 30)}},
@@ -251,7 +251,7 @@ func TestTheNumberStaysWithinWhatWasWanted(t *testing.T) {
 		}
 		number = got.Number
 	}
-	// Nothing wanted for long: it goes to zero.
+	// If nothing is wanted for long, the number falls to zero.
 	for range 200 {
 		now = now.Add(time.Minute)
 		number = kept.Behave(b, anything, number, 0, now).Number
@@ -261,7 +261,7 @@ func TestTheNumberStaysWithinWhatWasWanted(t *testing.T) {
 	}
 }
 
-// Looking again after Next is enough to get to where looking each second leads, and as soon.
+// Evaluating only at Next gives the same result, as soon, as evaluating every second.
 func TestNextIsWhenItChanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 200 {

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Check returns what is wrong with a pool's demand and behavior, beyond what the API server refuses.
+// Check returns errors in a pool's demand and behavior that the API server does not detect.
 func Check(s *v1alpha1.RunnerPoolSpec) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := checkDemand(&s.Demand, spec.Child("demand"))

@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demand adds up what the sources of a pool's demand say: how many jobs there are, how many idle runners and how many in
-// total are asked for, and why. It is pure: readings come in, numbers and their reasons go out.
+// Package demand combines a pool's sources of demand: the number of jobs, the requested idle runners, the requested
+// total, and the reasons. It is pure: it takes readings and returns numbers with reasons.
 //
-//	jobs   = the largest of the sources that count jobs, and no fewer than the runners with a job
-//	total  = the largest of the proposals for a total; it raises the desired number
-//	idle   = what boosts add up to; it is added to the pool's own idle runners
+//	jobs   = the maximum over the sources that count jobs, and at least the number of busy runners
+//	total  = the maximum of the proposed totals; it raises the desired number
+//	idle   = the sum of the boosts; it is added to the pool's own idle runners
 //
-// The last number of a source without a signal goes on to count. A source that never gave a signal keeps what runs.
+// If a source has no signal, its last number still counts. If a source never had a signal, no running runner is
+// removed.
 package demand
 
 import (
@@ -20,76 +21,79 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// MostJobs is the largest number that a signal may tell of: as many as the largest max that a pool may declare. A source that lies
-// can ask for no more.
+// MostJobs is the largest number that a signal may contain: the largest max that a pool may declare. A faulty source
+// cannot ask for more.
 const MostJobs = 100_000
 
-// maxReason bounds a reason in status, in bytes.
+// maxReason is the maximum length of a reason in status, in bytes.
 const maxReason = 256
 
-// Signal is what a source says. A nil number is one that it doesn't give.
+// Signal is the reading of one source. A number that the source does not provide is nil.
 type Signal struct {
 	// Name of the source: scaleSet, webhook, or the name of a metric or boost.
 	Name string
-	// Jobs waiting or running that it counts, Total of runners that it proposes, and Idle runners that it adds; each 0 or more.
+	// Jobs is the number of waiting or running jobs, Total the proposed number of runners, and Idle the number of idle
+	// runners to add; each is 0 or more.
 	Jobs, Total, Idle *int32
-	// Reason in one sentence without a full stop.
+	// Reason is one sentence without a full stop.
 	Reason string
-	// Stale is true while the source gives no signal, or can't see all. The numbers are then those that it said last, or what it sees;
-	// those in the pool's status count if they are larger.
+	// Stale is true while the source has no signal, or sees only a part. The numbers are then its last numbers or those
+	// of the part; larger numbers in the pool's status take precedence.
 	Stale bool
-	// At is when it said so; zero if it never did.
+	// At is the time of the signal; zero if there never was one.
 	At time.Time
 }
 
-// Reading is what one reader of sources has: a scale set's session, the account of jobs for GitHub's events, the poller for metrics.
+// Reading contains the signals from one reader: a scale set's session, the job tracker for GitHub's events, or the
+// poller for metrics.
 type Reading struct {
-	// Known is false until the reader can speak of all of the pool's sources that are its own.
+	// Known is false until the reader knows all sources of the pool that it reads.
 	Known bool
-	// Signals in the order of the pool's spec.
+	// Signals are in the order of the pool's spec.
 	Signals []Signal
-	// Actual is what runs for a pool with the mode Observe, whoever made it; nil if that isn't known.
+	// Actual counts the existing runners for a pool in mode Observe, whatever created them; nil if unknown.
 	Actual *Actual
 }
 
-// Actual are the runners that GitHub has for a pool, and those of them with a job.
+// Actual is the number of a pool's runners on GitHub, and how many of them have a job.
 type Actual struct{ Runners, Busy int32 }
 
-// Input is what the demand is made of.
+// Input is the input of Combine.
 type Input struct {
-	// Readings of all the readers that the pool has sources of. Without any, there is no demand and nothing to wait for.
+	// Readings of all readers for the pool's sources. Without any, there is no demand and nothing to wait for.
 	Readings []Reading
-	// Before is the demand in the pool's status: what sources said last.
+	// Before is the demand in the pool's status: the sources' last numbers.
 	Before []v1alpha1.DemandStatus
-	// Busy is how many runners have a job: jobs are no fewer.
+	// Busy is the number of runners with a job, which is the minimum for jobs.
 	Busy int32
 }
 
-// Demand is what all sources together say.
+// Demand is the combined demand of all sources.
 type Demand struct {
-	// Known is false without any signal, now or in the status: then the numbers mean nothing.
+	// Known is false if there is no signal, neither now nor in the status. The numbers are then meaningless.
 	Known bool
-	// Keep is true while a source gave no signal yet, nor one in the status: runners may be made, and none may be ended.
+	// Keep is true while a source has no signal yet, and none in the status. The controller may then create runners,
+	// but not remove any.
 	Keep bool
-	// Jobs waiting or running, 0 to MostJobs.
+	// Jobs is the number of waiting or running jobs, 0 to MostJobs.
 	Jobs int32
-	// Reason for Jobs in one sentence without a full stop; empty without a source that counts jobs.
+	// Reason for Jobs in one sentence without a full stop; empty if no source counts jobs.
 	Reason string
-	// Total of runners that is proposed, 0 to MostJobs; 0 without a proposal.
+	// Total is the proposed number of runners, 0 to MostJobs; 0 if there is no proposal.
 	Total int32
-	// TotalReason says why.
+	// TotalReason is the reason for Total.
 	TotalReason string
-	// Idle runners to add, 0 to MostJobs.
+	// Idle is the number of idle runners to add, 0 to MostJobs.
 	Idle int32
-	// IdleReason says why.
+	// IdleReason is the reason for Idle.
 	IdleReason string
-	// Stale is true while a source gives no signal.
+	// Stale is true while a source has no signal.
 	Stale bool
 	// Statuses of the sources, for the pool's status.
 	Statuses []v1alpha1.DemandStatus
 }
 
-// Combine adds up what the sources say.
+// Combine combines the readings of all sources.
 func Combine(in Input) Demand {
 	d := Demand{Known: len(in.Readings) == 0, Jobs: min(max(0, in.Busy), MostJobs)}
 	if d.Jobs > 0 {
@@ -115,7 +119,7 @@ func Combine(in Input) Demand {
 	return d
 }
 
-// add takes a signal in. One that is held says no less than it said last.
+// add adds a signal. The numbers of a stale signal are at least its last numbers.
 func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	if s.Stale {
 		last := before[s.Name]
@@ -141,7 +145,7 @@ func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	})
 }
 
-// remember adds the numbers in the status of sources that gave no signal yet, in the order of the status.
+// remember adds the numbers in the status of sources that have no signal yet, in the order of the status.
 func (d *Demand) remember(order []v1alpha1.DemandStatus, left map[string]v1alpha1.DemandStatus) {
 	for _, s := range order {
 		if _, ok := left[s.Name]; !ok {
@@ -154,7 +158,7 @@ func (d *Demand) remember(order []v1alpha1.DemandStatus, left map[string]v1alpha
 
 func (s Signal) isEmpty() bool { return s.Jobs == nil && s.Total == nil && s.Idle == nil }
 
-// larger is the larger of two numbers, nil being none.
+// larger returns the larger of two numbers, where nil means none.
 func larger(a, b *int32) *int32 {
 	if a == nil || (b != nil && *b > *a) {
 		return b
@@ -162,7 +166,7 @@ func larger(a, b *int32) *int32 {
 	return a
 }
 
-// bounded copies a number, within 0 and MostJobs.
+// bounded returns a copy of a number, limited to the range 0 to MostJobs.
 func bounded(n *int32) *int32 {
 	if n == nil {
 		return nil
@@ -180,7 +184,7 @@ func joined(a, b string) string {
 	return a + "; " + b
 }
 
-// atMost is n as a number of jobs, and whether that is more than is taken in.
+// atMost returns n as a number of jobs, and whether it was cut to MostJobs.
 func atMost(n float64) (int32, bool) {
 	if n > MostJobs {
 		return MostJobs, true

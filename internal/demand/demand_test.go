@@ -126,12 +126,13 @@ func TestCombineTellsEachSource(t *testing.T) {
 	}
 }
 
-// Whatever fails, and in whatever order: what a source said last holds until it says something else, and no other source is less for it.
+// Whatever fails, and in whatever order, the last number of a source holds until it reports another one, and no failure
+// lowers another source's number.
 func TestNoFailureLowersTheDemand(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	names := []string{"scaleSet", "webhook", "queue", "load"}
-	said := map[string]int32{} // by each when there was a signal
+	said := map[string]int32{} // the last number of each source with a signal
 	var status []v1alpha1.DemandStatus
 	for i := range 20_000 {
 		var readings []demand.Reading
@@ -142,7 +143,7 @@ func TestNoFailureLowersTheDemand(t *testing.T) {
 			failed := random.IntN(3) == 0
 			switch n := random.Int32N(50); {
 			case !r.Known: // after a restart
-			case failed && random.IntN(2) == 0: // it forgot what it said
+			case failed && random.IntN(2) == 0: // it has lost its last number
 				r.Signals = []demand.Signal{{Name: name, Stale: true}}
 			case failed:
 				r.Signals = []demand.Signal{{Name: name, Stale: true, Jobs: last(said, name)}}

@@ -13,13 +13,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// NoSignal is the error of a value that says nothing: the source holds.
+// NoSignal is the error for a meaningless value: the source keeps its last number.
 type NoSignal struct{ Reason string }
 
-// Error says why.
+// Error returns the reason.
 func (e *NoSignal) Error() string { return e.Reason }
 
-// FromJobs is how many runners jobs ask for, where a job asks for a number of runners; nil stands for 1.
+// FromJobs returns the number of runners for jobs. perJob is the number of runners per job; nil means 1.
 func FromJobs(queued, running int, perJob *v1alpha1.Quantity) (int32, string, error) {
 	reason := fmt.Sprintf("%d queued, %d running", queued, running)
 	n, cut := atMost(float64(queued) + float64(running))
@@ -34,8 +34,8 @@ func FromJobs(queued, running int, perJob *v1alpha1.Quantity) (int32, string, er
 	return n, withCut(reason, cut), nil
 }
 
-// FromValue is how many runners a value asks for, where a runner is for a part of it; nil stands for 1. A value that is no number,
-// without end or negative says nothing.
+// FromValue returns the number of runners for a value. average is the part of the value for one runner; nil means 1. It
+// returns NoSignal if the value is NaN, infinite or negative.
 func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error) {
 	shown := strconv.FormatFloat(value, 'g', 6, 64)
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
@@ -54,7 +54,7 @@ func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error)
 	return n, withCut(reason, cut), nil
 }
 
-// rounded takes off what calculating with binary fractions adds: 3 × 0.1 is 0.3, not a bit more.
+// rounded removes the error of binary fractions: 3 × 0.1 is 0.3, not slightly more.
 func rounded(v float64) float64 {
 	if whole := math.Round(v); math.Abs(v-whole) < 1e-9*math.Max(1, math.Abs(v)) {
 		return whole
@@ -69,8 +69,8 @@ func withCut(reason string, cut bool) string {
 	return reason
 }
 
-// FromBusy proposes a total by the part of the runners that is busy, given how many there were to be. From 0 it proposes none: without
-// runners none is busy.
+// FromBusy proposes a total from the share of busy runners, relative to the previous target. If that is 0, it proposes
+// none, because without runners none can be busy.
 func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	busy, before = max(0, busy), min(max(0, before), MostJobs)
 	if before == 0 {
@@ -87,7 +87,7 @@ func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	return before, reason
 }
 
-// changed returns the number before, more or fewer by a part of it, rounded up.
+// changed returns the previous number plus or minus a part of it, rounded up.
 func changed(before, sign int32, by intstr.IntOrString) int32 {
 	n, err := intstr.GetScaledValueFromIntOrPercent(&by, int(before), true)
 	if err != nil {

@@ -10,28 +10,29 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Activity is what warm capacity depends on.
+// Activity is the input for warm capacity.
 type Activity struct {
-	// Idle runners that the pool declares now.
+	// Idle is the number of idle runners that the pool currently declares.
 	Idle int32
-	// Jobs that there are, and Busy runners.
+	// Jobs is the number of jobs, and Busy the number of busy runners.
 	Jobs, Busy int32
-	// LastJob is when there was a job last; after a restart, when the pool was first looked at again. A zero one is unknown: nothing ends.
+	// LastJob is when there was last a job; after a restart, when the pool was first evaluated again. If it is zero
+	// (unknown), warm capacity does not end.
 	LastJob time.Time
 	Now     time.Time
 }
 
-// Warmth is how many idle runners there are to be.
+// Warmth is the resulting number of idle runners.
 type Warmth struct {
-	// Idle runners, instead of those that the pool declares.
+	// Idle replaces the declared number of idle runners.
 	Idle int32
-	// Reason why they are others, without a full stop; empty if they are not.
+	// Reason why Idle differs from the declared number, without a full stop; empty if it does not.
 	Reason string
-	// Next is after what time they end if no job comes; 0 for no time.
+	// Next is the time until the warm capacity ends if there is no job; 0 if it does not end.
 	Next time.Duration
 }
 
-// Warm says how many idle runners there are to be. What boosts add comes on top.
+// Warm returns the number of idle runners. Boosts are added to it.
 func Warm(scale v1alpha1.ScaleSpec, a Activity) Warmth {
 	warm := Warmth{Idle: a.Idle}
 	if percent := scale.IdlePercentOfBusy; percent != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// variant changes one side of an installation of one pool.
+// variant modifies one aspect of an installation with one pool.
 type variant struct {
 	name string
 	set  func(*Snapshot)
@@ -29,7 +29,7 @@ type variant struct {
 func pool(s *Snapshot) *v1alpha1.RunnerPool         { return &s.Pools[0] }
 func scaleSet(s *Snapshot) *v1alpha1.RunnerScaleSet { return &s.ScaleSets[0] }
 
-// sorted are all reasons.
+// sorted returns all reasons.
 func sorted() []string {
 	var reasons []string
 	for _, row := range catalog.Rows() {
@@ -40,13 +40,13 @@ func sorted() []string {
 	return reasons
 }
 
-// readiness are the states of a pool by its condition Ready.
+// readiness returns variants of a pool's Ready condition.
 func readiness() []variant {
 	all := []variant{
 		{"ready", func(*Snapshot) {}},
 		{"never looked at", func(s *Snapshot) { pool(s).Status = v1alpha1.RunnerPoolStatus{ObservedGeneration: -1} }},
 		{"under way", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "the scale set is being made")
+			is(&pool(s).Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "the scale set is being created")
 		}},
 	}
 	for _, reason := range sorted() {
@@ -57,7 +57,7 @@ func readiness() []variant {
 	return all
 }
 
-// sessions are the states of a scale set.
+// sessions returns variants of a scale set's Listening condition.
 func sessions() []variant {
 	listening := func(status metav1.ConditionStatus, reason, message string) func(*Snapshot) {
 		return func(s *Snapshot) {
@@ -74,12 +74,12 @@ func sessions() []variant {
 		{"in another group", func(s *Snapshot) { scaleSet(s).Status.RunnerGroup = "other" }},
 		{"of a former pool", func(s *Snapshot) { scaleSet(s).Spec.PoolUID = "former" }},
 		{"set not ready", func(s *Snapshot) {
-			fails(&scaleSet(s).Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `runner group "big" is not there`)
+			fails(&scaleSet(s).Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `runner group "big" not found`)
 		}},
 	}
 }
 
-// reasonsIn are those of a kind's page in docs/spec by which its condition Ready is not True.
+// reasonsIn returns the reasons for which Ready is not True, according to a kind's page in docs/spec.
 func reasonsIn(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs/spec", page))
@@ -106,10 +106,11 @@ func reasonsIn(t *testing.T, page string) []string {
 
 var quoted = regexp.MustCompile("`(\\w+)`")
 
-// outages are what GitHub does instead of what it is asked for.
+// outages contains variants of GitHub's failure to answer.
 var outages = map[string]*v1alpha1.GitHubOutage{"500": {Code: 500}, "429": {Code: 429}, "no answer": {}}
 
-// records are the states of a scale set by its condition Ready, as its page has them. All but the first have no session.
+// records returns variants of a scale set's Ready condition, for the reasons on its page in docs/spec. All but the
+// first have no session.
 func records(t *testing.T) []variant {
 	t.Helper()
 	fail := func(reason string, outage *v1alpha1.GitHubOutage) func(*Snapshot) {
@@ -130,7 +131,7 @@ func records(t *testing.T) []variant {
 	return all
 }
 
-// connections are the states of a connection, as its page has them and beyond its conditions.
+// connections returns variants of a connection: for the reasons on its page in docs/spec, and for other states.
 func connections(t *testing.T) []variant {
 	t.Helper()
 	of := func(s *Snapshot) *v1alpha1.GitHubConnectionStatus { return &s.Connections[0].Status }
@@ -164,7 +165,7 @@ func connections(t *testing.T) []variant {
 	return all
 }
 
-// policies are the states of a policy of the pool's namespace, and of one of the cluster.
+// policies returns variants of a policy in the pool's namespace and of a cluster-wide one.
 func policies() []variant {
 	guard := func(s *Snapshot, namespaces ...string) *v1alpha1.ClusterRunnerPolicy {
 		p := v1alpha1.ClusterRunnerPolicy{ObjectMeta: of("", "guard")}
@@ -194,7 +195,7 @@ func policies() []variant {
 	}
 }
 
-// decisions are what was decided.
+// decisions returns variants of the pool's decision.
 func decisions() []variant {
 	decided := func(change func(*v1alpha1.RunnerPool, *v1alpha1.Decision)) func(*Snapshot) {
 		return func(s *Snapshot) {
@@ -214,7 +215,7 @@ func decisions() []variant {
 		{"saturated", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "10 jobs: full (max 10); 4 more wait on GitHub"
-			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 		})},
 		{"unbounded", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, nil
@@ -228,7 +229,7 @@ func decisions() []variant {
 	}
 }
 
-// modes are what the spec says beside.
+// modes returns variants of the spec.
 func modes() []variant {
 	return []variant{
 		{"active", func(*Snapshot) {}},
@@ -239,7 +240,7 @@ func modes() []variant {
 	}
 }
 
-// others are troubles of a pool beside its condition Ready.
+// others returns problems of a pool outside of its Ready condition.
 func others() []variant {
 	return []variant{
 		{"fine", func(*Snapshot) {}},
@@ -259,8 +260,8 @@ func others() []variant {
 	}
 }
 
-// TestNothingContradicts takes an installation through the states of its pool, connection, session, policies, decision and mode, as far as
-// they meet. It compares what the columns of `kubectl get`, explain pool, explain job and status say of each.
+// TestNothingContradicts combines states of a pool, its connection, session, policies, decision and mode. For each
+// combination, it checks that the columns of `kubectl get`, explain pool, explain job and status agree.
 func TestNothingContradicts(t *testing.T) {
 	for name, sides := range map[string][][]variant{
 		"by the pool":                        {readiness(), sessions(), decisions(), modes()},
@@ -292,12 +293,12 @@ func TestNothingContradicts(t *testing.T) {
 	}
 }
 
-// idleOrNot are whether the pool has jobs.
+// idleOrNot contains variants with and without jobs.
 var idleOrNot = []variant{{"jobs", func(*Snapshot) {}}, {"no jobs", func(s *Snapshot) {
 	pool(s).Status.Jobs, pool(s).Status.Runners = new(int32(0)), v1alpha1.RunnerCounts{Total: 1, Idle: 1}
 }}}
 
-// each calls do with each choice of one variant of each side, until it returns false.
+// each calls do with every combination of one variant per side, until it returns false.
 func each(sides [][]variant, chosen []variant, do func([]variant) bool) bool {
 	if len(sides) == 0 {
 		return do(chosen)
@@ -310,7 +311,7 @@ func each(sides [][]variant, chosen []variant, do func([]variant) bool) bool {
 	return true
 }
 
-// contradictions are what is said of a pool here and not there.
+// contradictions returns the disagreements between the reports about a pool.
 func contradictions(s *Snapshot) []string {
 	p := pool(s)
 	f := PoolFacts{Pool: p, Now: s.Now, Policies: policyFacts(s)}
@@ -340,7 +341,7 @@ func contradictions(s *Snapshot) []string {
 	}
 	isHeld := len(answer.Held) > 0
 	claim(len(found) > 0 || isReady && !isHeld && !answer.Behind, "status says nothing of the pool, and explain says:\n%s", text)
-	claim(page.Verdict == Trouble || isReady || rankOf(reasonOf(ready)).severity == Note || ready == nil, "status says %s, and explain:\n%s", page.Verdict, text)
+	claim(page.Verdict == Trouble || isReady || catalog.Of(reasonOf(ready)).Severity == Note || ready == nil, "status says %s, and explain:\n%s", page.Verdict, text)
 	for _, one := range found {
 		ofTheirs := slices.ContainsFunc(one.Objects, func(o string) bool { return !strings.HasPrefix(o, poolKind) })
 		if isReady || one.Reason != reasonOf(ready) || one.Severity == Note || ofTheirs || isConnections(one.Reason) {
@@ -348,13 +349,13 @@ func contradictions(s *Snapshot) []string {
 		}
 		claim(strings.Contains(text, one.Do) || changesSay(one.Reason), "status advises %q, and explain doesn't:\n%s", one.Do, text)
 	}
-	claim(strings.Contains(text, "how many jobs isn't known") == (page.Totals.JobsUnknown == 1), "status has %+v, and explain says:\n%s", page.Totals, text)
+	claim(strings.Contains(text, "the number of jobs is unknown") == (page.Totals.JobsUnknown == 1), "status has %+v, and explain says:\n%s", page.Totals, text)
 	compareJob(f, answer, claim)
 	compareOthers(s, &page, text, claim)
 	return wrong
 }
 
-// policyFacts are the policies that are asked about the pool, as corral explain has them.
+// policyFacts returns the pool's policies, as corral explain reads them.
 func policyFacts(s *Snapshot) []Policy {
 	var all []Policy
 	for i := range s.Policies {
@@ -369,7 +370,7 @@ func policyFacts(s *Snapshot) []Policy {
 	return all
 }
 
-// compareOthers holds what is said of the pool's connection and policies against what they say.
+// compareOthers compares the findings about the pool's connection and policies with their own conditions.
 func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string, ...any)) {
 	finding := func(of string) *Finding {
 		for i := range page.Findings {
@@ -379,13 +380,13 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 		}
 		return nil
 	}
-	amiss := func(of string, ready *Condition) *Finding {
+	checkFinding := func(of string, ready *Condition) *Finding {
 		f := finding(of)
 		claim((f == nil) == (ready != nil && ready.Status == metav1.ConditionTrue), "%s is %+v, and status says:\n%s", of, ready, page.Text())
 		return f
 	}
 	for _, p := range policyFacts(s) {
-		amiss(p.Policy, p.Ready)
+		checkFinding(p.Policy, p.Ready)
 		isReady := p.Ready != nil && p.Ready.Status == metav1.ConditionTrue
 		claim(strings.Contains(text, p.Policy+" (enforced): ready\n") == isReady, "%s is %+v, and explain says:\n%s", p.Policy, p.Ready, text)
 	}
@@ -394,20 +395,20 @@ func compareOthers(s *Snapshot, page *Page, text string, claim func(bool, string
 	}
 	c := &s.Connections[0]
 	ready := ConditionOf(c, v1alpha1.ReadyCondition)
-	f := amiss("GitHubConnection/ci/acme", ready)
+	f := checkFinding("GitHubConnection/ci/acme", ready)
 	if f == nil || ready == nil {
 		return
 	}
 	isAway, o := ready.Reason == v1alpha1.GitHubUnavailableReason, c.Status.Outage
 	claim(!isAway || f.Do == OutageRemedy(o) && (o == nil || f.What == o.String()), "GitHub does %+v, and status says:\n%s", o, page.Text())
-	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "don't restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
+	claim(isAway || !c.Status.FormerCredentials || strings.Contains(f.Do, "do not restart the controller"), "pools go on with former credentials, and status advises %q", f.Do)
 	ofPool := ConditionOf(pool(s), v1alpha1.ReadyCondition)
 	if ofPool != nil && ofPool.Status != metav1.ConditionTrue && isConnections(ofPool.Reason) && f.Severity != Note {
 		claim(slices.Contains(f.Objects, "RunnerPool/ci/linux-01"), "the pool isn't ready by its connection, and status says:\n%s", page.Text())
 	}
 }
 
-// changesSay is true of reasons about which explain says more than status does.
+// changesSay reports whether explain gives more details about a reason than status does.
 func changesSay(reason string) bool {
 	return slices.Contains([]string{v1alpha1.PolicyDeniedReason, v1alpha1.RolledBackReason, v1alpha1.UpdateHeldReason}, reason)
 }
@@ -423,7 +424,7 @@ func reasonOf(c *Condition) string {
 func compareColumns(p *v1alpha1.RunnerPool, f PoolFacts, ready *Condition, text string, claim func(bool, string, ...any)) {
 	accepts := strings.Contains(text, "; it accepts ") && !strings.Contains(text, "it accepts no jobs")
 	if ready != nil {
-		closed := strings.Contains(text, "it accepts no jobs now")
+		closed := strings.Contains(text, "but accepts no jobs now")
 		claim(strings.Contains(text, ready.Message) || closed, "STATUS is %q, and explain says:\n%s", ready.Message, text)
 		claim(strings.Contains(text, "is ready: ") == (ready.Status == metav1.ConditionTrue && !closed), "READY is %s, and explain says:\n%s", ready.Status, text)
 	}
@@ -442,14 +443,14 @@ func compareColumns(p *v1alpha1.RunnerPool, f PoolFacts, ready *Condition, text 
 	listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	claim(isOpen || !accepts, "LISTENING isn't True, and explain says:\n%s", text)
-	claim(isOpen || !strings.Contains(text, "Jobs create runners"), "LISTENING isn't True, and explain says:\n%s", text)
+	claim(isOpen || !strings.Contains(text, "Corral creates runners for"), "LISTENING isn't True, and explain says:\n%s", text)
 	claim(isOpen == !strings.Contains(text, "no message session "), "LISTENING is %v, and explain says:\n%s", isOpen, text)
 	if group := f.ScaleSet.Status.RunnerGroup; group != "" && group != p.Spec.GetRunnerGroup() {
 		claim(strings.Contains(text, fmt.Sprintf("%q", group)), "GROUP is %q, and explain says:\n%s", group, text)
 	}
 }
 
-// compareJob compares explain pool with what explain job says of the pool.
+// compareJob compares explain pool with explain job's result for the pool.
 func compareJob(f PoolFacts, answer PoolAnswer, claim func(bool, string, ...any)) {
 	url, err := ParseJobURL("https://github.com/acme/app/actions/runs/1")
 	claim(err == nil, "%v", err)
@@ -458,7 +459,7 @@ func compareJob(f PoolFacts, answer PoolAnswer, claim func(bool, string, ...any)
 	text := job.Text()
 	claim(len(job.Pools) == 1, "explain job has %d candidates", len(job.Pools))
 	if answer.Registration == v1alpha1.RegisterREST {
-		return // its situation is in numbers of runners
+		return // explain job describes such a pool by its numbers of runners
 	}
 	pool := answer.Text()
 	closed := strings.Contains(pool, "accepts no new jobs now") || strings.Contains(pool, "it accepts no jobs")

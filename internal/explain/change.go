@@ -61,9 +61,9 @@ func (f *PoolFacts) changes() []string {
 
 // jobsWanted says which jobs create runners.
 func (f *PoolFacts) jobsWanted() string {
-	which := "those that GitHub assigns,"
+	which := "jobs that GitHub assigns and"
 	if f.isREST() {
-		which = "those that its sources know of,"
+		which = "jobs that its demand sources report and"
 	}
 	return catalog.JobsWanted.Advice(which, strings.Join(f.labels(), ", "), strconv.Quote(f.Pool.Spec.GetRunnerGroup()))
 }
@@ -103,16 +103,17 @@ func (f *PoolFacts) blockers() []string {
 	return all
 }
 
-// unreported is the cause of the last failure, unless a runner that is still there tells of it.
+// unreported returns the cause of the last failure, unless an existing runner reports the same cause.
 func (f *PoolFacts) unreported() v1alpha1.RunnerCause {
-	if len(f.Pool.Status.Failures) == 0 {
-		return ""
+	if failures := f.Pool.Status.Failures; len(failures) > 0 && !f.hasRunner(failures[0].Cause) {
+		return failures[0].Cause
 	}
-	last := f.Pool.Status.Failures[0].Cause
-	if slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == last }) {
-		return ""
-	}
-	return last
+	return ""
+}
+
+// hasRunner reports whether a runner fails or waits because of a cause.
+func (f *PoolFacts) hasRunner(cause v1alpha1.RunnerCause) bool {
+	return slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == cause })
 }
 
 // isOfConnection reports whether the pool's connection, which isn't ready, is the cause of what is amiss. The pool may go on with what it had.
@@ -121,39 +122,35 @@ func (f *PoolFacts) isOfConnection() bool {
 	return ready != nil && f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason))
 }
 
-// unready says what to do by the pool's condition Ready; "" for nothing, and if more is said elsewhere.
+// unready returns the remedy for the condition Ready; "" if there is none, or if another part of the answer contains it.
 func (f *PoolFacts) unready(ready *Condition) string {
-	s := &f.Pool.Status
 	switch {
-	case ready == nil:
-		return ""
 	case f.isOfConnection():
 		return f.fixConnection(f.Connection)
-	case ready.Status == metav1.ConditionTrue:
+	case !isAmiss(ready), f.isSaid(ready.Reason):
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready)
-	case ready.Reason == v1alpha1.PolicyDeniedReason && s.Policy != nil && !s.Policy.Allowed:
-		return "" // the findings say it
-	case ready.Reason == v1alpha1.RolledBackReason && s.Update != nil:
-		return "" // the update says it
+	case ready.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
+		return UnreadRemedy(poolKind)
+	case ready.Reason == v1alpha1.RunnersFailingReason:
+		return FailingRemedy(f.unreported())
+	case ready.Reason == v1alpha1.GitHubUnavailableReason:
+		return f.ofOutage()
 	}
-	return f.remedyBy(ready)
+	return RemedyFor(poolKind, ready)
 }
 
-// remedyBy says what to do by the pool's condition; "" if more is said elsewhere.
-func (f *PoolFacts) remedyBy(c *Condition) string {
-	switch {
-	case c.Reason == v1alpha1.InvalidSpecReason && f.Pool.Unreadable() != nil:
-		return UnreadRemedy(poolKind)
-	case c.Reason == v1alpha1.RunnersFailingReason:
-		return FailingRemedy(f.unreported())
-	case c.Reason == v1alpha1.GitHubUnavailableReason:
-		return f.ofOutage()
-	case c.Reason == v1alpha1.QuotaExceededReason && slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == v1alpha1.CauseQuota }):
-		return "" // the runners say it
+// isSaid reports whether the findings, the update or the runners already contain the remedy for a reason.
+func (f *PoolFacts) isSaid(reason string) bool {
+	s := &f.Pool.Status
+	switch reason {
+	case v1alpha1.PolicyDeniedReason:
+		return s.Policy != nil && !s.Policy.Allowed
+	case v1alpha1.RolledBackReason:
+		return s.Update != nil
 	}
-	return RemedyFor(poolKind, c)
+	return reason == v1alpha1.QuotaExceededReason && f.hasRunner(v1alpha1.CauseQuota)
 }
 
 // ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
@@ -163,10 +160,10 @@ func (f *PoolFacts) ofOutage() string {
 		outage = f.ScaleSet.Status.Outage
 	}
 	remedy := OutageRemedy(outage)
-	if slices.ContainsFunc(f.Runners, func(r Runner) bool {
-		return r.Cause == v1alpha1.CauseGitHub && (outage == nil || RunnerRemedy(&r) == remedy)
-	}) {
-		return ""
+	for i := range f.Runners {
+		if r := &f.Runners[i]; r.Cause == v1alpha1.CauseGitHub && (outage == nil || RunnerRemedy(r) == remedy) {
+			return ""
+		}
 	}
 	return remedy
 }
@@ -201,11 +198,18 @@ func (f *PoolFacts) bounds(fields ...string) []string {
 			all = append(all, f.noEffect(b, d.Limits, wanted))
 		}
 	}
-	byRule := slices.ContainsFunc(d.Limits.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" })
-	if !byRule && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Stops() {
+	if boundOfMax(d.Limits) == nil && wanted > int64(d.Limits.GetMax()) && !f.Pool.Spec.Stops() {
 		all = append(all, f.raise(wanted)...)
 	}
 	return all
+}
+
+// boundOfMax returns the rule that limits max, or nil.
+func boundOfMax(l *v1alpha1.DecidedLimits) *v1alpha1.LimitBound {
+	if i := slices.IndexFunc(l.Bounds, func(b v1alpha1.LimitBound) bool { return b.Field == "max" }); i >= 0 {
+		return &l.Bounds[i]
+	}
+	return nil
 }
 
 // raise says which max to raise.
@@ -227,24 +231,21 @@ func (f *PoolFacts) raise(wanted int64) []string {
 
 // noEffect says that declaring another number has no effect, and what would. So many runners are wanted.
 func (f *PoolFacts) noEffect(b v1alpha1.LimitBound, l *v1alpha1.DecidedLimits, wanted int64) string {
-	text := fmt.Sprintf("Raising spec.scale.%s above %d has no effect", b.Field, b.Value)
-	if b.Value > b.Declared {
-		text = fmt.Sprintf("Lowering spec.scale.%s below %d has no effect", b.Field, b.Value)
-	}
-	text += fmt.Sprintf(": the rule %s bounds it", b.Rule)
+	answer := struct {
+		v1alpha1.LimitBound
+		Until  *metav1.Time
+		Source string
+		Waits  bool
+	}{LimitBound: b, Waits: b.Field == "max" && wanted > int64(b.Value)}
 	if l.Until != nil && l.Until.After(f.Now) {
-		text += fmt.Sprintf(", and is asked again by %s", stamp(l.Until.Time))
+		answer.Until = l.Until
 	}
-	text += "; change it, or ask its owner"
 	for _, p := range f.Policies {
-		if p.Policy == b.Rule.Policy && p.Source != "" {
-			text += fmt.Sprintf(" (it comes from PoolSource %s)", p.Source)
+		if p.Policy == b.Rule.Policy {
+			answer.Source = p.Source
 		}
 	}
-	if b.Field == "max" && wanted > int64(b.Value) {
-		text += ", or wait"
-	}
-	return text + "."
+	return phrase("no-effect", answer)
 }
 
 // starting counts the runners that don't start, and says why not, by cause.
@@ -257,29 +258,21 @@ func (f *PoolFacts) starting() (stuck int, all []string) {
 				says, remedy = r.Reason, RunnerRemedy(r)
 			}
 		}
-		if stuck += n; n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
+		stuck += n
+		if n > 0 && (cause != v1alpha1.CauseGitHub || !f.isOfConnection()) { // else the connection says it
 			if !strings.HasPrefix(says, string(cause)) {
 				says = with(string(cause), says)
 			}
-			all = append(all, fmt.Sprintf("%s (%s): %s", dontStart(n), says, remedy))
+			all = append(all, fmt.Sprintf("%s (%s): %s", phrase("stuck", n), says, remedy))
 		}
 	}
 	return stuck, all
 }
 
-func dontStart(runners int) string {
-	if runners == 1 {
-		return "1 runner doesn't start"
-	}
-	return fmt.Sprintf("%d runners don't start", runners)
-}
-
 // ofUpdate says what would let an update go on.
 func (f *PoolFacts) ofUpdate() []string {
-	u := f.Pool.Status.Update
-	switch {
+	switch u := f.Pool.Status.Update; {
 	case u == nil:
-		return nil
 	case u.Phase == v1alpha1.UpdateHeld && f.Pool.Spec.Update.Paused:
 		return []string{catalog.UpdatePausedBySpec.Remedy}
 	case u.Phase == v1alpha1.UpdateHeld:

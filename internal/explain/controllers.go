@@ -5,6 +5,8 @@ package explain
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,38 +22,24 @@ const lookGrace = time.Minute
 
 // isLeaderless reports whether nobody renews any lease.
 func (v view) isLeaderless() bool {
-	for _, l := range v.Leases {
-		if !l.Lost {
-			return false
-		}
-	}
-	return len(v.Leases) > 0
+	return len(v.Leases) > 0 && !slices.ContainsFunc(v.Leases, func(l Lease) bool { return !l.Lost })
 }
 
 // checkControllers finds leases that nobody renews. If somebody renews another, whose pools suffer isn't known.
 func checkControllers(v view) symptoms {
 	var all symptoms
-	var pools []string
-	isAlone := v.isLeaderless()
-	if isAlone {
-		for i := range v.Pools {
-			pools = append(pools, nameOf(&v.Pools[i]))
-		}
-	}
 	for _, l := range v.Leases {
 		if !l.Lost {
 			continue
 		}
-		row, of := catalog.NoLeader, object{kind: leaseKind, name: l.Name}
-		if !isAlone {
-			row = catalog.ControllerLost
-		}
 		namespace, name, _ := strings.Cut(l.Name, "/")
-		one := found(of, row.With(namespace, name, cmp.Or(l.Holder, "a holder that gave it up")))
-		one.since, one.pools = l.Renewed.Time, pools
-		if !isAlone {
-			one.key += "|" + l.Name
+		of, holder := object{kind: leaseKind, name: l.Name}, cmp.Or(l.Holder, "a controller that released it")
+		one := found(of, catalog.ControllerLost.With(namespace, name, holder), l.Name)
+		if v.isLeaderless() {
+			one = found(of, catalog.NoLeader.With(namespace, name, holder))
+			one.pools = slices.Collect(maps.Keys(v.pools))
 		}
+		one.since = l.Renewed.Time
 		all = append(all, one)
 	}
 	return all
@@ -77,19 +65,20 @@ func (s seen) ready() *Condition {
 	return ConditionOf(s.object, v1alpha1.ReadyCondition)
 }
 
-// amiss is the symptom that the object isn't ready.
-func (s seen) amiss(ready *Condition) symptom {
-	one := conditionOf(s.of, ready)
-	if isUnread := ready.Reason == v1alpha1.InvalidSpecReason || ready.Reason == v1alpha1.PolicyInvalidReason; isUnread && s.object.Unreadable() != nil {
-		one.do = UnreadRemedy(s.of.kind)
-	}
-	return one
-}
-
 // checkLook finds out whether no controller looks at an object as it is: what its status says may be of the past then.
 func checkLook(v view, s seen) symptoms {
-	since, why := s.unlooked()
-	if why.Code == "" || v.Now.Sub(since) < lookGrace {
+	var since time.Time
+	var why catalog.Cause
+	asked, _ := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
+	at, err := time.Parse(time.RFC3339Nano, asked)
+	switch {
+	case s.observed < 0 || s.ready() == nil:
+		since, why = s.object.GetCreationTimestamp().Time, catalog.StatusMissing.With()
+	case s.observed < s.object.GetGeneration():
+		since, why = changed(s.object), catalog.SpecChanged.With()
+	case err == nil && asked != s.handled:
+		since, why = at, catalog.RequestUnhandled.With(meta.ReconcileRequestAnnotation)
+	default:
 		return nil
 	}
 	one := found(s.of, why)
@@ -97,22 +86,10 @@ func checkLook(v view, s seen) symptoms {
 	if v.isLeaderless() {
 		one.key = catalog.NoLeader.Code
 	}
-	return symptoms{one}
-}
-
-// unlooked returns since when an object waits for a controller, and why; no cause if it doesn't.
-func (s seen) unlooked() (since time.Time, why catalog.Cause) {
-	asked, _ := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
-	at, err := time.Parse(time.RFC3339Nano, asked)
-	switch {
-	case s.observed < 0 || s.ready() == nil:
-		return s.object.GetCreationTimestamp().Time, catalog.StatusMissing.With()
-	case s.observed < s.object.GetGeneration():
-		return changed(s.object), catalog.SpecChanged.With()
-	case err == nil && asked != s.handled:
-		return at, catalog.RequestUnhandled.With(meta.ReconcileRequestAnnotation)
+	if v.Now.Sub(since) < lookGrace {
+		return nil
 	}
-	return since, why
+	return symptoms{one}
 }
 
 // changed is when somebody wrote an object last, but for its status; its creation if that isn't known.

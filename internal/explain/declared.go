@@ -4,7 +4,6 @@
 package explain
 
 import (
-	"fmt"
 	"net/url"
 	"slices"
 	"time"
@@ -25,13 +24,10 @@ func checkConnections(v view) symptoms {
 			all = append(all, connectionAmiss(c, s.amiss(ready), users[s.of.key()]))
 		}
 		if refused := c.EventsRefused(); refused != "" {
-			one := found(s.of, catalog.EventsRefused.With().Detailed(refused))
-			one.key += "|" + s.of.String()
-			all = append(all, one)
+			all = append(all, found(s.of, catalog.EventsRefused.With().Detailed(refused), s.of.key()))
 		}
 		if end := c.TokenEnds(v.Now); end != nil {
-			one := found(s.of, catalog.TokenExpiring.With())
-			one.key += "|" + s.of.String()
+			one := found(s.of, catalog.TokenExpiring.With(), s.of.key())
 			one.by, one.pools = end.Time, users[s.of.key()]
 			all = append(all, one)
 		}
@@ -45,12 +41,12 @@ func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) sy
 	if s.reason == v1alpha1.GitHubUnavailableReason {
 		return s.during(c.Status.Outage)
 	}
-	s.key = s.reason + "|" + s.of.String() // each connection has credentials of its own
-	if s.reason == v1alpha1.WebhookSecretMissingReason || s.rank.severity == Note {
+	s.key = keyOf(s.reason, s.of.String()) // each connection has credentials of its own
+	if s.reason == v1alpha1.WebhookSecretMissingReason || s.severity == Note {
 		s.pools = nil // its pools go on
 	}
 	if c.Status.FormerCredentials {
-		s.do += " Until then don't restart the controller."
+		s.do += " Until then, do not restart the controller."
 	}
 	return s
 }
@@ -58,21 +54,14 @@ func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) sy
 // checkPolicies finds policies that can't be asked.
 func checkPolicies(v view) symptoms {
 	var all symptoms
-	check := func(s seen) {
+	for _, p := range v.policyObjects() {
+		s := seen{ofPolicy(p), p, p.GetPolicyStatus().ObservedGeneration, p.GetPolicyStatus().LastHandledReconcileAt}
 		all = append(all, checkLook(v, s)...)
 		if ready := s.ready(); isAmiss(ready) {
 			one := s.amiss(ready)
-			one.key = one.reason + "|" + s.of.String()
+			one.key = keyOf(one.reason, s.of.String())
 			all = append(all, one)
 		}
-	}
-	for i := range v.Policies {
-		p := &v.Policies[i]
-		check(seen{object{policyKind, p.Namespace, p.Name}, p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt})
-	}
-	for i := range v.ClusterPolicies {
-		p := &v.ClusterPolicies[i]
-		check(seen{object{clusterPolicyKind, "", p.Name}, p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt})
 	}
 	return all
 }
@@ -100,8 +89,9 @@ func checkSources(v view) symptoms {
 				one.do = catalog.FieldUnreadable.Remedy
 			}
 		}
-		if one.pools, one.goOn = pools[s.of.key()], true; one.rank.severity == Note { // else its trouble says it
-			one.key, one.pools = one.key+"|"+sourceKind, nil
+		one.pools, one.goOn = pools[s.of.key()], true
+		if one.severity == Note { // else its trouble says it
+			one.key, one.pools = keyOf(one.key, sourceKind), nil
 			all = append(all, checkRead(v, s.of, src, ready)...)
 		}
 		all = append(all, one)
@@ -115,8 +105,7 @@ func checkCommitStatus(src *v1alpha1.PoolSource, of object) symptoms {
 	if asked == nil || failure == nil || src.Spec.Suspend {
 		return nil
 	}
-	one := found(of, catalog.CommitStatusFailed.With().Detailed(failure.Message))
-	one.key += "|" + of.namespace + "/" + asked.ConnectionRef.Name
+	one := found(of, catalog.CommitStatusFailed.With().Detailed(failure.Message), of.namespace, asked.ConnectionRef.Name)
 	one.since = failure.Since.Time
 	return symptoms{one}
 }
@@ -130,11 +119,11 @@ func keyOfServer(key string, c *v1alpha1.Cause) string {
 	if err != nil || server.Host == "" {
 		return key
 	}
-	key = fmt.Sprintf("%s|%s://%s", v1alpha1.ArtifactFailedReason, server.Scheme, server.Host)
+	key = keyOf(v1alpha1.ArtifactFailedReason, server.Scheme, server.Host)
 	if c.Code == catalog.ServerUnanswered.Code || c.Code == catalog.FetchLate.Code {
 		return key
 	}
-	return key + "|" + alike(c.Detail)
+	return keyOf(key, alike(c.Detail))
 }
 
 // checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't
@@ -143,8 +132,7 @@ func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *Condition) sy
 	if v.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
 		return nil
 	}
-	one := found(of, catalog.SourceUnread.With(ready.Reason).Detailed(ready.Message))
-	one.key += "|" + ready.Reason
+	one := found(of, catalog.SourceUnread.With(ready.Reason).Detailed(ready.Message), ready.Reason)
 	one.since, one.do = ready.Since.Time, RemedyFor(sourceKind, ready)
 	return symptoms{one}
 }

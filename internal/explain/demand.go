@@ -4,13 +4,10 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Demand lists the sources of a pool's demand.
@@ -23,9 +20,12 @@ type Demand struct {
 	// Refused says why the webhook of the pool's connection, or all of Webhooks, refuse events.
 	Refused string `json:"refused,omitempty"`
 
-	// allRefuse is true if all Webhooks refuse what comes, for its signature.
-	allRefuse bool
-	busy      int32 // busy runners, if there are more than any source knows jobs; else 0
+	// AllRefuse is true if all Webhooks refuse what comes, for its signature.
+	AllRefuse bool `json:"-"`
+	// Busy runners, if there are more than any source knows jobs; else 0.
+	Busy int32 `json:"-"`
+	// Counting are how many sources count jobs.
+	Counting int `json:"-"`
 }
 
 // Source is a source of demand.
@@ -72,25 +72,29 @@ func (f *PoolFacts) demand() *Demand {
 		return nil
 	}
 	d := f.receipt()
-	most := int32(-1)
+	d.Sources = declared
+	most, by := int32(-1), 0
 	for _, said := range f.Pool.Status.Demand {
-		i := slices.IndexFunc(declared, func(s Source) bool { return s.Name == said.Name })
+		i := slices.IndexFunc(d.Sources, func(s Source) bool { return s.Name == said.Name })
 		if i < 0 {
-			declared = append(declared, Source{Name: said.Name})
-			i = len(declared) - 1
+			i = len(d.Sources)
+			d.Sources = append(d.Sources, Source{Name: said.Name})
 		}
-		s := &declared[i]
-		s.Read, s.Jobs, s.Total, s.Idle, s.Reason, s.Stale = true, said.Jobs, said.Total, said.Idle, said.Reason, said.Stale
-		if s.Jobs != nil {
-			most = max(most, *s.Jobs)
+		s := &d.Sources[i]
+		*s = Source{Name: s.Name, Kind: s.Kind, Read: true, Jobs: said.Jobs, Total: said.Total, Idle: said.Idle, Reason: said.Reason, Stale: said.Stale}
+		if s.Jobs == nil {
+			continue
+		}
+		d.Counting++
+		if *s.Jobs > most {
+			most, by = *s.Jobs, i
 		}
 	}
-	d.Sources = declared
-	jobs := f.Pool.Status.GetJobs()
-	if i := slices.IndexFunc(declared, func(s Source) bool { return s.Jobs != nil && *s.Jobs == most }); i >= 0 && most == jobs {
-		declared[i].Counts = true
-	} else if busy := f.Pool.Status.Runners.Busy; busy > max(0, most) && busy == jobs {
-		d.busy = jobs
+	switch jobs, busy := f.Pool.Status.GetJobs(), f.Pool.Status.Runners.Busy; {
+	case most == jobs:
+		d.Sources[by].Counts = true
+	case busy > max(0, most) && busy == jobs:
+		d.Busy = jobs
 	}
 	return d
 }
@@ -105,7 +109,7 @@ func (f *PoolFacts) receipt() *Demand {
 	if c := f.Connection; c != nil && c.Reason == v1alpha1.WebhookSecretMissingReason {
 		d.Refused = c.Message
 	} else {
-		d.Refused, d.allRefuse = f.EventsRefused, f.EventsRefused != ""
+		d.Refused, d.AllRefuse = f.EventsRefused, f.EventsRefused != ""
 	}
 	return d
 }
@@ -141,81 +145,8 @@ func kindOf(m *v1alpha1.MetricSource) string {
 	return "external"
 }
 
-// noWebhook says why a pool receives no events.
-const noWebhook = "no GitHubConnection of its namespace and its GitHub has spec.webhook"
-
-// receivesBy says whose webhook receives the pool's events; "" if no source counts them.
-func (d *Demand) receivesBy() string {
-	switch {
-	case d.Webhooks == nil:
-		return ""
-	case len(*d.Webhooks) == 0:
-		return "It receives no events: " + noWebhook + "."
-	}
-	connections := "GitHubConnection " + strings.Join(*d.Webhooks, ", ")
-	switch {
-	case d.Refused != "" && len(*d.Webhooks) == 1:
-		return "The webhook of " + connections + " refuses its events: " + d.Refused + "."
-	case d.allRefuse:
-		return "The webhooks of " + connections + " refuse its events: " + d.Refused + "."
-	case d.Refused != "":
-		return "It receives events by the webhooks of " + connections + ", but that of its own connection refuses them: " + d.Refused + "."
-	}
-	return "It receives events by the webhook of " + connections + "."
-}
-
-// severalCount reports whether several sources count jobs.
-func (d *Demand) severalCount() bool {
-	n := 0
-	for _, s := range d.Sources {
-		if s.Jobs != nil {
-			n++
-		}
-	}
-	return n > 1
-}
-
 // title names a source and its kind.
-func (s *Source) title() string {
-	switch s.Kind {
-	case v1alpha1.DemandScaleSet:
-		return "scale set"
-	case s.Name:
-		return s.Name
-	case "":
-		return s.Name + " (no longer declared)"
-	}
-	return fmt.Sprintf("%s (%s)", s.Name, s.Kind)
-}
-
-// text is what a source says.
-func (s *Source) text() string {
-	var parts []string
-	if s.Jobs != nil {
-		parts = append(parts, wording.Count(*s.Jobs, "job"))
-	}
-	if s.Total != nil {
-		parts = append(parts, wording.Count(*s.Total, "runner")+" in total")
-	}
-	if s.Idle != nil {
-		parts = append(parts, wording.Count(*s.Idle, "idle runner")+" more")
-	}
-	text := strings.Join(parts, ", ")
-	switch {
-	case !s.Read:
-		return "not read yet"
-	case text == "" && s.Stale:
-		return "no number yet; until there is one, no runner ends for lack of jobs"
-	case text == "":
-		return "no number"
-	case s.Stale:
-		text += ", stale: it gives no signal, and its last number counts"
-	}
-	if s.Counts {
-		text += "; this number counts"
-	}
-	return text
-}
+func (s *Source) title() string { return phrase("source", s) }
 
 // ofDemand says what would change the demand.
 func (f *PoolFacts) ofDemand() []string {
@@ -230,7 +161,7 @@ func (f *PoolFacts) ofDemand() []string {
 	if f.lacksWebhook() {
 		all = append(all, catalog.WebhookMissing.Advice(f.Pool.Namespace))
 	}
-	if d.allRefuse {
+	if d.AllRefuse {
 		all = append(all, catalog.EventsRefused.Remedy)
 	}
 	for _, s := range d.Sources {

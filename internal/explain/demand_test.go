@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// rest has runners without a scale set, which events and two metrics tell of.
+// rest changes the pool to one without a scale set, with demand from webhook events and metrics.
 func rest(f *PoolFacts) {
 	s, status := &f.Pool.Spec, &f.Pool.Status
 	s.Registration, s.RunnerLabels, s.RunnerGroup = v1alpha1.RegisterREST, []string{"gpu"}, "builders"
@@ -38,7 +38,7 @@ func rest(f *PoolFacts) {
 	f.ready(metav1.ConditionTrue, v1alpha1.SucceededReason, "registering runners by GitHub's REST API")
 }
 
-// scheduled has two schedules that hold, and one that doesn't.
+// scheduled adds schedules to the pool: two that are active and one that is not.
 func scheduled(f *PoolFacts) {
 	s := &f.Pool.Spec
 	s.Scale = v1alpha1.ScaleSpec{Max: new(int32(20))}
@@ -48,14 +48,14 @@ func scheduled(f *PoolFacts) {
 		{Name: "release", Scale: v1alpha1.ScheduledScale{Min: new(int32(4)), Max: new(int32(80))}},
 	}
 	f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{
-		Active: []string{"office", "release"}, Min: 4, Idle: 2, Max: 60, Next: &metav1.Time{Time: noon.Add(4 * time.Hour)},
+		Active: []string{"office", "release"}, Min: 4, Idle: 2, Max: new(int32(60)), Next: &metav1.Time{Time: noon.Add(4 * time.Hour)},
 	}
 	l := f.Pool.Status.Decision.Limits
 	l.Min, l.Idle, l.Max = 4, 2, new(int32(60))
 	f.Pool.Status.Decision.Announced = 60
 }
 
-// observes has a pool that decides and acts on nothing.
+// observes sets the pool to observe mode, in which it decides but does not act.
 func observes(f *PoolFacts) {
 	f.Pool.Spec.Mode = v1alpha1.Observe
 	s := &f.Pool.Status
@@ -65,7 +65,7 @@ func observes(f *PoolFacts) {
 	f.ready(metav1.ConditionTrue, v1alpha1.SucceededReason, "observing: "+s.Observation.Difference)
 }
 
-// decide has a number decided on, with two idle runners.
+// decide sets the desired number of runners, with an idle of two.
 func decide(f *PoolFacts, desired int32, reason string) {
 	d := f.Pool.Status.Decision
 	d.Desired, d.Reason, d.Limits.Idle = desired, reason, 2
@@ -112,7 +112,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-with-events-refused": func(f *PoolFacts) {
 			rest(f)
-			f.Connection = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Message: "spec.webhook.secretRef: Secret hook isn't there, so GitHub's events are refused"}
+			f.Connection = &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.WebhookSecretMissingReason, Message: "spec.webhook.secretRef: Secret hook not found: Corral refuses GitHub's events"}
 		},
 		"pool-with-events-signed-otherwise": func(f *PoolFacts) {
 			rest(f)
@@ -135,7 +135,7 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-scheduled-none-holds": func(f *PoolFacts) {
 			scheduled(f)
-			f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{Max: 20}
+			f.Pool.Status.Schedule = &v1alpha1.ScheduleStatus{Max: new(int32(20))}
 			f.Pool.Status.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(20))}
 		},
 		"pool-scheduled-not-looked-at": func(f *PoolFacts) { scheduled(f); f.Pool.Status.Schedule = nil },
@@ -190,7 +190,7 @@ func TestOfRunnerWithoutAScaleSet(t *testing.T) {
 	}
 }
 
-// restJob has a third pool, gpu, without a scale set, that counts the jobs of events.
+// restJob adds a third pool, gpu, which has no scale set and counts jobs from webhook events.
 func restJob(state JobState, change ...func(*JobFacts, *PoolFacts, *JobEvents)) func(*JobFacts) {
 	return func(f *JobFacts) {
 		gpu := facts(rest, func(p *PoolFacts) { p.Pool.Name = "gpu" })

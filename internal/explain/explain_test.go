@@ -16,18 +16,18 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// compare compares a text with the file of the case that a test runs, in the archive of all answers.
+// compare compares a text with the golden file of the current test case, in the archive of all answers.
 func compare(t *testing.T, text string) {
 	t.Helper()
 	golden.CompareIn(t, "testdata/answers.txtar", strings.ReplaceAll(strings.Join(strings.Split(t.Name(), "/")[1:], "/"), "_", "-")+".txt", text)
 }
 
-// ago is a time before noon.
+// ago returns a time before noon.
 func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
 
 var teamRule = v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/pools", Name: "corral.scaling.limit", File: "policies/limits.rego", Line: 5}
 
-// facts are those of a pool with 7 jobs of which policies have nothing to say.
+// facts returns the facts of a pool with 7 jobs whose policies have no effect.
 func facts(change ...func(*PoolFacts)) PoolFacts {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "linux"}}
 	p.Spec.ConnectionRef.Name, p.Spec.RunnerLabels = "acme", []string{"linux", "x64"}
@@ -48,7 +48,7 @@ func facts(change ...func(*PoolFacts)) PoolFacts {
 	return f
 }
 
-// condition sets a condition that came about 3 minutes ago.
+// condition sets a condition that changed 3 minutes ago.
 func (f *PoolFacts) condition(name string, status metav1.ConditionStatus, reason, message string) {
 	s := &f.Pool.Status
 	for i := range s.Conditions {
@@ -60,7 +60,7 @@ func (f *PoolFacts) condition(name string, status metav1.ConditionStatus, reason
 	s.Conditions = append(s.Conditions, metav1.Condition{Type: name, Status: status, Reason: reason, Message: message, LastTransitionTime: ago(3 * time.Minute)})
 }
 
-// causes sets a condition to False with causes.
+// causes sets a condition to False with the given causes.
 func (f *PoolFacts) causes(name string, causes ...catalog.Cause) {
 	c := failing(causes...)
 	f.condition(name, c.Status, c.Reason, c.Message)
@@ -70,7 +70,7 @@ func (f *PoolFacts) causes(name string, causes ...catalog.Cause) {
 	}
 }
 
-// failing is a condition that is False for an hour.
+// failing returns a condition that has been False for an hour.
 func failing(causes ...catalog.Cause) *Condition {
 	plain := catalog.Plain(causes)
 	return &Condition{Status: metav1.ConditionFalse, Reason: catalog.Reason(plain), Message: catalog.Messages(plain), Since: ago(time.Hour), Causes: plain}
@@ -80,7 +80,7 @@ func (f *PoolFacts) ready(status metav1.ConditionStatus, reason, message string)
 	f.condition(v1alpha1.ReadyCondition, status, reason, message)
 }
 
-// bounded has a rule of the team's bound max.
+// bounded lets a rule of the team lower max.
 func bounded(f *PoolFacts) {
 	d := f.Pool.Status.Decision
 	d.ID, d.PolicyDigest, d.Announced = "a1b2c3", "sha256:77", 60
@@ -106,7 +106,7 @@ func bounded(f *PoolFacts) {
 	}
 }
 
-// hard has a rule of the cluster's bound max so that accepted jobs wait.
+// hard lets a cluster-wide rule lower max so far that accepted jobs wait.
 func hard(f *PoolFacts) {
 	s := &f.Pool.Status
 	s.Jobs, s.Runners = new(int32(12)), v1alpha1.RunnerCounts{Total: 5, Busy: 5}
@@ -122,7 +122,7 @@ func hard(f *PoolFacts) {
 	}
 }
 
-// denied has policies deny the first template that the pool ever had.
+// denied lets policies deny the pool's first template.
 func denied(f *PoolFacts) {
 	s := &f.Pool.Status
 	s.Decision, s.Jobs, s.Runners = nil, nil, v1alpha1.RunnerCounts{}
@@ -167,7 +167,7 @@ func TestPool(t *testing.T) {
 			s.Jobs, s.JobsWaiting, s.Runners = new(int32(2)), 4, v1alpha1.RunnerCounts{Total: 2, Busy: 2}
 			s.Decision.Limits = &v1alpha1.DecidedLimits{Max: new(int32(2))}
 			s.Decision.Desired, s.Decision.Announced, s.Decision.Reason = 2, 2, "2 jobs: full (max 2); 4 more wait on GitHub"
-			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 2; more wait")
+			f.condition(v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 2 jobs and more jobs wait")
 		},
 		"pool-definitions-held": func(f *PoolFacts) {
 			f.Source = "ci/pools"
@@ -176,12 +176,12 @@ func TestPool(t *testing.T) {
 		"pool-former-credentials": func(f *PoolFacts) {
 			f.Connection = &Condition{
 				Status: metav1.ConditionFalse, Reason: v1alpha1.CredentialsMissingReason, Since: ago(time.Hour),
-				Message: "Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them",
+				Message: "Secret acme not found; pools continue with the previous credentials: a restart of the controller would stop them",
 			}
 		},
 		"pool-undrainable": func(f *PoolFacts) {
-			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners that have a job, as "+
-				"corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
+			f.condition(v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine selects runners with a job, as "+
+				"corral-busy-runners does. Kubernetes evicts no pod that two budgets select, so node drains fail. Exclude pods with the label corral.dev/job-id from it")
 		},
 		"pool-denied": denied,
 		"pool-policy-failed": func(f *PoolFacts) {
@@ -227,7 +227,7 @@ func TestPool(t *testing.T) {
 		},
 		"pool-updated": func(f *PoolFacts) {
 			f.Pool.Status.Update = &v1alpha1.UpdateStatus{
-				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolling, Since: ago(time.Hour), Reason: "all is replaced; linux-6f1c is kept until a runner of linux-77aa has done well",
+				From: "linux-6f1c", To: "linux-77aa", Phase: v1alpha1.UpdateRolling, Since: ago(time.Hour), Reason: "all runners are replaced; Corral keeps linux-6f1c until a runner of linux-77aa succeeds",
 			}
 			f.condition(v1alpha1.UpdatedCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "revision linux-77aa")
 		},
@@ -279,8 +279,8 @@ func TestPool(t *testing.T) {
 
 func TestATimeThatNothingIsKnownOf(t *testing.T) {
 	for want, change := range map[string]func(*PoolFacts){
-		"nothing is known of RunnerPool ci/linux at 2026-07-06T07:00:00Z: its history begins at 2026-07-06T10:00:00Z":        bounded,
-		"nothing is known of RunnerPool ci/linux at 2026-07-06T07:00:00Z: it has no history (ConfigMap linux-decisions: no)": func(f *PoolFacts) { f.Unknown = []string{"ConfigMap linux-decisions: no"} },
+		"no information about RunnerPool ci/linux at 2026-07-06T07:00:00Z: its history begins at 2026-07-06T10:00:00Z":        bounded,
+		"no information about RunnerPool ci/linux at 2026-07-06T07:00:00Z: it has no history (ConfigMap linux-decisions: no)": func(f *PoolFacts) { f.Unknown = []string{"ConfigMap linux-decisions: no"} },
 	} {
 		f := facts(change)
 		f.At = noon.Add(-5 * time.Hour)
@@ -313,10 +313,10 @@ func TestOfRunner(t *testing.T) {
 			r.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f"}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
-		"runner-ending-container-runs": func() RunnerFacts { // of its last look before it ended nothing is said
+		"runner-ending-container-runs": func() RunnerFacts { // its state before the deletion is not reported
 			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "its job is over; its container is not known to have ended")
 			r.Object.DeletionTimestamp, r.Object.Generation, r.Object.Status.ObservedGeneration, r.Until = new(ago(time.Second)), 2, 2, time.Time{}
-			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job is over; waiting for its container to end"}}
+			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job finished; waiting for its container to exit"}}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
 		"runner-pool-gone": func() RunnerFacts {
@@ -345,7 +345,7 @@ func TestOfRunner(t *testing.T) {
 	}
 }
 
-// A pool that was deleted is explained by the runners that it left.
+// After a pool's deletion, explain reports the runners that remain.
 func TestGone(t *testing.T) {
 	working, idle := runnerOf("linux-3", v1alpha1.RunnerBusy, "", "running a job"), runnerOf("linux-4", v1alpha1.RunnerIdle, "", "idle")
 	working.Object.Status.Job = &v1alpha1.JobReference{ID: "9b1f", Repository: "acme/app", RunID: 123, Name: "build", StartedAt: new(ago(time.Minute))}
@@ -362,15 +362,15 @@ func TestWhatARunnerWaitsFor(t *testing.T) {
 		cause  v1alpha1.RunnerCause
 		change func(*Runner)
 	}{
-		"its registration on GitHub":       {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false }},
-		"its pod":                          {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false; started(r) }},
-		"room in the namespace's quota":    {v1alpha1.RunnerPending, v1alpha1.CauseQuota, func(r *Runner) { r.HasPod = false; started(r) }},
-		"a node that takes its pod":        {v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, started},
-		"its image":                        {v1alpha1.RunnerPending, v1alpha1.CauseImagePull, started},
-		"what its container needs":         {v1alpha1.RunnerPending, v1alpha1.CauseConfig, started},
-		"its container to start":           {v1alpha1.RunnerPending, "", started},
-		"a job":                            {v1alpha1.RunnerIdle, "", started},
-		"its clean-up: it is deregistered": {v1alpha1.RunnerFailed, v1alpha1.CauseCrash, started},
+		"its registration on GitHub":         {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false }},
+		"its pod":                            {v1alpha1.RunnerPending, "", func(r *Runner) { r.HasPod = false; started(r) }},
+		"free quota in the namespace":        {v1alpha1.RunnerPending, v1alpha1.CauseQuota, func(r *Runner) { r.HasPod = false; started(r) }},
+		"a node that can run its pod":        {v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, started},
+		"its image":                          {v1alpha1.RunnerPending, v1alpha1.CauseImagePull, started},
+		"the configuration of its container": {v1alpha1.RunnerPending, v1alpha1.CauseConfig, started},
+		"its container to start":             {v1alpha1.RunnerPending, "", started},
+		"a job":                              {v1alpha1.RunnerIdle, "", started},
+		"its cleanup: Corral deregisters it": {v1alpha1.RunnerFailed, v1alpha1.CauseCrash, started},
 		"the end of its pod": {v1alpha1.RunnerFinished, "", func(r *Runner) {
 			r.Object.DeletionTimestamp, r.Object.Status.DeregisteredAt = new(ago(0)), new(ago(0))
 		}},

@@ -118,7 +118,7 @@ func (c *Condition) Problem() string {
 	}
 	shared := slices.DeleteFunc(slices.Clone(c.Causes), func(cause v1alpha1.Cause) bool { return cause.Code == catalog.PreviousRevision.Code })
 	if len(shared) < len(c.Causes) { // each pool has its own
-		return "the revision before goes on: " + catalog.Problem(shared)
+		return "the previous revision stays in force: " + catalog.Problem(shared)
 	}
 	return catalog.Problem(shared)
 }

@@ -4,8 +4,6 @@
 package explain
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +33,9 @@ type GoneAnswer struct {
 	// Unknown says what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
+	// Leaving says what becomes of the runners.
+	Leaving string `json:"-"`
+
 	now time.Time
 }
 
@@ -48,31 +49,21 @@ type LeftRunner struct {
 // Gone explains a pool that was deleted while runners of it are there.
 func Gone(f GoneFacts) GoneAnswer {
 	a := GoneAnswer{Pool: f.Namespace + "/" + f.Name, Unknown: f.Unknown, now: f.Now}
+	working := 0
 	for _, r := range f.Runners {
+		if r.State == v1alpha1.RunnerBusy {
+			working++
+		}
 		if at := r.Object.DeletionTimestamp; at != nil && (a.Deleted == nil || at.Before(a.Deleted)) {
 			a.Deleted = at
 		}
 		a.Runners = append(a.Runners, LeftRunner{Name: r.Object.Name, State: r.State, Job: r.Object.CurrentJob()})
+	}
+	if a.Deleted != nil {
+		a.Leaving = wording.Leaving(a.Deleted.Time, working, len(a.Runners)-working)
 	}
 	return a
 }
 
 // Text writes the answer for people.
 func (a GoneAnswer) Text() string { return answerText("gone", a.now, &a) }
-
-// leaving says what becomes of the runners.
-func (a *GoneAnswer) leaving() string {
-	working := 0
-	for _, r := range a.Runners {
-		if r.State == v1alpha1.RunnerBusy {
-			working++
-		}
-	}
-	return wording.Leaving(a.Deleted.Time, working, len(a.Runners)-working)
-}
-
-// selector selects its runners, as an argument of kubectl.
-func (a *GoneAnswer) selector() string {
-	namespace, name, _ := strings.Cut(a.Pool, "/")
-	return fmt.Sprintf("-n %s -l %s=%s", namespace, v1alpha1.PoolLabel, name)
-}

@@ -38,31 +38,31 @@ func group(v view, all symptoms) []Finding {
 	return findings
 }
 
-// findingOf makes one of symptoms with the same cause: that of the worst of them, since the first.
+// findingOf merges symptoms with the same cause. The finding shows the worst symptom and began with the earliest. If runners of several pools
+// fail, the message and the last failure are those of the pool whose runner failed last.
 func findingOf(v view, of symptoms) Finding {
-	worst := slices.MinFunc(of, func(a, b symptom) int {
-		return cmp.Compare(slices.Index(severities, a.rank.severity), slices.Index(severities, b.rank.severity))
+	shown := slices.MinFunc(of, func(a, b symptom) int {
+		return cmp.Or(cmp.Compare(slices.Index(severities, a.severity), slices.Index(severities, b.severity)), b.failedAt().Compare(a.failedAt()))
 	})
-	c := &worst.cause
+	c := &shown.cause
 	f := Finding{
-		Severity: worst.rank.severity, Reason: worst.reason, Code: c.Code, Parameters: c.Parameters, Detail: c.Detail, Subject: c.Subject,
-		What: worst.rank.what, Message: worst.message, Do: worst.do, key: worst.key,
+		Severity: shown.severity, Reason: shown.reason, Code: c.Code, Parameters: c.Parameters, Detail: c.Detail, Subject: c.Subject,
+		What: shown.what, Message: shown.message, LastFailure: shown.failed, Do: shown.do, key: shown.key,
 	}
 	objects := map[object]bool{}
 	for _, s := range of {
 		objects[s.of] = true
-		if s.failed != nil && (f.LastFailure == nil || f.LastFailure.Time.Before(&s.failed.Time)) {
-			f.LastFailure = s.failed
-		}
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
-	}
-	if f.LastFailure != nil && f.Reason == v1alpha1.RunnersFailingReason {
-		f.Do = FailingRemedy(f.LastFailure.Cause)
 	}
 	if f.Reason == v1alpha1.MaxReachedReason && slices.ContainsFunc(of, func(s symptom) bool { return s.do != f.Do }) {
 		f.Do = Remedy(poolKind, f.Reason) // each pool has its own max
 	}
-	f.Hurts.ofPools(v, of.pools(), f.isTrouble() || f.Reason == v1alpha1.SuspendedReason)
+	for name, waits := range of.pools((*symptom).keepsJobs) {
+		f.Hurts.Pools++
+		if p := v.pools[name]; p != nil && waits && (f.isTrouble() || f.Reason == v1alpha1.SuspendedReason) {
+			f.Hurts.Jobs += Waiting(&p.Status)
+		}
+	}
 	sorted := slices.SortedFunc(maps.Keys(objects), object.compare)
 	for i, o := range sorted {
 		if f.Hurts.count(o.kind); i < maxObjects {
@@ -73,41 +73,19 @@ func findingOf(v view, of symptoms) Finding {
 	return f
 }
 
-// pools are those that suffer; true are those with jobs that wait for it.
-func (all symptoms) pools() map[string]bool {
-	pools := map[string]bool{}
-	for _, s := range all {
-		if s.of.kind == poolKind {
-			pools[s.of.key()] = pools[s.of.key()] || s.keepsJobs()
-		}
-		for _, p := range s.pools {
-			pools[p] = pools[p] || s.keepsJobs()
-		}
+// failedAt returns when the last runner failed, or the zero time.
+func (s *symptom) failedAt() time.Time {
+	if s.failed == nil {
+		return time.Time{}
 	}
-	return pools
+	return s.failed.Time.Time
 }
 
-// ofPools counts pools, and of what keeps jobs waiting those that do.
-func (h *Hurts) ofPools(v view, pools map[string]bool, keepsJobs bool) {
-	h.Pools = len(pools)
-	for name, waits := range pools {
-		if p := v.pools[name]; p != nil && waits && keepsJobs {
-			h.Jobs += Waiting(&p.Status)
-		}
-	}
-}
-
-// count counts an object of a kind.
+// count counts an object. Pools are counted separately, by whether they are affected.
 func (h *Hurts) count(kind string) {
-	switch kind {
-	case sourceKind:
-		h.Sources++
-	case connectionKind:
-		h.Connections++
-	case policyKind, clusterPolicyKind:
-		h.Policies++
-	case runnerKind:
-		h.Runners++
+	counts := map[string]*int{sourceKind: &h.Sources, connectionKind: &h.Connections, policyKind: &h.Policies, clusterPolicyKind: &h.Policies, runnerKind: &h.Runners}
+	if n := counts[kind]; n != nil {
+		*n++
 	}
 }
 

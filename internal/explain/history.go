@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -85,12 +86,11 @@ func sameRules(a, b *v1alpha1.Decision) bool {
 
 // lasting returns limits without the time when they are decided again.
 func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
-	if l == nil {
-		return nil
+	l = l.DeepCopy()
+	if l != nil {
+		l.Until = nil
 	}
-	copied := *l
-	copied.Until = nil
-	return &copied
+	return l
 }
 
 // SameVerdict reports whether verdicts are the same but for the policies' digest. Either may be nil.
@@ -98,9 +98,9 @@ func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	x, y := *a, *b
-	x.PolicyDigest, y.PolicyDigest = "", ""
-	return equality.Semantic.DeepEqual(x, y)
+	other := *b
+	other.PolicyDigest = a.PolicyDigest
+	return equality.Semantic.DeepEqual(*a, other)
 }
 
 // Numbers returns the numbers of a decision that the next one keeps as those before it; nil for no decision.
@@ -119,7 +119,6 @@ func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
 type History struct {
 	newest *Entry
 	lines  []string // one entry each, as JSON
-	bytes  int
 }
 
 // Add enters an entry: together with the newest if only numbers differ, else before it.
@@ -129,13 +128,10 @@ func (h *History) Add(e Entry) {
 		since := metav1.Time{Time: h.newest.start()}
 		e.Since, e.Template = &since, h.newest.Template
 		e.Decision.Before = h.newest.Decision.Before
-		h.bytes -= len(h.lines[0])
 		h.lines = h.lines[1:]
 	}
 	h.newest = &e
-	line := encode(&e)
-	h.lines = append([]string{line}, h.lines...)
-	h.bytes += len(line)
+	h.lines = append([]string{encode(&e)}, h.lines...)
 	h.trim()
 }
 
@@ -156,9 +152,7 @@ func (h *History) Load(text string) error {
 		h.newest = &entries[0]
 	}
 	for i := range entries {
-		line := encode(&entries[i])
-		h.lines = append(h.lines, line)
-		h.bytes += len(line)
+		h.lines = append(h.lines, encode(&entries[i]))
 	}
 	h.trim()
 	return nil
@@ -166,9 +160,13 @@ func (h *History) Load(text string) error {
 
 func (h *History) trim() {
 	const frame = len(",\n")
-	for n := len(h.lines); n > MaxEntries || h.bytes+(n+1)*frame > MaxHistoryBytes; n = len(h.lines) {
-		h.bytes -= len(h.lines[n-1])
-		h.lines = h.lines[:n-1]
+	size := frame
+	for i, line := range h.lines {
+		size += len(line) + frame
+		if i == MaxEntries || size > MaxHistoryBytes {
+			h.lines = h.lines[:i]
+			return
+		}
 	}
 }
 
@@ -207,7 +205,8 @@ func encode(e *Entry) string {
 	short := *e
 	short.Decision, short.Template = e.Decision.DeepCopy(), e.Template.DeepCopy()
 	short.cut()
-	if line = marshal(&short); len(line) <= maxEntryBytes {
+	line = marshal(&short)
+	if len(line) <= maxEntryBytes {
 		return line
 	}
 	if short.Decision != nil && short.Decision.Limits != nil {
@@ -227,30 +226,9 @@ func marshal(e *Entry) string {
 	return string(text)
 }
 
-// cut shortens every text that others wrote.
+// cut shortens all texts, because users and other programs wrote most of them.
 func (e *Entry) cut() {
-	var texts []*string
-	if d := e.Decision; d != nil {
-		texts = append(texts, &d.Reason)
-		if d.Limits != nil {
-			for i := range d.Limits.Bounds {
-				b := &d.Limits.Bounds[i]
-				texts = append(texts, &b.Reason, &b.Rule.File, &b.Rule.Name, &b.Rule.Policy)
-			}
-			for i := range d.Limits.Conflicts {
-				texts = append(texts, &d.Limits.Conflicts[i])
-			}
-		}
-	}
-	if v := e.Template; v != nil {
-		for _, list := range [][]v1alpha1.PolicyFinding{v.Denials, v.Warnings} {
-			for i := range list {
-				f := &list[i]
-				texts = append(texts, &f.Message, &f.Path, &f.Code, &f.Severity, &f.Remediation, &f.Rule.File, &f.Rule.Name, &f.Rule.Policy)
-			}
-		}
-	}
-	for _, t := range texts {
-		*t = wording.Truncate(*t, maxText)
-	}
+	wording.Texts(e, func(text reflect.Value, _ reflect.StructField) {
+		text.SetString(wording.Truncate(text.String(), maxText))
+	})
 }

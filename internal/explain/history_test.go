@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 7, 6, 12, 0, 0, 0, time.UTC)
 
-// entryAt is an entry some seconds after noon.
+// entryAt returns an entry that was recorded some seconds after noon.
 func entryAt(seconds int, desired, before int32, change ...func(*Entry)) Entry {
 	at := metav1.Time{Time: noon.Add(time.Duration(seconds) * time.Second)}
 	e := Entry{Time: at, Jobs: &desired, Decision: &v1alpha1.Decision{
@@ -31,7 +31,7 @@ func entryAt(seconds int, desired, before int32, change ...func(*Entry)) Entry {
 	return e
 }
 
-// brief tells the entries of a history in a line each.
+// brief formats each entry of a history as one line.
 func brief(t *testing.T, h *History) []string {
 	t.Helper()
 	entries, err := ParseHistory(h.String())
@@ -105,7 +105,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 	long := strings.Repeat("日本 \x00", 800)
 	tests := map[string]struct {
 		change func(*Entry)
-		least  int // entries that remain
+		least  int // minimum number of entries that remain
 	}{
 		"short entries": {change: func(*Entry) {}, least: 150},
 		"many findings": {
@@ -190,7 +190,7 @@ func TestAnEntryIsFoundByItsTime(t *testing.T) {
 		}
 	}
 	if _, ok := At(entries, noon.Add(-time.Second)); ok {
-		t.Error("there is an entry of a time before all")
+		t.Error("found an entry for a time before the history")
 	}
 }
 
@@ -204,6 +204,6 @@ func TestNamesOfHistories(t *testing.T) {
 		seen[name] = true
 	}
 	if !seen["linux-decisions"] {
-		t.Error("a short name is shortened")
+		t.Error("a short name was shortened")
 	}
 }

@@ -18,11 +18,18 @@ var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRef
 
 // Waiting is how many jobs are known to have no runner that works on them: those that the pool accepted, and those that it has no room for.
 func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
-	n := Known(s)
-	if n == nil {
+	if Known(s) == nil {
 		return 0
 	}
-	return max(0, *n-s.Runners.Busy) + More(s)
+	return unserved(s) + More(s)
+}
+
+// unserved returns the number of accepted jobs that are known to have no runner.
+func unserved(s *v1alpha1.RunnerPoolStatus) int32 {
+	if n := Known(s); n != nil {
+		return max(0, *n-s.Runners.Busy)
+	}
+	return 0
 }
 
 // More is how many jobs wait that aren't among the pool's jobs: those of which sources other than its scale set know are, above the number
@@ -44,7 +51,7 @@ func (f *PoolFacts) closed() *Held {
 		listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
 		switch {
 		case listening == nil:
-			return &Held{What: "intake", Reason: with("no message session was opened yet", f.whyUnready())}
+			return &Held{What: "intake", Reason: with("no message session is open yet", f.whyUnready())}
 		case listening.Status != metav1.ConditionTrue:
 			return &Held{What: "intake", Reason: "no message session is open: " + listening.text(), Since: &listening.Since}
 		}
@@ -62,7 +69,7 @@ func (f *PoolFacts) whyUnready() string {
 	case !ready.isFalse():
 		return ""
 	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
-		return fmt.Sprintf("GitHubConnection %s isn't ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.text())
+		return fmt.Sprintf("GitHubConnection %s is not ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.text())
 	}
 	return ready.text()
 }

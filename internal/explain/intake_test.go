@@ -14,7 +14,7 @@ func TestAJobThatWaitsIsCountedOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status    v1alpha1.RunnerPoolStatus
 		announced int32
-		want      int32 // waiting
+		want      int32 // waiting jobs
 	}{
 		"GitHub offers more than the pool takes": {v1alpha1.RunnerPoolStatus{Jobs: new(int32(10)), JobsWaiting: 4, Runners: v1alpha1.RunnerCounts{Busy: 10}}, 10, 4},
 		"a webhook tells of more":                {v1alpha1.RunnerPoolStatus{Jobs: new(int32(5)), JobsWaiting: 2, Runners: v1alpha1.RunnerCounts{Busy: 3}, Demand: webhook}, 3, 2},

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Scopes of a Connection.
@@ -41,10 +40,11 @@ type JobAnswer struct {
 	// Unknown says what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
-	title  string
-	runsOn []string
-	unseen bool
-	now    time.Time
+	// RunsOn are the labels that the job asks for, if they are known. Unseen is true if not all runners could be read.
+	RunsOn []string `json:"-"`
+	Unseen bool     `json:"-"`
+
+	now time.Time
 }
 
 // FoundJob is a job that has a runner here.
@@ -76,16 +76,19 @@ type Candidate struct {
 	// Changes say what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
-	open  bool   // accepts jobs
-	brief string // its situation, without why it is not ready though it accepts jobs
-	unserved
-	sources []string // of a REST pool that counts no events: what sets the number of its runners
+	Unserved
+	// Sources set the number of runners of a REST pool that counts no events.
+	Sources []string `json:"-"`
 }
 
-// unserved are a pool's jobs that wait for a runner, and its runners that don't start.
-type unserved struct {
-	waiting int32
-	stuck   int
+// Unserved is what a pool does about jobs that wait.
+type Unserved struct {
+	// Open reports whether the pool accepts jobs. Brief is Situation without the reason why a pool that accepts jobs is not ready.
+	Open  bool   `json:"-"`
+	Brief string `json:"-"`
+	// Waiting counts its jobs without a runner, and Stuck its runners that do not start.
+	Waiting int32 `json:"-"`
+	Stuck   int   `json:"-"`
 }
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
@@ -106,7 +109,7 @@ type Offer struct {
 func Job(f JobFacts) JobAnswer {
 	a := JobAnswer{
 		Repository: f.URL.Repository(), RunID: f.URL.RunID, JobID: f.URL.JobID, Unknown: f.Unknown,
-		title: f.URL.String(), runsOn: f.RunsOn, unseen: f.Unseen, now: f.Now,
+		RunsOn: f.RunsOn, Unseen: f.Unseen, now: f.Now,
 	}
 	for _, p := range f.Pods {
 		if p.Job.RunID == f.URL.RunID && strings.EqualFold(p.Job.Repository, a.Repository) {
@@ -118,7 +121,7 @@ func Job(f JobFacts) JobAnswer {
 	}
 	if i := slices.IndexFunc(a.Found, func(j FoundJob) bool { return j.Certain }); i >= 0 {
 		a.Found = a.Found[i : i+1]
-		a.Summary = a.Found[0].text()
+		a.Summary = phrase("has-job", a.Found[0])
 		return a
 	}
 	for i := range f.Pools {
@@ -127,7 +130,7 @@ func Job(f JobFacts) JobAnswer {
 		covers, certain := c.covers(f.URL)
 		switch {
 		case !ok:
-			a.Unknown = append(a.Unknown, fmt.Sprintf("where RunnerPool %s serves: its GitHubConnection %s can't be read", pool.name(), pool.Pool.Spec.ConnectionRef.Name))
+			a.Unknown = append(a.Unknown, fmt.Sprintf("which account RunnerPool %s serves: its GitHubConnection %s cannot be read", pool.name(), pool.Pool.Spec.ConnectionRef.Name))
 		case !covers:
 			a.Others++
 		default:
@@ -140,17 +143,9 @@ func Job(f JobFacts) JobAnswer {
 		a.Beyond = a.beyond()
 	}
 	if f.URL.JobID == 0 && slices.ContainsFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.receives() }) {
-		a.Unknown = append(a.Unknown, "which jobs of the run pools know of: ask with the address of the job, which ends in /job/JOB_ID")
+		a.Unknown = append(a.Unknown, "which jobs of the run the pools know: use the URL of the job, which ends in /job/JOB_ID")
 	}
 	return a
-}
-
-// text says that the runner has the job, or had it.
-func (j *FoundJob) text() string {
-	if j.Job.CompletedAt != nil {
-		return fmt.Sprintf("It isn't waiting: it has ended. Runner %s of RunnerPool %s had it.", j.Runner, j.Pool)
-	}
-	return fmt.Sprintf("It isn't waiting: runner %s of RunnerPool %s has it.", j.Runner, j.Pool)
 }
 
 // covers reports whether runners of a connection may serve a repository, and whether that is certain.
@@ -167,22 +162,14 @@ func (c Connection) covers(j JobURL) (covers, certain bool) {
 	return true, false
 }
 
-func (c Connection) String() string {
-	switch c.Scope {
-	case organization:
-		return "organization " + c.Owner
-	case repository:
-		return "repository " + c.Owner + "/" + c.Path
-	}
-	return "enterprise " + c.Path
-}
+func (c Connection) String() string { return phrase("serves", c) }
 
 // candidate says whether the pool may serve a job, and whether it accepts jobs.
 func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
 	p := f.Pool
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, unserved: unserved{waiting: f.waiting()},
+		Ready: ConditionOf(p, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, Unserved: Unserved{Waiting: unserved(&p.Status)},
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
@@ -190,23 +177,21 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	if e, ok := job.Events[c.Pool]; ok {
 		c.Events = &e
 	} else if c.isREST() {
-		c.sources = f.otherSources()
+		c.Sources = f.otherSources()
 	}
 	if c.isOut() {
 		c.Situation = "doesn't offer " + strings.Join(c.Missing, ", ")
 		return c
 	}
-	var unready string
-	c.open, c.brief, unready = f.situation()
-	c.Situation = with(c.brief, unready)
+	f.situate(&c)
 	if c.Observes {
 		return c
 	}
-	if !c.open || f.waiting() > 0 {
+	if !c.Open || c.Waiting > 0 {
 		stuck, starting := f.starting()
-		c.stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
+		c.Stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
 	}
-	if !c.open && (c.Announced > 0 || !c.Ready.isFalse()) {
+	if !c.Open && (c.Announced > 0 || !c.Ready.isFalse()) {
 		c.Changes = append(c.Changes, f.bounds(numbers...)...)
 	}
 	c.Changes = append(c.Changes, c.eventChanges(p.Namespace)...)
@@ -253,201 +238,86 @@ func (c *Candidate) rank() int {
 	return rank
 }
 
-// situation reports whether a pool accepts jobs, and says why not, or how many more; unready is why one that accepts jobs, or is full, isn't ready.
-func (f *PoolFacts) situation() (open bool, text, unready string) {
-	d, none, why := f.Pool.Status.Decision, f.none(), ""
-	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready.isFalse() {
-		why = ready.text()
-	}
-	switch {
-	case f.observes():
-		return false, "only observes: it starts no runners", ""
-	case d == nil:
-		return false, with(none+": "+undecided(f.Pool.Status.Policy), strings.TrimPrefix(why, v1alpha1.PolicyDeniedReason+": ")), ""
-	case d.Announced == 0:
-		return false, none + ": " + cmp.Or(why, d.Reason), ""
-	}
-	if closed := f.closed(); closed != nil {
-		return false, none + ": " + closed.Reason, ""
-	}
-	isFull, text := f.room(d)
-	if isFull {
-		text += f.maxText()
-	}
-	if why != "" {
-		text += "; it isn't ready"
-	}
-	return !isFull, text, why
-}
-
-// none says that a pool takes no more jobs, and how many it has that no runner works on.
-func (f *PoolFacts) none() string {
-	has := ""
-	if n := f.waiting(); n > 0 {
-		has = fmt.Sprintf("has %s without a runner yet, and ", wording.Count(n, "job"))
-	}
-	switch {
-	case f.isREST():
-		return has + "starts no runners"
-	case has != "":
-		return has + "accepts no more"
-	}
-	return "accepts no jobs"
-}
-
-// waiting is how many of the pool's jobs are known to have no runner.
-func (f *PoolFacts) waiting() int32 {
-	s := &f.Pool.Status
-	if n := Known(s); n != nil {
-		return max(0, *n-s.Runners.Busy)
-	}
-	return 0
-}
-
-// room says how many more jobs a pool accepts. Without a scale set, GitHub gives jobs to its runners, and no capacity is announced.
-func (f *PoolFacts) room(d *v1alpha1.Decision) (isFull bool, text string) {
-	s := &f.Pool.Status
-	n := s.GetJobs()
-	jobs := wording.Count(n, "job")
-	switch {
-	case f.isREST() && max(n, d.Desired) >= d.Announced:
-		return true, fmt.Sprintf("has as many runners as it may have: %s for %s", wording.Max(d.Announced), jobs)
-	case f.isREST():
-		return false, fmt.Sprintf("knows of %s; desired: %s, max: %s (it has %s)",
-			jobs, wording.Count(d.Desired, "runner"), wording.Max(d.Announced), RunnersText(s.Runners))
-	case n >= d.Announced:
-		return true, fmt.Sprintf("is full: it has %s of at most %d", jobs, d.Announced)
-	case d.Announced == v1alpha1.UnboundedMax:
-		text = fmt.Sprintf("has %s and room for any number", jobs)
-	default:
-		text = fmt.Sprintf("has %s and room for %d more", jobs, d.Announced-n)
-	}
-	if waiting := f.waiting(); waiting > 0 {
-		text += fmt.Sprintf("; %d without a runner yet (%s)", waiting, RunnersText(s.Runners))
-	}
-	return false, text
-}
-
-// maxText says what set the pool's max.
-func (f *PoolFacts) maxText() string {
-	d := f.Pool.Status.Decision
-	if d.Limits == nil {
-		return ""
-	}
-	for _, b := range d.Limits.Bounds {
-		if b.Field == "max" {
-			return fmt.Sprintf(". Its max is %d, declared %s, by the rule %s", b.Value, wording.Max(b.Declared), b.Rule.Says(b.Reason))
+// situate fills in whether the pool accepts jobs, and describes why not or how many more. Without a scale set, GitHub gives jobs to the
+// runners directly, and the pool announces no capacity.
+func (f *PoolFacts) situate(c *Candidate) {
+	s := struct {
+		*Candidate
+		Decision        *v1alpha1.Decision
+		Verdict         *v1alpha1.TemplateVerdict
+		Bound           *v1alpha1.LimitBound
+		Why, Shut       string // why it isn't ready, and why it accepts no jobs
+		Known, Room     int32
+		IsFull, accepts bool
+		Schedule        string
+	}{Candidate: c, Decision: f.Pool.Status.Decision, Verdict: f.Pool.Status.Policy, Known: f.Pool.Status.GetJobs(), Schedule: f.decider("max")}
+	s.accepts = s.Decision != nil && c.Announced > 0 && !c.Observes
+	if s.accepts {
+		taken := s.Known
+		if c.isREST() {
+			taken = max(taken, s.Decision.Desired)
+		}
+		s.IsFull, s.Room = taken >= c.Announced, c.Announced-s.Known
+		if s.Decision.Limits != nil {
+			s.Bound = boundOfMax(s.Decision.Limits)
+		}
+		if closed := f.closed(); closed != nil {
+			s.Shut, s.accepts = closed.Reason, false
 		}
 	}
-	text := fmt.Sprintf(". Its max is %s", wording.Max(d.Limits.GetMax()))
-	if by := f.decider("max"); by != "" {
-		text += ", by the schedule " + by
+	switch {
+	case !c.Ready.isFalse():
+	case s.Decision == nil && c.Ready.Reason == v1alpha1.PolicyDeniedReason:
+		s.Why = c.Ready.Message
+	default:
+		s.Why = c.Ready.text()
 	}
-	return text
+	c.Open, c.Brief = s.accepts && !s.IsFull, phrase("situation", s)
+	c.Situation = c.Brief
+	if s.accepts {
+		c.Situation = with(c.Brief, s.Why)
+	}
 }
 
 // summary answers in a sentence or two.
 func (a *JobAnswer) summary() string {
-	fit := slices.DeleteFunc(slices.Clone(a.Pools), func(c Candidate) bool { return c.isOut() || c.Observes })
-	if text := a.byEvents(); text != "" {
-		return text
-	}
-	switch {
-	case len(a.Found) > 0:
-		return a.foundText()
-	case len(a.Pools) == 0 && len(a.Unknown) > 0:
-		return fmt.Sprintf("No pool that can be seen serves %s, and not everything could be read: see below.", a.Repository)
-	case len(a.Pools) == 0:
-		return fmt.Sprintf("No pool that can be seen serves %s: no GitHubConnection with a pool points to it.", a.Repository)
-	case len(fit) == 0 && len(a.runsOn) == 0:
-		return fmt.Sprintf("All pools that serve %s only observe.", a.Repository)
-	case len(fit) == 0:
-		return fmt.Sprintf("No pool that serves %s offers all of %s: no runner can take it.", a.Repository, strings.Join(a.runsOn, ", "))
-	case len(a.runsOn) == 0 && len(fit) > 1:
-		return fmt.Sprintf("%s %d pools serve %s; which of them it can wait for depends on its runs-on (--labels).", a.nobody(), len(fit), a.Repository)
-	}
-	return a.waits(fit)
-}
-
-// nobody says that no runner has the job, as far as is known, and what that may mean.
-func (a *JobAnswer) nobody() string {
-	if a.unseen {
-		return "No runner that can be seen has it; another one may, and it may be over."
-	}
-	return "No runner has it now; it may be over."
-}
-
-// waits says which of the pools that fit it waits for, if it does.
-func (a *JobAnswer) waits(fit []Candidate) string {
-	if text := fit[0].missed(); text != "" {
-		return a.nobody() + " " + text
-	}
-	if i := slices.IndexFunc(fit, func(c Candidate) bool { return c.open }); i >= 0 && fit[i].isREST() {
-		return fmt.Sprintf("%s If it waits, RunnerPool %s fits: it %s.", a.nobody(), fit[i].Pool, fit[i].Situation)
-	} else if i >= 0 {
-		where := "GitHub has not assigned it there, or did a moment ago"
-		if c := &fit[i]; c.waiting > 0 {
-			if where = "it may be one of those without a runner"; c.stuck > 0 {
-				where += "; " + dontStart(c.stuck) + ": see below"
-			}
+	s := struct {
+		*JobAnswer
+		Fit      []*Candidate // pools that offer all labels of the job
+		Open     *Candidate   // the first of them that accepts jobs
+		Has, Had int          // jobs of the run that have a runner now, and jobs that had one
+	}{JobAnswer: a}
+	for i := range a.Pools {
+		c := &a.Pools[i]
+		if c.isOut() || c.Observes {
+			continue
 		}
-		return fmt.Sprintf("%s RunnerPool %s %s. If it waits, %s.", a.nobody(), fit[i].Pool, fit[i].brief, where)
+		s.Fit = append(s.Fit, c)
+		if s.Open == nil && c.Open {
+			s.Open = c
+		}
 	}
-	only := ""
-	if len(a.runsOn) == 0 {
-		only = " and asks for nothing but " + strings.Join(fit[0].Labels, ", ")
-	}
-	return fmt.Sprintf("%s If it waits%s, it is for RunnerPool %s: it %s.", a.nobody(), only, fit[0].Pool, fit[0].Situation)
-}
-
-// foundText says how many jobs of the run have a runner here, or had one.
-func (a *JobAnswer) foundText() string {
-	has, had := 0, 0
 	for i := range a.Found {
 		if a.Found[i].Job.CompletedAt != nil {
-			had++
+			s.Had++
 		} else {
-			has++
+			s.Has++
 		}
 	}
-	of := "of this run"
-	if a.JobID != 0 {
-		of = "of its run"
-	}
-	text := fmt.Sprintf("Runners here have %s %s", wording.Count(has, "job"), of)
-	if had > 0 {
-		text += fmt.Sprintf(", and had %d that ended", had)
-	}
-	if a.JobID != 0 {
-		text += ". Whether this one is among them isn't known here"
-	}
-	return text + "."
+	return cmp.Or(a.byEvents(), phrase("summary", s))
 }
 
 // beyond lists what only GitHub knows.
 func (a *JobAnswer) beyond() []string {
-	var all []string
-	if len(a.runsOn) == 0 {
-		all = append(all, "which labels the job asks for: give its runs-on with --labels")
-	}
-	groups := map[string]bool{}
+	worked := map[string]bool{} // runner groups that served jobs of this run, so the repository may use them
 	for _, c := range a.Pools {
-		hasWorked := slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool }) // so the repository may use its group
-		groups[c.RunnerGroup] = groups[c.RunnerGroup] || hasWorked
+		worked[c.RunnerGroup] = worked[c.RunnerGroup] || slices.ContainsFunc(a.Found, func(j FoundJob) bool { return j.Pool == c.Pool })
 	}
-	for _, c := range a.Pools {
-		isGone := c.Ready.isFalse() && c.Ready.Reason == v1alpha1.RunnerGroupNotFoundReason
-		if !c.Certain {
-			all = append(all, fmt.Sprintf("whether %s belongs to %s", strings.Split(a.Repository, "/")[0], c.Serves))
-		}
-		if !isGone && !strings.HasPrefix(c.Serves, repository) && !groups[c.RunnerGroup] {
-			groups[c.RunnerGroup] = true
-			all = append(all, fmt.Sprintf("whether %s may use the runner group %q", a.Repository, c.RunnerGroup))
-		}
-	}
-	if !a.isIn(JobQueued) {
-		all = append(all, "whether the job still waits, and whether it waits for an approval, a concurrency group or another job rather than for a runner")
-	}
+	all := book.Sentences("beyond", struct {
+		*JobAnswer
+		Worked   map[string]bool
+		IsQueued bool
+	}{a, worked, a.isIn(JobQueued)})
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -16,8 +16,8 @@ import (
 
 const jobPage = "https://github.com/acme/app/actions/runs/123/job/456"
 
-// jobFacts are those of a job of acme/app and two pools, linux of its organization and arm of
-// an enterprise.
+// jobFacts returns the facts of a job in acme/app and of two pools: linux of its organization, and arm of an
+// enterprise.
 func jobFacts(t *testing.T, url string, change ...func(*JobFacts)) JobFacts {
 	t.Helper()
 	parsed, err := ParseJobURL(url)
@@ -86,7 +86,7 @@ func TestJob(t *testing.T) {
 		"job-group-missing": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}
 			f.Pools[1].Pool.Status.Decision.Announced = 0
-			f.Pools[1].ready(metav1.ConditionFalse, v1alpha1.RunnerGroupNotFoundReason, `runner group "default" is not there`)
+			f.Pools[1].ready(metav1.ConditionFalse, v1alpha1.RunnerGroupNotFoundReason, `runner group "default" not found`)
 		}},
 		"job-stuck": {jobPage, func(f *JobFacts) {
 			f.RunsOn = []string{"x64"}

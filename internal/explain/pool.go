@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -49,8 +49,9 @@ type PoolAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 
 	now time.Time
-	// closed is true while no job is accepted, whatever was decided; isUpdated once all runners are of the template in force.
-	closed, isUpdated bool
+	// Closed is true while no job is accepted, whatever was decided; IsUpdated once all runners are of the template in force.
+	Closed    bool `json:"-"`
+	IsUpdated bool `json:"-"`
 }
 
 // PoolHeader says which pool an answer is about, at which time, and whether the pool is ready.
@@ -87,7 +88,8 @@ type PoolNumbers struct {
 	// Limits as declared and as decided.
 	Limits []Limit `json:"limits,omitempty"`
 
-	since *metav1.Time // the first of several decisions that the history has as one
+	// First of several decisions that the history has as one.
+	First *metav1.Time `json:"-"`
 }
 
 // Limit is one of the three numbers of a pool.
@@ -132,7 +134,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Demand: f.demand(), Schedule: f.schedule(), Observation: s.Observation, Limits: f.limits(s.Decision),
 		},
 		Template: s.Policy, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
-		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, closed: f.closed() != nil, isUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
+		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, Closed: f.closed() != nil, IsUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
 	}, nil
 }
 
@@ -156,20 +158,12 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		// The history is written once a minute: it may lack the last decision.
 		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
-	switch {
-	case !ok && len(f.History) == 0:
-		why := ""
-		if len(f.Unknown) > 0 {
-			why = " (" + strings.Join(f.Unknown, "; ") + ")"
-		}
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: it has no history%s", f.name(), stamp(f.At), why)
-	case !ok:
-		begin := f.History[len(f.History)-1]
-		return PoolAnswer{}, fmt.Errorf("nothing is known of RunnerPool %s at %s: its history begins at %s", f.name(), stamp(f.At), stamp(begin.start()))
+	if !ok {
+		return PoolAnswer{}, errors.New(phrase("unknown-past", &f))
 	}
 	a := PoolAnswer{
 		PoolHeader:  PoolHeader{Pool: f.name(), Time: metav1.Time{Time: f.At}, Past: true, Registration: f.Pool.Spec.GetRegistration()},
-		PoolNumbers: PoolNumbers{Jobs: known(entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), since: entry.Since},
+		PoolNumbers: PoolNumbers{Jobs: known(entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), First: entry.Since},
 		Unknown:     f.Unknown, now: f.Now,
 	}
 	for _, e := range f.History {
@@ -216,27 +210,50 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 	return limits
 }
 
-// held lists what holds the pool back, and since when.
+// held lists what holds the pool back, and since when: what keeps jobs from being accepted, or those that are from starting, first.
 func (f *PoolFacts) held() []Held {
-	s, held := &f.Pool.Status, f.heldIntake()
-	add := func(what, condition string) {
-		c := ConditionOf(f.Pool, condition)
+	s, ready := &f.Pool.Status, ConditionOf(f.Pool, v1alpha1.ReadyCondition)
+	var held []Held
+	add := func(what string, since *metav1.Time, text string) {
+		held = append(held, Held{What: what, Reason: text, Since: since})
+	}
+	if closed := f.closed(); closed != nil {
+		held = append(held, *closed)
+	}
+	if f.Pool.Spec.Stops() {
+		var since *metav1.Time
+		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
+			since = &ready.Since
+		}
+		add("intake", since, fmt.Sprintf("spec.stopPolicy is %s, so Corral accepts no new jobs", f.Pool.Spec.StopPolicy))
+	}
+	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
+		add("intake", &c.Since, fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")))
+	}
+	if d := s.Decision; d != nil && d.JobsHeld > 0 {
+		add("intake", &d.Time, wording.Count(d.JobsHeld, "accepted job")+" wait, because of a policy with assignedJobs: Wait")
+	}
+	return append(held, f.heldOtherwise(ready)...)
+}
+
+// heldOtherwise lists what holds back anything other than the intake of jobs.
+func (f *PoolFacts) heldOtherwise(ready *Condition) (held []Held) {
+	for _, of := range []struct{ what, condition string }{{"policy", v1alpha1.PolicyCondition}, {"health", v1alpha1.HealthyCondition}} {
+		c := ConditionOf(f.Pool, of.condition)
 		if !c.isFalse() {
-			return
+			continue
 		}
 		text := c.text()
-		if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready != nil && ready.Reason == c.Reason {
+		if ready != nil && ready.Reason == c.Reason {
 			text = wording.FirstLine(text) // the page begins with the others
 		}
-		held = append(held, Held{What: what, Reason: text, Since: &c.Since})
+		held = append(held, Held{of.what, text, &c.Since})
 	}
-	add("policy", v1alpha1.PolicyCondition)
-	add("health", v1alpha1.HealthyCondition)
-	if u := s.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
-		held = append(held, Held{What: "update", Reason: with(u.Way(""), u.Reason), Since: &u.Since})
+	if u := f.Pool.Status.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
+		held = append(held, Held{"update", with(u.Way(""), u.Reason), &u.Since})
 	}
 	if f.Applied.isFalse() {
-		held = append(held, Held{What: "definitions", Reason: fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.text())), Since: &f.Applied.Since})
+		held = append(held, Held{"definitions", fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.text())), &f.Applied.Since})
 	}
 	if text := f.otherGroup(); text != "" {
 		held = append(held, Held{What: "runner group", Reason: text})
@@ -244,93 +261,12 @@ func (f *PoolFacts) held() []Held {
 	return held
 }
 
-// heldIntake lists what keeps jobs from being accepted, or those that are from starting.
-func (f *PoolFacts) heldIntake() []Held {
-	s, held := &f.Pool.Status, []Held(nil)
-	if closed := f.closed(); closed != nil {
-		held = append(held, *closed)
-	}
-	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); f.Pool.Spec.Stops() {
-		h := Held{What: "intake", Reason: fmt.Sprintf("spec.stopPolicy is %s: no new jobs are accepted", f.Pool.Spec.StopPolicy)}
-		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
-			h.Since = &ready.Since
-		}
-		held = append(held, h)
-	}
-	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
-		held = append(held, Held{What: "intake", Reason: fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")), Since: &c.Since})
-	}
-	if d := s.Decision; d != nil && d.JobsHeld > 0 {
-		held = append(held, Held{What: "intake", Reason: wording.Count(d.JobsHeld, "accepted job") + " wait, because of a policy with assignedJobs: Wait", Since: &d.Time})
-	}
-	return held
-}
-
 // Text writes the answer for people.
 func (a PoolAnswer) Text() string { return answerText("pool", a.now, &a) }
 
-// numbers says how many jobs and runners there are.
-func (a *PoolAnswer) numbers() string {
-	has, runners := "It has", RunnersText(a.Runners)
-	if a.Past {
-		has = "It had"
-	}
-	if a.Jobs == nil {
-		return fmt.Sprintf("%s %s; how many jobs isn't known.", has, runners)
-	}
-	switch jobs := wording.Count(*a.Jobs, "job"); {
-	case a.Mode == v1alpha1.Observe && a.Runners.Total == 0:
-		return fmt.Sprintf("It knows of %s, and starts no runners: it only observes.", jobs)
-	case a.closed:
-		return fmt.Sprintf("It had %s when GitHub last told, and has %s.", jobs, runners)
-	default:
-		return fmt.Sprintf("%s %s and %s.", has, jobs, runners)
-	}
-}
-
-// undecided says why no number of runners was ever decided.
-func undecided(v *v1alpha1.TemplateVerdict) string {
-	if v != nil && !v.Allowed {
-		return "policies deny its pod template"
-	}
-	return "nothing was decided on it yet"
-}
-
-// target writes the desired runners, and the most runners or jobs.
-func (a *PoolAnswer) target() string {
-	runners, most := wording.Count(a.Decision.Desired, "runner"), a.Decision.Announced
-	switch isREST := a.Registration == v1alpha1.RegisterREST; {
-	case (isREST || a.Mode == v1alpha1.Observe) && most == 0:
-		return fmt.Sprintf("Desired: %s; no more are started.", runners)
-	case isREST || a.Mode == v1alpha1.Observe:
-		return fmt.Sprintf("Desired: %s; max: %s.", runners, wording.Max(most))
-	case a.Past:
-		return fmt.Sprintf("Desired: %s; it accepted %s.", runners, capacity(most))
-	case a.closed:
-		return fmt.Sprintf("Desired: %s. It accepts no new jobs now, and up to %s once nothing is in the way.", runners, wording.Max(most))
-	}
-	return fmt.Sprintf("Desired: %s; it accepts %s.", runners, capacity(most))
-}
-
 // RunnersText says how many runners there are, and how many in each state.
 func RunnersText(c v1alpha1.RunnerCounts) string {
-	text := wording.Count(c.Total, "runner")
-	var parts []string
-	for _, s := range []struct {
-		n    int32
-		word string
-	}{{c.Pending, "starting"}, {c.Idle, "idle"}, {c.Busy, "busy"}, {c.Finished, "finished"}, {c.Failed, "failed"}} {
-		if s.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", s.n, s.word))
-		}
-	}
-	if c.Outdated > 0 {
-		parts = append(parts, fmt.Sprintf("%d of them of an older template", c.Outdated))
-	}
-	if len(parts) == 0 {
-		return text
-	}
-	return text + ": " + strings.Join(parts, ", ")
+	return phrase("runners", c)
 }
 
 // briefReason returns a decision's reason without its rules, which the limits list.
@@ -343,105 +279,7 @@ func briefReason(d *v1alpha1.Decision) string {
 	return before
 }
 
-// differs reports whether a limit is not as declared, although no rule changed it.
-func (l *Limit) differs() bool {
-	return l.Declared != nil && *l.Declared != l.Decided && len(l.Rules) == 0
-}
-
-// origin says where a limit comes from, if its declared number is known.
-func (l *Limit) origin() string {
-	scheduled := ""
-	if l.Spec != nil {
-		scheduled = fmt.Sprintf("; spec.scale.%s is %s", l.Field, wording.Max(*l.Spec))
-	}
-	by := ""
-	if l.Schedule != "" {
-		by = " by " + l.Schedule
-	}
-	switch {
-	case l.Declared == nil:
-		return ""
-	case *l.Declared == l.Decided && l.Spec != nil:
-		return ", as scheduled" + by + scheduled
-	case *l.Declared == l.Decided:
-		return ", as declared"
-	case l.Spec != nil:
-		return fmt.Sprintf("; scheduled%s is %s%s", by, wording.Max(*l.Declared), scheduled)
-	}
-	return "; declared is " + wording.Max(*l.Declared)
-}
-
-// verdict is a finding of a policy about a template.
-type verdict struct {
-	Kind string
-	v1alpha1.PolicyFinding
-}
-
-func verdicts(v *v1alpha1.TemplateVerdict) (all []verdict) {
-	for _, f := range v.Denials {
-		all = append(all, verdict{"denied", f})
-	}
-	for _, f := range v.Warnings {
-		all = append(all, verdict{"warning", f})
-	}
-	return all
-}
-
-// kept is the pod that is kept; nil for none.
-func (a *PoolAnswer) kept() *types.NamespacedName {
-	namespace, name, ok := strings.Cut(a.Kept, "/")
-	if !ok {
-		return nil
-	}
-	return &types.NamespacedName{Namespace: namespace, Name: name}
-}
-
-// mode says what the policy is asked for.
-func (p *Policy) mode() string {
-	mode := "enforced"
-	if p.Mode == v1alpha1.PolicyAudit {
-		mode = "audit only"
-	}
-	if len(p.Decisions) > 0 {
-		mode += ", on " + strings.Join(p.Decisions, ", ")
-	}
-	return mode
-}
-
-// state says whether the policy can be asked about a pool.
-func (p *Policy) state(now time.Time, a *PoolAnswer) string {
-	isOfPool := func(c v1alpha1.Cause) bool { return c.Parameter("policy") == p.Policy }
-	switch r := p.Ready; {
-	case r == nil:
-		return "not looked at yet"
-	case r.Status != metav1.ConditionTrue:
-		return fmt.Sprintf("not ready since %s: %s", when(now, r.Since), r.text())
-	case a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, isOfPool): // and is well elsewhere
-		return "ready, but not for this pool: see above"
-	}
-	return "ready"
-}
-
-// text is an entry of the history in a line.
-func (e *Entry) text() string {
-	text := stamp(e.Time.Time)
-	if d := e.Decision; d != nil {
-		desired := fmt.Sprint(d.Desired)
-		if d.Before != nil && d.Before.Desired != d.Desired {
-			desired = fmt.Sprintf("%d → %d", d.Before.Desired, d.Desired)
-		}
-		text += fmt.Sprintf("  desired %s, announced %s", desired, wording.Max(d.Announced))
-		if d.Limits != nil {
-			text += ", max " + wording.Max(d.Limits.GetMax())
-		}
-		text += ": " + briefReason(d)
-	}
-	switch v := e.Template; {
-	case v == nil:
-	case v.Allowed:
-		text += "; template allowed"
-	default:
-		text += "; template denied"
-	}
-	return text
+// blames reports whether the pool is not ready because of a policy.
+func (a *PoolAnswer) blames(policy string) bool {
+	return a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, func(c v1alpha1.Cause) bool { return c.Parameter("policy") == policy })
 }

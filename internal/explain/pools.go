@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -56,7 +56,7 @@ func checkConditions(v view, p *v1alpha1.RunnerPool, look seen, causes map[objec
 			continue
 		}
 		said[is.Reason] = true
-		s := causeOf(v, p, conditionOf(ofPool(p), is), causes)
+		s := causeOf(v, p, seen{of: ofPool(p), object: p}.amiss(is), causes)
 		if c.name == v1alpha1.RunnerVersionCondition {
 			s = versionEnds(v.Now, p, s)
 		}
@@ -74,13 +74,11 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	connection := p.Spec.ConnectionRef.From(p.Namespace)
 	switch s.reason {
 	case v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason:
-		if len(p.Status.Failures) > 0 {
-			s.failed = &p.Status.Failures[0]
-		}
+		s = s.ofFailures(p.Status.Failures)
 	case v1alpha1.QuotaExceededReason:
-		s = s.ofQuota(p.Namespace)
+		s.key = keyOf(s.reason, p.Namespace, fmt.Sprint(s.cause.Code == catalog.ClaimQuota.Code)) // of pods, or of claims
 	case v1alpha1.AccessDeniedReason:
-		s.key = s.reason + "|" + connection.String()
+		s.key = keyOf(s.reason, connection.String())
 	case v1alpha1.MaxReachedReason:
 		s.key, s.do = s.reason, MaxRemedy(p, v.Now)
 	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason:
@@ -88,27 +86,29 @@ func causeOf(v view, p *v1alpha1.RunnerPool, s symptom, causes map[object]string
 	case v1alpha1.GitHubUnavailableReason:
 		s = s.during(v.outageOf(p))
 	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
-		s = s.partOf(causes, policiesOf(v.bindingPolicies(p))...)
+		for _, bound := range v.bindingPolicies(p) {
+			s = s.partOf(causes, ofPolicy(bound))
+		}
 	}
 	if !isConnections(s.reason) {
 		return s
 	}
 	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
-		s.key = s.reason + "|" + connection.String()
+		s.key = keyOf(s.reason, connection.String())
 	}
 	return s.partOf(causes, object{connectionKind, connection.Namespace, connection.Name})
 }
 
-// policiesOf names policies.
-func policiesOf(all []policy.Object) (names []object) {
-	for _, p := range all {
-		kind := policyKind
-		if p.GetNamespace() == "" {
-			kind = clusterPolicyKind
-		}
-		names = append(names, object{kind, p.GetNamespace(), p.GetName()})
+// ofFailures adds the last failure of a pool, and what to do about it.
+func (s symptom) ofFailures(failures []v1alpha1.RunnerFailure) symptom {
+	if len(failures) == 0 {
+		return s
 	}
-	return names
+	s.failed = &failures[0]
+	if s.reason == v1alpha1.RunnersFailingReason {
+		s.do = FailingRemedy(s.failed.Cause)
+	}
+	return s
 }
 
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.
@@ -117,12 +117,11 @@ func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 	if version == nil || version.UpdateBy == nil {
 		return s
 	}
-	s.key = s.reason + "|" + version.Version
-	if now.Before(version.UpdateBy.Time) {
-		s.rank.severity, s.by, s.since = Ahead, version.UpdateBy.Time, time.Time{}
-		return s
+	s.key, s.since = keyOf(s.reason, version.Version), version.UpdateBy.Time
+	if now.Before(s.since) {
+		s.severity = Ahead
+		s.by, s.since = s.since, time.Time{}
 	}
-	s.since = version.UpdateBy.Time
 	return s
 }
 
@@ -131,9 +130,7 @@ func checkDemand(p *v1alpha1.RunnerPool) symptoms {
 	var all symptoms
 	for _, d := range p.Status.Demand {
 		if d.Stale {
-			s := found(ofPool(p), catalog.DemandStale.With(d.Name).Detailed(d.Reason))
-			s.key += "|" + d.Name + "|" + alike(d.Reason)
-			all = append(all, s)
+			all = append(all, found(ofPool(p), catalog.DemandStale.With(d.Name).Detailed(d.Reason), d.Name, alike(d.Reason)))
 		}
 	}
 	return all
@@ -172,13 +169,9 @@ func checkHolds(v view, causes map[object]string) symptoms {
 		if _, ok := causes[ofPool(p)]; ok {
 			continue
 		}
-		answer, err := Pool(PoolFacts{Pool: p, ScaleSet: v.setOf(p), Now: v.Now})
-		if err != nil {
-			continue // of the past alone
-		}
-		for _, h := range answer.Held {
-			s := found(ofPool(p), catalog.Held.With(h.What).Detailed(h.Reason))
-			s.key += "|" + h.What + "|" + alike(h.Reason)
+		f := PoolFacts{Pool: p, ScaleSet: v.setOf(p), Now: v.Now}
+		for _, h := range f.held() {
+			s := found(ofPool(p), catalog.Held.With(h.What).Detailed(h.Reason), h.What, alike(h.Reason))
 			s.since = timeOf(h.Since)
 			all = append(all, s)
 		}

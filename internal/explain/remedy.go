@@ -12,7 +12,7 @@ import (
 
 // untilRead is what holds of an object until its fields can be read.
 var untilRead = map[string]string{
-	poolKind:          " Until then nothing is decided on the pool: no runner is started or ended; running jobs go on.",
+	poolKind:          " Until then Corral makes no decisions for the pool and neither creates nor deletes runners. Running jobs continue.",
 	sourceKind:        catalog.RevisionRunsOn,
 	policyKind:        catalog.LastHolds,
 	clusterPolicyKind: catalog.LastHolds,
@@ -45,7 +45,7 @@ func RemedyFor(kind string, c *Condition) string {
 	remedy := Remedy(kind, c.Reason)
 	switch {
 	case kind == poolKind && c.has(catalog.PodDenied) && c.has(catalog.PreviousRevision):
-		return remedy + " The revision before goes on."
+		return remedy + " The previous revision stays in force."
 	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason:
 		return remedy + " Until then the pool starts no runners and accepts no jobs."
 	case len(c.Causes) > 0 && c.Causes[0].Code != c.Reason:

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// Fewer runners don't make room for a claim.
+// Fewer runners do not help against a quota on claims.
 func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	for row, want := range map[*catalog.Row]string{
 		catalog.PodQuota:   "lower spec.scale.max",
@@ -35,10 +35,10 @@ func TestAQuotaOnClaimsHasItsOwnRemedy(t *testing.T) {
 	}
 }
 
-// Who signed nothing has no key that could be added.
+// If a revision is not signed, the advice is not to add a key.
 func TestWhoDidNotSignAddsNoKey(t *testing.T) {
 	for row, want := range map[*catalog.Row]string{
-		catalog.RevisionUnsigned: "Sign the revision with a key of spec.git.verify",
+		catalog.RevisionUnsigned: "Sign the revision with a key in spec.git.verify",
 		catalog.SignerUnknown:    "Add the signer's key",
 	} {
 		c := &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.VerificationFailedReason, Causes: []v1alpha1.Cause{row.With().Cause}}
@@ -48,11 +48,11 @@ func TestWhoDidNotSignAddsNoKey(t *testing.T) {
 	}
 }
 
-// Of an object that can't be read nothing holds, and who made it isn't known.
+// If an object cannot be decoded, statements about its state do not apply, and its creator is unknown.
 func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
 	for unread, want := range map[string]struct{ pool, runner string }{
-		"":       {"Correct spec: the message names the fields.", "Delete the Runner"},
-		"spec.x": {"Until then nothing is decided on the pool", "Correct the field that the message names."},
+		"":       {"Correct the fields of spec that the message names.", "Delete the Runner"},
+		"spec.x": {"Until then Corral makes no decisions for the pool", "Correct the field that the message names."},
 	} {
 		r := runnerOf("linux-1", v1alpha1.RunnerPending, "", "")
 		r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason}}
@@ -70,24 +70,25 @@ func TestWhatCannotBeReadIsToBeCorrected(t *testing.T) {
 	}
 }
 
-// Nobody is to edit a connection because GitHub has trouble or limits requests, and somebody has to if it refuses the credentials.
+// If GitHub is unavailable or limits requests, the advice is not to edit the connection. If GitHub refuses the
+// credentials, the advice is to fix them.
 func TestTheAdviceFitsGitHubsAnswer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		outage *v1alpha1.GitHubOutage
-		pool   string // what explain pool advises
-		runner string // what explain runner advises
+		pool   string // advice of explain pool
+		runner string // advice of explain runner
 	}{
-		"500":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 500}, "githubstatus.com), and editing the connection doesn't help", "githubstatus.com"},
-		"429":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 429}, "the connection of another App", "the connection of another App"},
+		"500":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 500}, "githubstatus.com). Editing the connection does not help", "githubstatus.com"},
+		"429":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 429}, "with another GitHub App", "with another GitHub App"},
 		"403":                          {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 403}, "limits the requests", "limits the requests"},
-		"no answer":                    {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "Let the controller reach GitHub", "Let the controller reach GitHub"},
-		"unknown":                      {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection doesn't help", "Editing the connection doesn't help"},
-		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "GitHubConnection ci/acme (CredentialsRefused: GitHub said so): Put good credentials into", "Put good credentials into the connection's Secret"},
-		"401, first seen by a session": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 401}, "Put good credentials into the connection's Secret", "Put good credentials into the connection's Secret"},
+		"no answer":                    {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{}, "the controller cannot connect to GitHub", "the controller cannot connect to GitHub"},
+		"unknown":                      {v1alpha1.GitHubUnavailableReason, nil, "Editing the connection helps only if", "Editing the connection helps only if"},
+		"401":                          {v1alpha1.CredentialsRefusedReason, nil, "GitHubConnection ci/acme (CredentialsRefused: GitHub said so): Put valid credentials into", "Put valid credentials into the connection's Secret"},
+		"401, first seen by a session": {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 401}, "Put valid credentials into the connection's Secret", "Put valid credentials into the connection's Secret"},
 		"200, of no use":               {v1alpha1.GitHubUnavailableReason, &v1alpha1.GitHubOutage{Code: 200}, "githubstatus.com", "githubstatus.com"},
-		"made by hand":                 {v1alpha1.InvalidSpecReason, nil, "Correct spec", "Delete the Runner"},
-		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "GitHubConnection ci/acme (PermissionMissing: GitHub said so): Grant the App", "Grant the App or the token the right"},
+		"made by hand":                 {v1alpha1.InvalidSpecReason, nil, "Correct the fields of spec", "Delete the Runner"},
+		"403, lack":                    {v1alpha1.PermissionMissingReason, nil, "GitHubConnection ci/acme (PermissionMissing: GitHub said so): Grant the GitHub App", "Grant the GitHub App or the token the permission"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := runnerOf("linux-1", v1alpha1.RunnerPending, v1alpha1.CauseGitHub, "GitHub said so")

@@ -4,7 +4,6 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -100,7 +99,7 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 		a.Outdated = outdated(r, f.Pool)
 	}
 	if why := NeverStarts(r); why != nil {
-		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: it isn't started", nil
+		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: Corral does not start it", nil
 	}
 	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
 		a.Changes = append(a.Changes, remedy)
@@ -152,27 +151,10 @@ func timeOrNil(t time.Time) *metav1.Time {
 // waitsFor says what has to happen next.
 func (r *Runner) waitsFor() string {
 	o := r.Object
-	ready := ConditionOf(o, v1alpha1.ReadyCondition)
-	switch {
-	case o.DeletionTimestamp != nil && ready != nil && ready.Status != metav1.ConditionTrue && o.Status.ObservedGeneration == o.Generation:
+	if ready := ConditionOf(o, v1alpha1.ReadyCondition); o.DeletionTimestamp != nil && isAmiss(ready) && o.Status.ObservedGeneration == o.Generation {
 		return r.ends(ready.Message)
-	case o.DeletionTimestamp != nil && o.Status.DeregisteredAt == nil:
-		return "its deregistration on GitHub; a runner with a job finishes it first"
-	case o.DeletionTimestamp != nil:
-		return "the end of its pod"
 	}
-	switch r.State {
-	case v1alpha1.RunnerPending:
-		return r.startsWith()
-	case v1alpha1.RunnerIdle:
-		if o.Spec.REST != nil {
-			return "a job that asks for no labels but its own"
-		}
-		return "a job"
-	case v1alpha1.RunnerBusy:
-		return "the end of its job; no scale-down, update or policy ends it before"
-	}
-	return "its clean-up: it is deregistered, then its pod is deleted"
+	return phrase("waits", r)
 }
 
 // ends says what a runner needs next to be gone, by what its controller says.
@@ -183,56 +165,5 @@ func (r *Runner) ends(says string) string {
 	return "its deregistration on GitHub: " + strings.TrimPrefix(says, "deregistering: ")
 }
 
-// startsWith says what a runner needs next to start.
-func (r *Runner) startsWith() string {
-	switch {
-	case r.Cause == v1alpha1.CauseQuota:
-		return "room in the namespace's quota"
-	case r.Object.Persists() && !r.HasPod:
-		return "its registration token and its pod"
-	case r.Cause == v1alpha1.CauseCache && !r.HasPod:
-		return "a claim of the pool's cache"
-	case r.Cause == v1alpha1.CauseCache:
-		return "a node that its claim lets it run on"
-	case r.Object.Status.RunnerID == 0 && !r.HasPod:
-		return "its registration on GitHub"
-	case !r.HasPod:
-		return "its pod"
-	case r.Cause == v1alpha1.CauseUnschedulable:
-		return "a node that takes its pod"
-	case r.Cause == v1alpha1.CauseImagePull:
-		return "its image"
-	case r.Cause == v1alpha1.CauseConfig:
-		return "what its container needs"
-	}
-	return "its container to start"
-}
-
 // Text writes the answer for people.
 func (a RunnerAnswer) Text() string { return answerText("runner", a.now, &a) }
-
-func jobText(now time.Time, j *v1alpha1.JobReference) string {
-	if j == nil {
-		return "none"
-	}
-	text := j.ID
-	if j.ID == v1alpha1.UnknownJob {
-		text = "unknown: GitHub's list of runners shows a job, and no event has named it"
-	}
-	if j.Name != "" {
-		text = j.Name
-	}
-	if j.Repository != "" {
-		text += " of " + j.Repository
-	}
-	if j.RunID != 0 {
-		text += fmt.Sprintf(", run %d", j.RunID)
-	}
-	if j.StartedAt != nil {
-		text += ", since " + when(now, j.StartedAt)
-	}
-	if j.CompletedAt != nil {
-		text += fmt.Sprintf(", %s at %s", j.Result, when(now, j.CompletedAt))
-	}
-	return text
-}

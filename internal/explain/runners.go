@@ -4,7 +4,6 @@
 package explain
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -39,8 +38,7 @@ func checkRunners(v view, known symptoms) symptoms {
 		if s.State == v1alpha1.RunnerFailed {
 			row = catalog.RunnersEnd
 		}
-		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(s.Cause).Detailed(s.Reason))
-		one.key += fmt.Sprintf("|%s|%s", s.Cause, alike(s.Reason))
+		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(s.Cause).Detailed(s.Reason), string(s.Cause), alike(s.Reason))
 		one.reason, one.since = string(s.Cause), r.CreationTimestamp.Time
 		one.do = RunnerRemedy(&Runner{Object: r, Judgement: Judgement{Cause: s.Cause}})
 		if pool := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
@@ -51,7 +49,7 @@ func checkRunners(v view, known symptoms) symptoms {
 				key, isKnown = causes[object{connectionKind, connection.Namespace, connection.Name}]
 			}
 			if isKnown {
-				one.key, one.rank.grace = key, 0
+				one.key, one.grace = key, 0
 			}
 		}
 		all = append(all, one)
@@ -69,7 +67,7 @@ func checkSpec(r *v1alpha1.Runner) symptoms {
 	if r.Unreadable() != nil {
 		row = catalog.RunnerUnread
 	}
-	never.rank = rankOf(row.Code)
+	never.severity, never.what = row.Severity, row.Title
 	return symptoms{never}
 }
 
@@ -100,8 +98,8 @@ func checkQuotas(v view, known symptoms) symptoms {
 			if !isOfPods(name) || !isNear(used, hard) {
 				continue
 			}
-			s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()))
-			s.key, s.pools = s.key+"|"+q.Namespace, pools[q.Namespace]
+			s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()), q.Namespace)
+			s.pools = pools[q.Namespace]
 			all = append(all, s)
 		}
 	}

@@ -27,7 +27,7 @@ func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
 			continue
 		}
 		if labels := ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
-			one := conditionOf(ofPool(pool), labels)
+			one := seen{of: ofPool(pool), object: set}.amiss(labels)
 			one.goOn = true
 			all = append(all, one)
 		}
@@ -48,8 +48,8 @@ func checkSession(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool, ready
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {
 	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPools):
-		is, s := conditionOf(ofPool(pool), listening), found(ofPool(pool), catalog.NotListening.With(listening.Reason).Detailed(listening.Message))
-		s.key += "|" + is.key
+		is := seen{of: ofPool(pool), object: set}.amiss(listening)
+		s := found(is.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key)
 		s.since, s.next, s.do = is.since, is.next, is.do
 		return symptoms{s}
 	case isOpen && set.Status.SessionID == "":

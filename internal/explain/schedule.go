@@ -5,14 +5,11 @@ package explain
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Schedule has the schedules of a pool that hold, and the numbers that follow.
@@ -28,6 +25,8 @@ type Schedule struct {
 	Spec    v1alpha1.Scale `json:"spec"`
 	// Next is when that changes; absent if no change is in sight.
 	Next *metav1.Time `json:"next,omitempty"`
+
+	decides map[string]string // name of the schedule that sets a number, by field
 }
 
 // HoldingSchedule is a schedule that holds.
@@ -53,15 +52,14 @@ func (f *PoolFacts) schedule() *Schedule {
 		return nil
 	}
 	numbers := spec.Scale.Numbers()
-	s := &Schedule{Declared: len(spec.Scale.Schedules), Seen: status != nil, Spec: numbers, Numbers: numbers}
+	s := &Schedule{Declared: len(spec.Scale.Schedules), Seen: status != nil, Spec: numbers, Numbers: numbers, decides: map[string]string{}}
 	if status == nil {
 		return s
 	}
 	s.Numbers, s.Next = status.Numbers(), status.Next
-	decides := map[string]string{}
 	for i := range spec.Scale.Schedules {
 		if d := &spec.Scale.Schedules[i]; slices.Contains(status.Active, d.Name) {
-			s.Holding = append(s.Holding, holding(d, decides))
+			s.Holding = append(s.Holding, holding(d, s.decides))
 		}
 	}
 	return s
@@ -85,16 +83,8 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 
 // decider names the schedule that sets a number now; "" if none does.
 func (f *PoolFacts) decider(field string) string {
-	s := f.schedule()
-	if s == nil {
-		return ""
-	}
-	for _, h := range s.Holding {
-		for _, n := range h.Sets {
-			if n.Field == field && n.By == "" {
-				return h.Name
-			}
-		}
+	if s := f.schedule(); s != nil {
+		return s.decides[field]
 	}
 	return ""
 }
@@ -105,21 +95,4 @@ func (f *PoolFacts) declared() v1alpha1.Scale {
 		return s.Numbers
 	}
 	return f.Pool.Spec.Scale.Numbers()
-}
-
-// text names the numbers of a schedule that holds.
-func (h *HoldingSchedule) text() string {
-	var parts []string
-	for _, n := range h.Sets {
-		text := fmt.Sprintf("%s %d", n.Field, n.Value)
-		if n.By != "" {
-			text += fmt.Sprintf(" (without effect: %s comes before it in the list)", n.By)
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, ", ")
-}
-
-func scaleText(s v1alpha1.Scale) string {
-	return fmt.Sprintf("min %d, idle %d, max %s", s.Min, s.Idle, wording.Max(s.Max))
 }

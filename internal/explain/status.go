@@ -177,7 +177,7 @@ func Look(s *Snapshot) Page {
 	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), leaving, checkScaleSets(v, declared.causes(), leaving.causes()).at(s.Now))
 	known = append(known, checkRunners(v, known).at(s.Now)...)
 	known = append(known, checkQuotas(v, known)...)
-	known = append(known, checkJobs(v, known.hurt())...)
+	known = append(known, checkJobs(v, known.pools(func(s *symptom) bool { return !s.goOn }))...)
 	known = append(known, checkHolds(v, known.causes()).at(s.Now)...)
 	p := Page{
 		APIVersion: APIVersion, Kind: Kind, Time: metav1.Time{Time: s.Now.UTC()}, Namespace: s.Namespace,
@@ -197,13 +197,7 @@ func Look(s *Snapshot) Page {
 
 // Troubles are the findings that are wrong now.
 func (p *Page) Troubles() []Finding {
-	var all []Finding
-	for _, f := range p.Findings {
-		if f.isTrouble() {
-			all = append(all, f)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(p.Findings), func(f Finding) bool { return !f.isTrouble() })
 }
 
 func (f *Finding) isTrouble() bool { return f.Severity != Ahead && f.Severity != Note }

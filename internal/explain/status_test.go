@@ -28,12 +28,12 @@ import (
 	"github.com/corral-dev/corral/test/reword"
 )
 
-// of is the metadata of an object that the controller looked at.
+// of returns the metadata of an object that the controller has observed.
 func of(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name), Generation: 1, CreationTimestamp: ago(24 * time.Hour)}
 }
 
-// is sets a condition that came about 20 minutes ago.
+// is sets a condition that changed 20 minutes ago.
 func is(conditions *[]metav1.Condition, name string, status metav1.ConditionStatus, reason, message string) {
 	since(conditions, 20*time.Minute, name, status, reason, message)
 }
@@ -52,7 +52,7 @@ func fails(conditions *[]metav1.Condition, reason, message string) {
 	is(conditions, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, message)
 }
 
-// caused sets a condition of an object to False with causes.
+// caused sets a condition of an object to False with the given causes.
 func caused(o kubeObject, name string, causes ...catalog.Cause) {
 	plain, conditions := catalog.Plain(causes), o.GetConditions()
 	is(&conditions, name, metav1.ConditionFalse, catalog.Reason(plain), catalog.Messages(plain))
@@ -69,7 +69,7 @@ type kubeObject interface {
 	Causes() *[]v1alpha1.Cause
 }
 
-// calm is an installation of so many pools in which all is well.
+// calm returns an installation with the given number of pools and no problems.
 func calm(pools int) *Snapshot {
 	s := &Snapshot{Now: noon, Leases: []Lease{{Name: "corral-system/corral.corral.dev", Holder: "corral-0", Renewed: ago(2 * time.Second)}}}
 	c := v1alpha1.GitHubConnection{ObjectMeta: of("ci", "acme")}
@@ -88,7 +88,7 @@ func calm(pools int) *Snapshot {
 	return s
 }
 
-// addPool adds a pool in which all is well, with its scale set.
+// addPool adds a pool without problems, and its scale set.
 func (s *Snapshot) addPool(name string) {
 	p := v1alpha1.RunnerPool{ObjectMeta: of("ci", name)}
 	p.Labels = map[string]string{v1alpha1.SourceLabel: "pools"}
@@ -107,7 +107,7 @@ func (s *Snapshot) addPool(name string) {
 	s.Pools, s.ScaleSets = append(s.Pools, p), append(s.ScaleSets, set)
 }
 
-// addRunner adds a runner of a pool in a state.
+// addRunner adds a runner of a pool in the given state.
 func (s *Snapshot) addRunner(name, pool string, state v1alpha1.RunnerState, cause v1alpha1.RunnerCause, reason string) {
 	r := v1alpha1.Runner{ObjectMeta: of("ci", name)}
 	r.CreationTimestamp, r.Spec.PoolRef.Name = ago(5*time.Minute), pool
@@ -115,7 +115,7 @@ func (s *Snapshot) addRunner(name, pool string, state v1alpha1.RunnerState, caus
 	s.Runners = append(s.Runners, r)
 }
 
-// pages are situations, each with a page in testdata.
+// pages contains situations. Each has a golden page in testdata.
 var pages = map[string]func() *Snapshot{
 	"well": func() *Snapshot { return calm(3) },
 	"github-answers-500": func() *Snapshot {
@@ -138,7 +138,7 @@ var pages = map[string]func() *Snapshot{
 		fails(&s.Pools[1].Status.Conditions, v1alpha1.CredentialsRefusedReason, "scale set: GitHub answered 401")
 		return s
 	},
-	"rights-missing": func() *Snapshot { // which a runner meets
+	"rights-missing": func() *Snapshot { // found when creating a runner
 		s := calm(2)
 		fails(&s.Connections[0].Status.Conditions, v1alpha1.PermissionMissingReason, "a classic token needs the scope admin:org")
 		fails(&s.Pools[0].Status.Conditions, v1alpha1.PermissionMissingReason, `runner linux-0-1: registering runner "linux-0-1": GitHub answered 403`)
@@ -154,10 +154,10 @@ var pages = map[string]func() *Snapshot{
 		s := calm(1)
 		p := &s.Pools[0]
 		p.Spec.StopPolicy, p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = v1alpha1.StopDrain, new(int32(0)), 3, v1alpha1.RunnerCounts{}
-		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
+		fails(&p.Status.Conditions, v1alpha1.SuspendedReason, "draining: Corral accepts no new jobs and deletes idle runners")
 		return s
 	},
-	"a-git-server-hangs": func() *Snapshot { // for the first two; the fourth has a repository that isn't there
+	"a-git-server-hangs": func() *Snapshot { // for the first two sources; the repository of the fourth does not exist
 		s := calm(1)
 		src := s.Sources[0]
 		s.Sources = nil
@@ -175,15 +175,15 @@ var pages = map[string]func() *Snapshot{
 		}
 		return s
 	},
-	"former-credentials": func() *Snapshot { // two pools go on, and jobs of the third alone wait for it
+	"former-credentials": func() *Snapshot { // two pools keep working; only jobs of the third wait
 		s := calm(3)
 		s.Connections[0].Status.FormerCredentials = true
-		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme isn't there; pools go on with the former credentials, and a restart of the controller would stop them`)
+		fails(&s.Connections[0].Status.Conditions, v1alpha1.CredentialsMissingReason, `Secret acme not found; pools continue with the previous credentials: a restart of the controller would stop them`)
 		s.Pools[2].Status.Jobs = new(int32(4))
 		fails(&s.Pools[2].Status.Conditions, v1alpha1.ConnectionNotReadyReason, `scale set: GitHubConnection "acme" is not ready: CredentialsMissing`)
 		return s
 	},
-	"limited-and-silent": func() *Snapshot { // two connections; that of the third pool says nothing yet
+	"limited-and-silent": func() *Snapshot { // two connections; the third pool's connection has no conditions yet
 		s := calm(3)
 		for i, code := range []int32{429, 0, 429} {
 			if i > 0 {
@@ -212,11 +212,11 @@ var pages = map[string]func() *Snapshot{
 	"counts-nothing": func() *Snapshot { return uncounted(1) },
 	"unreadable":     unreadable,
 	"mixed":          mixed,
-	"undrainable-and-untold": func() *Snapshot { // its pools go on: why jobs wait isn't known
+	"undrainable-and-untold": func() *Snapshot { // its pools keep working; the reason why jobs wait is unknown
 		s := calm(2)
 		for i := range s.Pools {
 			is(&s.Pools[i].Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason,
-				"PodDisruptionBudget mine selects runners that have a job, as corral-busy-runners does: no pod is evicted that two select, so that a drain of its node fails; let it leave out pods with the label corral.dev/job-id")
+				"PodDisruptionBudget mine selects runners with a job, as corral-busy-runners does. Kubernetes evicts no pod that two budgets select, so node drains fail. Exclude pods with the label corral.dev/job-id from your budget")
 		}
 		s.Pools[0].Status.Jobs, s.Pools[0].Status.Decision.Desired, s.Pools[0].Status.Decision.Time = new(int32(5)), 5, ago(20*time.Minute)
 		s.Sources[0].Spec.CommitStatus = &v1alpha1.CommitStatus{ConnectionRef: v1alpha1.LocalObjectReference{Name: "acme"}}
@@ -232,7 +232,7 @@ var pages = map[string]func() *Snapshot{
 		for i := range s.Pools {
 			p := &s.Pools[i]
 			p.Status.RunnerVersion = &v1alpha1.RunnerVersionStatus{Version: "2.330.0", Latest: "2.331.0", UpdateBy: &metav1.Time{Time: noon.Add(10 * 24 * time.Hour)}}
-			is(&p.Status.Conditions, v1alpha1.RunnerVersionCondition, metav1.ConditionFalse, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner 2.330.0 from 2026-07-16 on: update the image to 2.331.0")
+			is(&p.Status.Conditions, v1alpha1.RunnerVersionCondition, metav1.ConditionFalse, v1alpha1.RunnerOutdatedReason, "GitHub may refuse runner version 2.330.0 from 2026-07-16 on: update the image to 2.331.0")
 		}
 		s.ScaleSets[0].Status.SessionID = ""
 		s.Connections[0].Status.TokenExpires = &metav1.Time{Time: noon.Add(6 * 24 * time.Hour)}
@@ -250,28 +250,28 @@ var pages = map[string]func() *Snapshot{
 		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
 		return s
 	},
-	"blind": func() *Snapshot { // the API server is away
+	"blind": func() *Snapshot { // the API server is unreachable
 		s := &Snapshot{Now: noon}
 		for _, what := range []string{"RunnerPools", "GitHubConnections", "PoolSources", "RunnerScaleSets", "Runners", "RunnerPolicies", "ResourceQuotas", "ClusterRunnerPolicies", "whether a controller works"} {
 			s.Unseen = append(s.Unseen, Unseen{what, "connection refused"})
 		}
 		return s
 	},
-	"left-over-lease": func() *Snapshot { // of a controller that was installed elsewhere before
+	"left-over-lease": func() *Snapshot { // of a controller that was installed in another namespace before
 		s := calm(3)
 		s.Leases = append(s.Leases, Lease{Name: "corral/corral.corral.dev", Holder: "corral-7", Renewed: ago(7 * time.Minute), Lost: true})
 		return s
 	},
-	"passing": func() *Snapshot { // what passes by itself is no trouble
+	"passing": func() *Snapshot { // temporary states are not problems
 		s := calm(3)
 		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
 			since(&s.Pools[i].Status.Conditions, 30*time.Second, v1alpha1.ReadyCondition, metav1.ConditionFalse, reason, "wait")
 		}
 		s.Pools[2].Spec.StopPolicy = v1alpha1.StopDrain
-		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "draining: no new jobs are accepted; idle runners end")
+		fails(&s.Pools[2].Status.Conditions, v1alpha1.SuspendedReason, "draining: Corral accepts no new jobs and deletes idle runners")
 		s.addRunner("linux-01-1", "linux-01", v1alpha1.RunnerPending, v1alpha1.CauseUnschedulable, "Unschedulable: 0/3 nodes are available")
 		s.Runners[0].CreationTimestamp = ago(time.Minute)
-		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool is gone
+		for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerBusy, v1alpha1.RunnerIdle} { // their pool was deleted
 			s.addRunner(fmt.Sprintf("gone-%d", i), "gone", state, "", "")
 			r := &s.Runners[len(s.Runners)-1]
 			r.DeletionTimestamp, r.OwnerReferences = new(ago(2*time.Minute)), []metav1.OwnerReference{{Kind: "RunnerPool", Name: "gone", UID: "ci-gone", Controller: new(true)}}
@@ -284,15 +284,16 @@ var pages = map[string]func() *Snapshot{
 	},
 }
 
-// uncounted has so many pools, of the first of which the jobs were never counted.
+// uncounted returns an installation in which the jobs of the first pool were never counted.
 func uncounted(pools int) *Snapshot {
 	s := calm(pools)
 	s.Pools[0].Status.Jobs, s.Pools[0].Status.Runners = nil, v1alpha1.RunnerCounts{}
-	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" is not there`)
+	fails(&s.Pools[0].Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `scale set: runner group "gpu" not found`)
 	return s
 }
 
-// unreadable has an object of each kind with a field that can't be read, and a runner that somebody made by hand.
+// unreadable returns an installation with one object of each kind that has an unreadable field, and a runner that
+// a user created manually.
 func unreadable() *Snapshot {
 	s := calm(2)
 	fail := func(unread *v1alpha1.Unread, conditions *[]metav1.Condition, reason string, fields ...string) {
@@ -313,11 +314,11 @@ func unreadable() *Snapshot {
 		s.addRunner(name, "linux-02", v1alpha1.RunnerPending, "", "")
 	}
 	fail(&s.Runners[0].Unread, &s.Runners[0].Status.Conditions, invalid, "spec.scaleSetID: json: cannot unmarshal string into Go value of type int64")
-	fails(&s.Runners[1].Status.Conditions, invalid, `RunnerPool "linux-02" did not make this runner; it is not started`)
+	fails(&s.Runners[1].Status.Conditions, invalid, `RunnerPool "linux-02" did not create this runner, so Corral does not start it`)
 	return s
 }
 
-// mixed has several causes at once, one of them in three namespaces' objects.
+// mixed returns an installation with several causes at once. One of them affects objects in three namespaces.
 func mixed() *Snapshot {
 	s := calm(8)
 	fails(&s.Sources[0].Status.Conditions, v1alpha1.BuildFailedReason, "pools/linux.cue:12:3: pools.linux.spec.scale.max: invalid value \"ten\"")
@@ -344,10 +345,10 @@ func mixed() *Snapshot {
 	s.Pools[4].Status.Decision.Desired, s.Pools[4].Status.Decision.Reason = 10, "14 jobs + 1 idle, bounded by max 10"
 	s.Pools[4].Status.Jobs, s.Pools[4].Status.JobsWaiting = new(int32(10)), 4
 	s.Pools[4].Status.Decision.Reason = "10 jobs: full (max 10); 4 more wait on GitHub"
-	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+	is(&s.Pools[4].Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 	is(&s.ScaleSets[5].Status.Conditions, v1alpha1.LabelsAcceptedCondition, metav1.ConditionFalse, v1alpha1.LabelsDroppedReason, "GitHub kept linux of linux, x64")
-	fails(&s.Pools[6].Status.Conditions, v1alpha1.QuotaExceededReason, `runner linux-07-3: creating the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
-	s.addRunner("linux-07-3", "linux-07", v1alpha1.RunnerPending, v1alpha1.CauseQuota, `creating the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
+	fails(&s.Pools[6].Status.Conditions, v1alpha1.QuotaExceededReason, `runner linux-07-3: cannot create the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
+	s.addRunner("linux-07-3", "linux-07", v1alpha1.RunnerPending, v1alpha1.CauseQuota, `cannot create the pod: pods "linux-07-3" is forbidden: exceeded quota: runners`)
 	s.Pools[7].Status.Demand = []v1alpha1.DemandStatus{{Name: "queue", Stale: true, Reason: "no answer from http://prometheus:9090"}}
 	return s
 }
@@ -373,11 +374,11 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// Without a former template nothing goes on.
+// If there is no previous template, nothing keeps running.
 func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	for want, more := range map[string][]catalog.Cause{
 		"Until then the pool starts no runners and accepts no jobs.": nil,
-		"The revision before goes on.":                               {catalog.PreviousRevision.With("linux-1")},
+		"The previous revision stays in force.":                      {catalog.PreviousRevision.With("linux-1")},
 	} {
 		s := calm(1)
 		caused(&s.Pools[0], v1alpha1.ReadyCondition, append([]catalog.Cause{catalog.PodDenied.With("spec.template.spec.hostPID: no")}, more...)...)
@@ -387,12 +388,12 @@ func TestADeniedTemplateHasAFormerOneOrNot(t *testing.T) {
 	}
 }
 
-// Raising spec.scale.max has no effect where a rule bounds it, and who is to raise what differs from pool to pool.
+// If a rule limits max, raising spec.scale.max has no effect. The advice therefore depends on the pool.
 func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 	s := calm(2)
 	full := func(p *v1alpha1.RunnerPoolStatus) {
 		p.Jobs, p.JobsWaiting, p.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
-		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "as many jobs as max allows, 10; more wait")
+		is(&p.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 	}
 	advises := func(want string) {
 		t.Helper()
@@ -401,17 +402,18 @@ func TestAFullPoolIsToldWhatToRaise(t *testing.T) {
 		}
 	}
 	full(&s.Pools[0].Status)
-	advises("Raise spec.scale.max, now 10, or wait: jobs and idle runners together ask for 15.")
+	advises("Raise spec.scale.max (now 10), or wait. Jobs and idle runners together need 15.")
 	s.Pools[0].Status.Decision.Limits.Bounds = []v1alpha1.LimitBound{
 		{Field: "idle", Declared: 2, Value: 1, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
 		{Field: "max", Declared: 20, Value: 10, Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/limits", Name: "corral.scaling.limit"}},
 	}
-	advises("Raising spec.scale.max above 10 has no effect: the rule RunnerPolicy/ci/limits corral.scaling.limit bounds it; change it, or ask its owner, or wait.")
+	advises("Raising spec.scale.max above 10 has no effect, because the rule RunnerPolicy/ci/limits corral.scaling.limit limits it. Change the rule, or ask its owner, or wait.")
 	full(&s.Pools[1].Status)
-	advises("Raise max, of spec.scale, a schedule or a policy, or wait: corral explain pool/NAME says which.")
+	advises("Raise max in spec.scale, in a schedule or in a policy, or wait. corral explain pool/NAME shows which max applies.")
 }
 
-// A job waits for one cause: not for a policy whose last decision holds.
+// Jobs are counted as waiting for one cause only. They do not wait for a policy whose last decision is still in
+// force.
 func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
 	for reason, want := range map[string]int32{v1alpha1.PolicyFailedReason: 0, v1alpha1.RolledBackReason: 0, v1alpha1.PolicyPendingReason: 3} {
 		s := calm(1)
@@ -429,28 +431,28 @@ func TestJobsDoNotWaitForWhatGoesOn(t *testing.T) {
 	}
 }
 
-// What was never applied doesn't run on.
+// If no revision was ever applied, the advice does not claim that one keeps running.
 func TestASourceThatNeverAppliedARevisionHasNoneThatRunsOn(t *testing.T) {
 	for applied, want := range map[string]bool{"main@sha1:1234": true, "": false} {
 		s := calm(1)
 		s.Sources[0].Status.LastAppliedRevision = applied
 		caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.FolderMissing.With("there is no folder \"pool\" to compile"))
-		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "runs on") != want {
+		if found := Look(s).Findings; len(found) != 1 || strings.Contains(found[0].Do, "stays in force") != want {
 			t.Errorf("%q: found %+v", applied, found)
 		}
 	}
 }
 
-// Definitions that got no answer from the compiler aren't wrong.
+// If the compiler did not finish, the finding does not blame the definitions.
 func TestDefinitionsThatAreNotCompiledYetAreNotBlamed(t *testing.T) {
 	s := calm(1)
 	caused(&s.Sources[0], v1alpha1.ReadyCondition, catalog.CompilerFailed.With("main@sha1:1").Detailed("too little CPU time"))
-	if found := Look(s).Findings; len(found) != 1 || found[0].What != "definitions aren't compiled yet" {
+	if found := Look(s).Findings; len(found) != 1 || found[0].What != "definitions are not compiled yet" {
 		t.Errorf("found %+v", found)
 	}
 }
 
-// A template that many pools share is refused for one cause, whichever revision each goes on with.
+// The same denied template in several pools is one finding, although each pool keeps a different revision.
 func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 	s := calm(2)
 	for i := range s.Pools {
@@ -458,27 +460,45 @@ func TestATemplateThatManyPoolsShareIsOneFinding(t *testing.T) {
 		caused(p, v1alpha1.ReadyCondition, catalog.PodRefused.With().Detailed("spec.template: no"), catalog.PreviousRevision.With([]string{"arm", "amd"}[i]+"-ec565b8037"))
 	}
 	found := Look(s).Findings
-	if len(found) != 1 || found[0].Message != "the revision before goes on: spec.template: no" || found[0].Hurts.Pools != 2 {
+	if len(found) != 1 || found[0].Message != "the previous revision stays in force: spec.template: no" || found[0].Hurts.Pools != 2 {
 		t.Errorf("found %+v", found)
 	}
 }
 
-// A line in a log says what came and what went, and nothing while all stays.
-func TestChanges(t *testing.T) {
-	before, after := Look(calm(3)), Look(pages["credentials-refused"]())
-	if lines := after.Changes(&after); len(lines) != 0 {
-		t.Errorf("nothing changed, but %q", lines)
+// The message and the last failure of a finding are of one pool.
+func TestAFindingOfSeveralPoolsShowsOneOfThem(t *testing.T) {
+	s := calm(3)
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		caused(p, v1alpha1.HealthyCondition, catalog.CircuitOpen.With(i+3, v1alpha1.CauseCrash).Detailed("Error (exit code 1)"))
+		last := ago(time.Hour)
+		if i == 1 {
+			last = ago(time.Minute)
+		}
+		p.Status.Failures = []v1alpha1.RunnerFailure{{Runner: p.Name + "-7", Time: last, Cause: v1alpha1.CauseCrash}}
 	}
-	began, over := after.Changes(&before), before.Changes(&after)
-	if len(began) != 1 || !strings.HasPrefix(began[0], "ERROR GitHub refuses the credentials: 1 connection, 3 pools") {
-		t.Errorf("it began with %q", began)
-	}
-	if len(over) != 1 || !strings.HasPrefix(over[0], "OVER GitHub refuses the credentials") {
-		t.Errorf("it was over with %q", over)
+	found := Look(s).Findings
+	if len(found) != 1 || found[0].LastFailure.Runner != "linux-02-7" || !strings.HasPrefix(found[0].Message, "4 runners in a row failed") {
+		t.Errorf("found %+v", found)
 	}
 }
 
-// Conditions have the time of the controller's clock.
+// Changes lists the problems that began and ended, and nothing if the status is unchanged.
+func TestChanges(t *testing.T) {
+	before, after := Look(calm(3)), Look(pages["credentials-refused"]())
+	if lines := after.Changes(&after); len(lines) != 0 {
+		t.Errorf("got the changes %q without a change", lines)
+	}
+	began, over := after.Changes(&before), before.Changes(&after)
+	if len(began) != 1 || !strings.HasPrefix(began[0], "ERROR GitHub refuses the credentials: 1 connection, 3 pools") {
+		t.Errorf("the problem began with %q", began)
+	}
+	if len(over) != 1 || !strings.HasPrefix(over[0], "RESOLVED GitHub refuses the credentials") {
+		t.Errorf("the problem ended with %q", over)
+	}
+}
+
+// Condition times come from the controller's clock, which may be ahead.
 func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 	for begins, want := range map[time.Duration]Verdict{-time.Hour: Trouble, -time.Second: Well} {
 		s := calm(1)
@@ -489,28 +509,28 @@ func TestWhatIsSaidToBeginLaterIsNotPassing(t *testing.T) {
 	}
 }
 
-// Who loses sight of the cluster doesn't see that anything is over.
+// If the cluster is unreachable, no problem is reported as resolved.
 func TestWhatCannotBeLookedAtIsNotOver(t *testing.T) {
 	trouble, lost := Look(pages["credentials-refused"]()), Look(pages["blind"]())
-	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT LOOKED AT RunnerPools") {
-		t.Errorf("all was lost with %q", lines)
+	if lines := lost.Changes(&trouble); len(lines) != 1 || !strings.HasPrefix(lines[0], "NOT CHECKED RunnerPools") {
+		t.Errorf("losing the cluster was reported as %q", lines)
 	}
 	lost.Keep(&trouble)
 	still := Look(pages["blind"]())
 	if lines := still.Changes(&lost); len(lines) != 0 {
-		t.Errorf("nothing changed, but %q", lines)
+		t.Errorf("got the changes %q without a change", lines)
 	}
 	still.Keep(&lost)
 	back, well := Look(pages["credentials-refused"]()), Look(calm(3))
-	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "LOOKED AT AGAIN RunnerPools") {
-		t.Errorf("all was back with %q", lines)
+	if lines := back.Changes(&still); len(lines) != 1 || !strings.HasPrefix(lines[0], "CHECKED AGAIN RunnerPools") {
+		t.Errorf("the return of the problem was reported as %q", lines)
 	}
-	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "OVER GitHub refuses the credentials") {
-		t.Errorf("all was well with %q", lines)
+	if lines := well.Changes(&still); len(lines) != 2 || !strings.HasPrefix(lines[0], "RESOLVED GitHub refuses the credentials") {
+		t.Errorf("the recovery was reported as %q", lines)
 	}
 }
 
-// constants returns the string constants of the API's conditions whose names end in a word, by name.
+// constants returns the API's string constants for conditions whose names have a suffix, by name.
 func constants(t *testing.T, file, suffix string) map[string]string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("../../apis/v1alpha1", file), nil, 0)
@@ -540,7 +560,7 @@ func constants(t *testing.T, file, suffix string) map[string]string {
 	return found
 }
 
-// The page about conditions has each of a pool's, with the status that reports a problem.
+// The docs list each condition of a pool with the status that indicates a problem.
 func TestThePageOfConditionsHasTheirPolarity(t *testing.T) {
 	page, err := os.ReadFile("../../docs/spec/conditions.md")
 	if err != nil {
@@ -561,14 +581,14 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 		row := catalog.Of(reason)
 		switch {
 		case row.Title == reason:
-			t.Errorf("the catalog has no row of the reason %s (%s)", reason, name)
+			t.Errorf("the catalog has no row for the reason %s (%s)", reason, name)
 		case !catalog.IsFine(reason) && (row.Title == "" || row.Severity == "" || row.Remedy == ""):
 			t.Errorf("the reason %s has the row %+v", reason, row)
 		}
 	}
 	for _, row := range catalog.Rows() {
 		if row.Reason != "" && !known[row.Reason] && row.Role != catalog.Finding {
-			t.Errorf("the row %s has the reason %s, and the API has none such", row.Code, row.Reason)
+			t.Errorf("the row %s has the reason %s, which the API does not define", row.Code, row.Reason)
 		}
 	}
 }
@@ -576,14 +596,14 @@ func TestEachReasonIsRankedAndHasARemedy(t *testing.T) {
 func TestEachConditionIsLookedAt(t *testing.T) {
 	looked := map[string]bool{
 		v1alpha1.ReadyCondition: true, v1alpha1.ListeningCondition: true, v1alpha1.LabelsAcceptedCondition: true,
-		v1alpha1.ReconcilingCondition: true, v1alpha1.StalledCondition: true, // they say no more than Ready
+		v1alpha1.ReconcilingCondition: true, v1alpha1.StalledCondition: true, // these repeat Ready
 	}
 	for _, c := range conditionsOfPools {
 		looked[c.name] = true
 	}
 	for name, condition := range constants(t, "conditions.go", "Condition") {
 		if !looked[condition] {
-			t.Errorf("corral status doesn't look at the condition %s (%s)", condition, name)
+			t.Errorf("corral status ignores the condition %s (%s)", condition, name)
 		}
 	}
 }
@@ -594,12 +614,12 @@ func TestEachCauseOfARunnerHasARemedy(t *testing.T) {
 		v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
 	} {
 		if CauseRemedy(cause) == "" {
-			t.Errorf("nobody is told what to do about %s", cause)
+			t.Errorf("there is no advice about %s", cause)
 		}
 	}
 }
 
-// A page about a large installation costs a bounded number of allocations for each runner, and so does not depend on the machine.
+// The number of allocations per runner is bounded. Unlike a time limit, this does not depend on the machine.
 func TestWorkGrowsWithTheNumberOfRunners(t *testing.T) {
 	s := calm(300)
 	for i := range s.Pools {
@@ -618,7 +638,7 @@ func TestWorkGrowsWithTheNumberOfRunners(t *testing.T) {
 	}
 }
 
-// Another wording finds the same things wrong with the same objects.
+// Findings have the same groups with any wording of the catalog.
 func TestAnotherWordingIsGroupedTheSame(t *testing.T) {
 	brief := func(p Page) (all []string) {
 		for i := range p.Findings {

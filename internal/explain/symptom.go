@@ -11,6 +11,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
+	"github.com/corral-dev/corral/internal/policy"
 )
 
 // Kinds of objects.
@@ -47,13 +48,24 @@ func (o object) key() string { return o.namespace + "/" + o.name }
 
 func ofPool(p *v1alpha1.RunnerPool) object { return object{poolKind, p.Namespace, p.Name} }
 
+func ofPolicy(p policy.Object) object {
+	if p.GetNamespace() == "" {
+		return object{kind: clusterPolicyKind, name: p.GetName()}
+	}
+	return object{policyKind, p.GetNamespace(), p.GetName()}
+}
+
 // symptom is what is wrong with one object. Those with the same key have one cause.
 type symptom struct {
-	key     string
-	of      object
-	reason  string
-	cause   v1alpha1.Cause // of a condition the first
-	rank    rank
+	key    string
+	of     object
+	reason string
+	cause  v1alpha1.Cause // of a condition the first
+	// severity and short title. During the grace period a symptom is only a note with the title lately, because it may pass by itself.
+	severity     Severity
+	what, lately string
+	grace        time.Duration
+
 	message string
 	do      string
 	since   time.Time
@@ -73,11 +85,11 @@ type symptoms []symptom
 func (all symptoms) at(now time.Time) symptoms {
 	var found symptoms
 	for _, s := range all {
-		if s.rank.severity == "" {
+		if s.severity == "" {
 			continue
 		}
-		if s.rank.grace > 0 && now.Sub(s.since).Abs() < s.rank.grace { // a controller whose clock is fast hides nothing
-			s.rank.severity, s.rank.what = Note, cmp.Or(s.rank.lately, s.rank.what)
+		if s.grace > 0 && now.Sub(s.since).Abs() < s.grace { // a controller whose clock is fast hides nothing
+			s.severity, s.what = Note, cmp.Or(s.lately, s.what)
 			s.key += "|lately"
 		}
 		found = append(found, s)
@@ -95,7 +107,7 @@ func (s *symptom) keepsJobs() bool {
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.rank.severity != Ahead {
+		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}
@@ -117,51 +129,51 @@ func (all symptoms) byReason() map[saying]string {
 	return keys
 }
 
-// hurt are the pools, as NAMESPACE/NAME, that do not go on for a symptom of theirs, or for another's.
-func (all symptoms) hurt() map[string]bool {
-	hurt := map[string]bool{}
-	for _, s := range all {
+// pools returns the affected pools as NAMESPACE/NAME, and whether keeps is true of any of their symptoms.
+func (all symptoms) pools(keeps func(*symptom) bool) map[string]bool {
+	pools := map[string]bool{}
+	for i := range all {
+		s, suffer := &all[i], all[i].pools
 		if s.of.kind == poolKind {
-			hurt[s.of.key()] = hurt[s.of.key()] || !s.goOn
+			suffer = append(slices.Clip(suffer), s.of.key())
 		}
-		for _, p := range s.pools {
-			hurt[p] = hurt[p] || !s.goOn
+		for _, p := range suffer {
+			pools[p] = pools[p] || keeps(s)
 		}
 	}
-	return hurt
+	return pools
 }
 
-// found is a symptom that no condition reports.
-func found(of object, c catalog.Cause) symptom {
+// keyOf returns the key of symptoms that have these parts in common.
+func keyOf(parts ...string) string { return strings.Join(parts, "|") }
+
+// found returns a symptom that no condition reports. Symptoms with the same reason and the same further parts of the key have one cause.
+func found(of object, c catalog.Cause, more ...string) symptom {
 	row := catalog.Of(c.Code)
-	r := rankOf(cmp.Or(row.Reason, row.Code))
-	r.severity = cmp.Or(row.Severity, r.severity)
-	r.what, r.lately = catalog.Title(&c.Cause)
-	return symptom{
-		key: row.Reason, of: of, reason: row.Reason, cause: c.Cause, rank: r, message: c.String(), do: cmp.Or(catalog.Remedy(&c.Cause), catalog.RemedyOf(of.kind, row.Reason)),
+	reason := catalog.Of(row.Reason)
+	s := symptom{
+		key: keyOf(append([]string{row.Reason}, more...)...), of: of, reason: row.Reason, cause: c.Cause, message: c.String(),
+		severity: cmp.Or(row.Severity, reason.Severity), grace: reason.Grace, do: cmp.Or(catalog.Remedy(&c.Cause), catalog.RemedyOf(of.kind, row.Reason)),
 	}
+	s.what, s.lately = catalog.Title(&c.Cause)
+	return s
 }
 
-// conditionOf is a symptom by a condition of an object.
-func conditionOf(of object, c *Condition) symptom {
-	r, cause := rankOf(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
+// amiss returns the symptom that a condition of the object reports.
+func (s seen) amiss(c *Condition) symptom {
+	row, cause := catalog.Of(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
 	if len(c.Causes) > 0 {
 		cause = c.Causes[0]
 	}
-	r.what = cmp.Or(c.Row().Title, r.what)
-	return symptom{
-		key: c.Reason + "|" + r.what + "|" + c.likeness(), of: of, reason: c.Reason, cause: cause, rank: r, message: c.Problem(),
-		do: RemedyFor(of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
+	what := cmp.Or(c.Row().Title, row.Title)
+	one := symptom{
+		key: keyOf(c.Reason, what, c.likeness()), of: s.of, reason: c.Reason, cause: cause, severity: row.Severity, grace: row.Grace, what: what, lately: row.Early,
+		message: c.Problem(), do: RemedyFor(s.of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
-}
-
-// ofQuota makes a symptom that a namespace's quota is used up one of all that lack the same: pods, or claims of caches.
-func (s symptom) ofQuota(namespace string) symptom {
-	s.key = s.reason + "|" + namespace
-	if s.cause.Code == catalog.ClaimQuota.Code {
-		s.key += "|claims"
+	if isUnread := c.Reason == v1alpha1.InvalidSpecReason || c.Reason == v1alpha1.PolicyInvalidReason; isUnread && s.object.Unreadable() != nil {
+		one.do = UnreadRemedy(s.of.kind)
 	}
-	return s
+	return one
 }
 
 // during makes a symptom that GitHub can't be used one of all that have the same outage.
@@ -169,23 +181,19 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	if s.reason != v1alpha1.GitHubUnavailableReason {
 		return s
 	}
-	if s.do = OutageRemedy(o); o != nil {
-		s.rank.what = o.String()
+	s.do = OutageRemedy(o)
+	if o != nil {
+		s.what = o.String()
 	}
-	s.key = s.reason + "|" + s.rank.what
 	if o != nil && o.NextAttempt != nil {
 		s.next = o.NextAttempt.Time
 	}
+	s.key = keyOf(s.reason, s.what)
 	return s
 }
 
-// partOf makes a symptom a part of what the first of other objects has that has something.
-func (s symptom) partOf(causes map[object]string, others ...object) symptom {
-	for _, o := range others {
-		if key, ok := causes[o]; ok {
-			s.key = key
-			break
-		}
-	}
+// partOf merges the symptom with the symptom of another object, if there is one.
+func (s symptom) partOf(causes map[object]string, other object) symptom {
+	s.key = cmp.Or(causes[other], s.key)
 	return s
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -30,78 +29,6 @@ func problems(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
-// printable replaces what isn't to be printed: messages are anybody's.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
-}
-
-func (p *Page) headline() string {
-	where := "in all namespaces"
-	if p.Namespace != "" {
-		where = "in namespace " + p.Namespace
-	}
-	where += ", at " + p.Time.UTC().Format(time.RFC3339)
-	counts := map[Severity]int{}
-	for _, f := range p.Findings {
-		counts[f.Severity]++
-	}
-	troubles := counts[Critical] + counts[Error] + counts[Warning]
-	switch {
-	case troubles == 1:
-		return "1 thing is wrong " + where + "."
-	case troubles > 1:
-		return fmt.Sprintf("%d things are wrong %s.", troubles, where)
-	case p.Verdict == Unknown:
-		return "Nothing is known to be wrong " + where + ", but not all was looked at."
-	case counts[Ahead] > 0:
-		return "Nothing is wrong yet " + where + "."
-	}
-	return "All is well " + where + "."
-}
-
-// headline says in one line what is wrong, whom it hurts, since when, and when it is tried again.
-func (f *Finding) headline(now time.Time) string {
-	text := f.What
-	if hurts := f.Hurts.text(); hurts != "" {
-		text += ": " + hurts
-	}
-	if f.Since != nil {
-		text += ", since " + clock(now, f.Since)
-	}
-	if f.By != nil {
-		text += ", by " + clock(now, f.By)
-	}
-	if f.Next != nil {
-		text += ", next attempt by " + clock(now, f.Next)
-	}
-	return text
-}
-
-// text says whom it hurts.
-func (h Hurts) text() string {
-	var parts []string
-	for _, c := range []struct {
-		n    int
-		noun string
-	}{{h.Connections, "connection"}, {h.Sources, "source"}, {h.Policies, "policy"}, {h.Pools, "pool"}, {h.Runners, "runner"}} {
-		if c.n > 0 {
-			parts = append(parts, wording.Count(c.n, c.noun))
-		}
-	}
-	switch {
-	case h.Jobs == 1:
-		parts = append(parts, "1 job waits")
-	case h.Jobs > 1:
-		parts = append(parts, fmt.Sprintf("%d jobs wait", h.Jobs))
-	}
-	return strings.Join(parts, ", ")
-}
-
 // named names the first objects.
 func (f *Finding) named() string {
 	text := strings.Join(f.Objects[:min(len(f.Objects), maxNamed)], ", ")
@@ -113,27 +40,21 @@ func (f *Finding) named() string {
 
 // unseen says what wasn't looked at, those for the same reason together.
 func (p *Page) unseen() string {
-	var whys []string
-	for _, u := range p.NotLookedAt {
-		if !slices.Contains(whys, u.Why) {
-			whys = append(whys, u.Why)
-		}
-	}
+	byReason := map[string][]string{}
 	var parts []string
-	for _, why := range whys {
-		var what []string
-		for _, u := range p.NotLookedAt {
-			if u.Why == why {
-				what = append(what, u.What)
-			}
+	for _, u := range p.NotLookedAt {
+		byReason[u.Why] = append(byReason[u.Why], u.What)
+	}
+	for _, u := range p.NotLookedAt {
+		if what := byReason[u.Why]; what[0] == u.What {
+			parts = append(parts, fmt.Sprintf("%s (%s)", strings.Join(what, ", "), u.Why))
 		}
-		parts = append(parts, fmt.Sprintf("%s (%s)", strings.Join(what, ", "), why))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// totals are the numbers of what was looked at.
-func (p *Page) totals() string {
+// kinds counts the objects of each kind that was read.
+func (p *Page) kinds() string {
 	var kinds []string
 	for _, c := range []struct {
 		n          int
@@ -146,27 +67,11 @@ func (p *Page) totals() string {
 			kinds = append(kinds, wording.Count(c.n, c.noun))
 		}
 	}
-	text := strings.Join(kinds, ", ")
-	if p.lacks(poolsRead) { // runners and jobs are as the pools have them
-		return text
-	}
-	return text + ". " + RunnersText(p.Totals.Runners) + ". " + p.Totals.jobs() + "."
+	return strings.Join(kinds, ", ")
 }
 
-// jobs says how many there are, as far as they were counted.
-func (t *Totals) jobs() string {
-	text, of := wording.Count(t.Jobs, "job"), wording.Count(t.JobsUnknown, "pool")
-	if t.JobsUnknown == t.Pools && t.Jobs == 0 && t.Pools > 0 {
-		return "The jobs of " + of + " aren't known"
-	}
-	if t.Waiting > 0 {
-		text += fmt.Sprintf(", %d of them without a runner", t.Waiting)
-	}
-	if t.JobsUnknown > 0 {
-		text += "; the jobs of " + of + " aren't known"
-	}
-	return text
-}
+// hasPools reports whether pools were read. The numbers of runners and jobs come from their status.
+func (p *Page) hasPools() bool { return !p.lacks(poolsRead) }
 
 // poolsRead is what pools are called among what could not be looked at.
 const poolsRead = "RunnerPools"
@@ -177,12 +82,12 @@ func (p *Page) lacks(what string) bool {
 }
 
 // clock writes a time, of this day alone, and its distance.
-func clock(now time.Time, t any) string {
-	layout, at := wording.Clock, timeIn(t)
+func clock(now time.Time, t instant) string {
+	layout, at := wording.Clock, t.UTC()
 	if now.Sub(at).Abs() > 12*time.Hour {
 		layout = "2006-01-02 15:04Z"
 	}
-	return fmt.Sprintf("%s (%s)", at.UTC().Format(layout), distance(at, now))
+	return fmt.Sprintf("%s (%s)", at.Format(layout), distance(at, now))
 }
 
 // Changes are lines on what became other since a former page: what is new, and what is over.
@@ -195,20 +100,23 @@ func (p *Page) Changes(former *Page) []string {
 	var lines []string
 	for i := range p.Findings {
 		if f := &p.Findings[i]; was[f.key] != f.line() {
-			lines = append(lines, printable(fmt.Sprintf("%s %s", strings.ToUpper(string(f.Severity)), f.headline(p.Time.Time))+": "+f.named()))
+			lines = append(lines, phrase("change", moment{p.Time.Time, f}))
 		}
 	}
 	for _, f := range p.gone(former) {
 		if p.isOver(&f) {
-			lines = append(lines, printable("OVER "+f.What+": "+f.named()))
+			lines = append(lines, "RESOLVED "+f.What+": "+f.named())
 		}
 	}
 	switch unseen := p.unseen(); {
 	case unseen == former.unseen():
 	case unseen == "":
-		lines = append(lines, printable("LOOKED AT AGAIN "+former.unseen()))
+		lines = append(lines, "CHECKED AGAIN "+former.unseen())
 	default:
-		lines = append(lines, printable("NOT LOOKED AT "+unseen))
+		lines = append(lines, "NOT CHECKED "+unseen)
+	}
+	for i, line := range lines { // messages are anybody's
+		lines[i] = strings.ReplaceAll(wording.Safe(line), wording.FurtherLine, " ")
 	}
 	return lines
 }
@@ -234,5 +142,5 @@ func (p *Page) Keep(former *Page) {
 
 // line is what makes a finding another one.
 func (f *Finding) line() string {
-	return fmt.Sprintf("%s %s %s %s", f.Severity, f.What, f.Hurts.text(), f.named())
+	return fmt.Sprint(f.Severity, f.What, f.Hurts, f.named())
 }

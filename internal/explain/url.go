@@ -39,7 +39,7 @@ func ParseJobURL(raw string) (JobURL, error) {
 			return JobURL{Host: hostOf(u.Host), Owner: parts[1], Name: parts[2], RunID: number64(parts[3]), JobID: number64(parts[4])}, nil
 		}
 	}
-	return JobURL{}, fmt.Errorf("%q is no job: want https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", wording.Truncate(raw, maxText))
+	return JobURL{}, fmt.Errorf("%q is not a job URL: use https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", wording.Truncate(raw, maxText))
 }
 
 // number64 reads digits that fit; 0 for none.
@@ -59,12 +59,3 @@ func hostOf(host string) string {
 
 // Repository is OWNER/NAME.
 func (j JobURL) Repository() string { return j.Owner + "/" + j.Name }
-
-// String names the job as a message does.
-func (j JobURL) String() string {
-	text := fmt.Sprintf("workflow run %d of %s", j.RunID, j.Repository())
-	if j.JobID != 0 {
-		text = fmt.Sprintf("job %d of %s", j.JobID, text)
-	}
-	return text
-}

@@ -25,20 +25,20 @@ type view struct {
 }
 
 func viewOf(s *Snapshot) view {
-	v := view{Snapshot: s, connections: map[string]*v1alpha1.GitHubConnection{}, pools: map[string]*v1alpha1.RunnerPool{}, sets: map[string]*v1alpha1.RunnerScaleSet{}}
-	for i := range s.Connections {
-		c := &s.Connections[i]
-		v.connections[c.Namespace+"/"+c.Name] = c
+	return view{Snapshot: s, connections: byName(s.Connections), pools: byName(s.Pools), sets: byName(s.ScaleSets)}
+}
+
+// byName indexes the objects of a list by NAMESPACE/NAME.
+func byName[T any, P interface {
+	*T
+	metav1.Object
+}](list []T) map[string]P {
+	named := map[string]P{}
+	for i := range list {
+		o := P(&list[i])
+		named[o.GetNamespace()+"/"+o.GetName()] = o
 	}
-	for i := range s.Pools {
-		p := &s.Pools[i]
-		v.pools[nameOf(p)] = p
-	}
-	for i := range s.ScaleSets {
-		set := &s.ScaleSets[i]
-		v.sets[set.Namespace+"/"+set.Name] = set
-	}
-	return v
+	return named
 }
 
 func nameOf(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Name }
@@ -88,22 +88,24 @@ func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]stri
 	return pools
 }
 
-// bindingPolicies lists the policies that are asked about a pool: of the cluster, then of its namespace.
-func (s *Snapshot) bindingPolicies(pool *v1alpha1.RunnerPool) (all []policy.Object) {
-	facts := policy.PoolOf(pool)
-	add := func(p policy.Object) {
-		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
-		if policy.Broken(source, nil).Binds(facts) {
-			all = append(all, p)
-		}
-	}
+// policyObjects lists the cluster policies, then the namespaced ones.
+func (s *Snapshot) policyObjects() (all []policy.Object) {
 	for i := range s.ClusterPolicies {
-		add(&s.ClusterPolicies[i])
+		all = append(all, &s.ClusterPolicies[i])
 	}
 	for i := range s.Policies {
-		add(&s.Policies[i])
+		all = append(all, &s.Policies[i])
 	}
 	return all
+}
+
+// bindingPolicies lists the policies that are asked about a pool.
+func (s *Snapshot) bindingPolicies(pool *v1alpha1.RunnerPool) []policy.Object {
+	facts := policy.PoolOf(pool)
+	return slices.DeleteFunc(s.policyObjects(), func(p policy.Object) bool {
+		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
+		return !policy.Broken(source, nil).Binds(facts)
+	})
 }
 
 // PoliciesOf returns what is known of the policies that are asked about a pool.
@@ -172,10 +174,6 @@ func (v view) totals() Totals {
 			}
 		}
 	}
-	for _, l := range v.Leases {
-		if !l.Lost {
-			t.Leaders = append(t.Leaders, l)
-		}
-	}
+	t.Leaders = slices.DeleteFunc(slices.Clone(v.Leases), func(l Lease) bool { return l.Lost })
 	return t
 }

@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fluxsource reads an artifact of Flux's source-controller into memory, within hard limits:
-// it is fetched, its digest verified, and only then unpacked. What stands in it is not trusted.
+// Package fluxsource reads an artifact of Flux's source-controller into memory, within hard limits. It fetches the
+// artifact, verifies its digest, and only then unpacks it. The content is not trusted.
 //
-// An artifact is a gzipped tar archive behind a URL of the cluster, described in
-// https://fluxcd.io/flux/components/source/ and in RFC-0012 for those of others.
+// An artifact is a gzipped tar archive behind a URL in the cluster, as described in
+// https://fluxcd.io/flux/components/source/ and, for other producers, in RFC-0012.
 package fluxsource
 
 import (
 	"bytes"
 	"cmp"
 	"context"
-	_ "crypto/sha256" // the digests that are understood
+	_ "crypto/sha256" // the supported digests
 	_ "crypto/sha512"
 	"errors"
 	"fmt"
@@ -26,35 +26,35 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// What can be wrong with an artifact. Every error of this package that has one of these causes wraps it.
+// Causes of errors. Every error with one of these causes wraps it.
 var (
-	// ErrNotFound is an artifact that is not there any more: source-controller keeps the latest ones only.
+	// ErrNotFound: the artifact no longer exists. source-controller only keeps the latest ones.
 	ErrNotFound = errors.New("artifact not found")
-	// ErrDigest is content that is not what the digest says.
+	// ErrDigest: the content does not match the digest.
 	ErrDigest = errors.New("digest does not match")
-	// ErrTooLarge is an artifact beyond one of the Limits.
+	// ErrTooLarge: the artifact exceeds one of the Limits.
 	ErrTooLarge = errors.New("too large")
-	// ErrUnusable is a URL or a digest that means nothing, or content that is no gzipped tar archive of files.
+	// ErrUnusable: the URL or the digest is invalid, or the content is not a gzipped tar archive of files.
 	ErrUnusable = errors.New("unusable")
-	// ErrTimeout is a server that did not answer in time.
+	// ErrTimeout: the server did not answer in time.
 	ErrTimeout = errors.New("timed out")
-	// ErrUnavailable is a server that can't be reached, or answers with an error.
+	// ErrUnavailable: the server cannot be reached, or answers with an error.
 	ErrUnavailable = errors.New("server unavailable")
 )
 
 // advice is what to do about an artifact that is too large.
 const advice = "leave out what isn't needed by spec.ignore of the source, or keep definitions in a repository of their own"
 
-// maxRedirects a server may make, all of them to itself.
+// maxRedirects is how many redirects are followed, all of them on the same host.
 const maxRedirects = 3
 
-// Limits bound one artifact. The zero value of a field stands for its default.
+// Limits of one artifact. A zero field stands for its default.
 type Limits struct {
-	// DownloadBytes is the most that is received, in bytes. Default: 8 MiB.
+	// DownloadBytes is the maximum size of the download in bytes. Default: 8 MiB.
 	DownloadBytes int64
-	// UnpackedBytes is the most that the archive inflates to, in bytes. Default: 32 MiB.
+	// UnpackedBytes is the maximum size of the inflated archive in bytes. Default: 32 MiB.
 	UnpackedBytes int64
-	// Files is the most files and folders in it. Default: 50,000.
+	// Files is the maximum number of files and folders. Default: 50,000.
 	Files int
 }
 
@@ -66,29 +66,29 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// Artifact says where an artifact is and what it must hold.
+// Artifact is the location and the digest of an artifact.
 type Artifact struct {
-	// URL it is fetched from, http:// or https://.
+	// URL of the artifact, http:// or https://.
 	URL string
 	// Digest of the content, as ALGORITHM:HEX; sha256, sha384 or sha512.
 	Digest string
 }
 
-// Client fetches artifacts. Its zero value has the default limits. It keeps nothing between calls but idle
-// connections and may be used by several goroutines.
+// Client fetches artifacts. The zero value has the default limits. It keeps nothing between calls except idle
+// connections and is safe for concurrent use.
 type Client struct {
 	// Limits of each artifact.
 	Limits Limits
-	// Host, if set, replaces the host of each URL, as HOST or HOST:PORT: for running outside of the cluster, whose
-	// names mean nothing there.
+	// Host, if set, replaces the host of each URL, as HOST or HOST:PORT. It is for running outside of the cluster,
+	// where the cluster's names do not resolve.
 	Host string
 }
 
-// transport is shared, for the sake of idle connections.
+// transport is shared to reuse idle connections.
 var transport = http.DefaultTransport.(*http.Transport).Clone()
 
 // Fetch reads an artifact until the context's deadline. Its errors wrap one of the causes above, or are the context's.
-// Links are in what it returns as memfs.Link.
+// Links are memfs.Link.
 func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 	sum, err := digest.Parse(artifact.Digest)
 	if err != nil {
@@ -109,11 +109,11 @@ func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 	return unpack(ctx, bytes.NewReader(content), limits)
 }
 
-// location is where an artifact is asked for.
+// location returns the URL to fetch an artifact from.
 func (c *Client) location(text string) (*url.URL, error) {
 	location, err := url.Parse(text)
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
-		return nil, fmt.Errorf("%w: the artifact's URL %.200q is no http URL", ErrUnusable, text)
+		return nil, fmt.Errorf("%w: the artifact's URL %.200q is not an http URL", ErrUnusable, text)
 	}
 	if c.Host != "" {
 		location.Host = c.Host
@@ -121,7 +121,7 @@ func (c *Client) location(text string) (*url.URL, error) {
 	return location, nil
 }
 
-// download returns what is behind a URL, at most limit bytes.
+// download returns the content of a URL, at most limit bytes.
 func download(ctx context.Context, location string, limit int64) (content []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
 	if err != nil {
@@ -152,7 +152,8 @@ func tooMuch(limit int64) error {
 	return fmt.Errorf("%w: the artifact is more than %d bytes; %s", ErrTooLarge, limit, advice)
 }
 
-// sameHost refuses to be sent elsewhere: who may write a status must not have the controller ask around.
+// sameHost refuses redirects to other hosts. Otherwise anyone who can write a source's status could make the controller
+// send requests to arbitrary hosts.
 func sameHost(request *http.Request, via []*http.Request) error {
 	if request.URL.Host != via[0].URL.Host {
 		return fmt.Errorf("%w: the server redirects to another host, %s", ErrUnusable, request.URL.Host)
@@ -163,7 +164,7 @@ func sameHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// explain gives an error of the network, talking to a host, one of this package's causes.
+// explain wraps a network error in one of this package's causes.
 func explain(ctx context.Context, host string, err error) error {
 	for _, cause := range []error{ErrNotFound, ErrTooLarge, ErrUnusable, ErrUnavailable} {
 		if errors.Is(err, cause) {

@@ -25,7 +25,7 @@ import (
 	"github.com/corral-dev/corral/internal/fluxsource"
 )
 
-// entry is one thing in an archive: a file unless kind says otherwise.
+// entry is one entry of an archive: a file unless kind is set.
 type entry struct {
 	name, content string
 	kind          byte
@@ -64,7 +64,7 @@ func must(t testing.TB, err error) {
 
 func file(name, content string) entry { return entry{name: name, content: content, kind: tar.TypeReg} }
 
-// serve has one artifact on a server and returns it with its true digest.
+// serve serves one artifact and returns it with its correct digest.
 func serve(t testing.TB, content []byte) fluxsource.Artifact {
 	t.Helper()
 	return served(t, digest.FromBytes(content), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(content) })
@@ -217,7 +217,7 @@ func compressed(t testing.TB, content string) []byte {
 	return b.Bytes()
 }
 
-// noise doesn't compress much.
+// noise returns a text that compresses badly.
 func noise(n int) string {
 	b := &strings.Builder{}
 	for state := uint32(1); b.Len() < n; {
@@ -227,7 +227,7 @@ func noise(n int) string {
 	return b.String()
 }
 
-// sparse is an archive with a file of 1 GiB that takes no room, as GNU tar writes it.
+// sparse returns an archive with a file of 1 GiB that takes no space, as GNU tar writes it.
 func sparse(t testing.TB) []byte {
 	t.Helper()
 	header := make([]byte, 512)
@@ -236,7 +236,7 @@ func sparse(t testing.TB) []byte {
 	copy(header[124:], "00000000000\x00") // bytes in the archive
 	header[156] = tar.TypeGNUSparse
 	copy(header[257:], "ustar  \x00")
-	copy(header[386:], "10000000000\x0000000000000\x00") // one piece at the end, of no bytes
+	copy(header[386:], "10000000000\x0000000000000\x00") // one piece at the end, with no bytes
 	copy(header[483:], "10000000000\x00")                // 1 GiB
 	copy(header[148:], "        ")
 	sum := 0
@@ -247,7 +247,7 @@ func sparse(t testing.TB) []byte {
 	return append(header, make([]byte, 1024)...)
 }
 
-// huge is an archive whose only file is announced as 4 GiB.
+// huge returns an archive whose only file is declared as 4 GiB.
 func huge(t testing.TB) []byte {
 	t.Helper()
 	b := &bytes.Buffer{}
@@ -330,7 +330,7 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 	}
 }
 
-// A connection has another local port each time, which must not make another error of it.
+// The local port differs between connections, but the error text must not.
 func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	artifact := served(t, digest.FromString(""), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -348,7 +348,7 @@ func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	}
 }
 
-// FuzzUnpack holds that no content makes more of itself than the limits, or panics.
+// FuzzUnpack checks that no content exceeds the limits or causes a panic.
 func FuzzUnpack(f *testing.F) {
 	f.Add(archive(f, file("pools/a.cue", "a"), entry{name: "b", content: "a", kind: tar.TypeSymlink}))
 	f.Add(compressed(f, string(sparse(f))))

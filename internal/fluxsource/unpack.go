@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep folders are nested.
+	// maxDepth is the maximum depth of nested folders.
 	maxDepth = 64
-	// maxName bounds the name of a file or folder in bytes, as file systems do.
+	// maxName is the maximum length of a file's or folder's name in bytes, as in file systems.
 	maxName = 255
 )
 
-// unpacker gathers the files of one archive.
+// unpacker collects the files of one archive.
 type unpacker struct {
 	limits  Limits
 	files   memfs.FS
 	entries int // of the archive
-	held    int // files and folders; an archive may leave its folders out
+	held    int // files and folders; an archive may omit entries for its folders
 	bytes   int64
 }
 
-// unpack reads a gzipped tar archive. What it inflates to is bounded as a stream, headers and padding included, and
-// once more by what its headers announce, which a sparse file has no bytes for.
+// unpack reads a gzipped tar archive. It limits the inflated stream, including headers and padding, and also the sizes
+// declared in headers, because a sparse file has no bytes in the stream.
 func unpack(ctx context.Context, compressed io.Reader, limits Limits) (fs.FS, error) {
 	inflated, err := gzip.NewReader(compressed)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the artifact is no gzipped archive: %w; an OCIRepository must extract its layer (spec.layerSelector.operation)", ErrUnusable, err)
+		return nil, fmt.Errorf("%w: the artifact is not a gzipped archive: %w; an OCIRepository must extract its layer (spec.layerSelector.operation)", ErrUnusable, err)
 	}
 	bounded := &boundedReader{from: inflated, left: limits.UnpackedBytes, all: limits.UnpackedBytes}
 	u := &unpacker{limits: limits, files: memfs.FS{}}
@@ -91,7 +91,7 @@ func (u *unpacker) add(header *tar.Header, content io.Reader) error {
 	case tar.TypeLink:
 		return u.hold(name, memfs.Link("/"+header.Linkname)) // always to a file
 	}
-	return nil // folders are there with their files
+	return nil // folders are created with their files
 }
 
 func (u *unpacker) addFile(name string, size int64, content io.Reader) error {
@@ -124,7 +124,7 @@ func inflatesTooMuch(limit int64) error {
 	return fmt.Errorf("%w: the artifact's files are more than %d bytes; %s", ErrTooLarge, limit, advice)
 }
 
-// clean returns a name relative to the archive's root, which it must not leave.
+// clean returns a name relative to the archive's root, and refuses names outside of it.
 func clean(name string) (string, error) {
 	cleaned := path.Clean(strings.TrimSuffix(name, "/"))
 	bad := path.IsAbs(name) || !fs.ValidPath(cleaned) || strings.ContainsAny(name, "\\\x00")
@@ -141,14 +141,14 @@ func clean(name string) (string, error) {
 	return cleaned, nil
 }
 
-// boundedReader fails with ErrTooLarge after so many bytes, where io.LimitReader would say that all is read.
+// boundedReader fails with ErrTooLarge after left bytes, where io.LimitReader would return io.EOF.
 type boundedReader struct {
 	from io.Reader
 	left int64
 	all  int64
 }
 
-// Read reads from the stream as long as some is left.
+// Read reads from the stream until the limit.
 func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, inflatesTooMuch(b.all)

@@ -17,35 +17,35 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Bounds of a JSON text that isn't trusted: an answer of a server that may be a tenant's own. They are above what GitHub sends. What is
-// decoded of a text within them takes memory in proportion to them, however much is sent.
+// Bounds limits the JSON text of an untrusted answer. The server may belong to a tenant. The limits are above anything
+// GitHub sends. Decoding a text within the limits takes memory in proportion to them, however much the server sends.
 type Bounds struct {
-	// Bytes of the text.
+	// Bytes is the maximum size of the text.
 	Bytes int
-	// List is the most elements of a list that is the text or a member of it.
+	// List is the maximum number of elements in a list that is the whole text or a direct member of it.
 	List int
-	// Inner is the most elements of any other list, and members of an object; maxInner if 0.
+	// Inner is the maximum number of elements in any other list, and of members in an object; 0 means maxInner.
 	Inner int
-	// Values is the most elements of lists, and objects, that there are in all.
+	// Values is the maximum total number of list elements and objects.
 	Values int
-	// Text is the most bytes of each string; maxText if 0.
+	// Text is the maximum size of each string in bytes; 0 means maxText.
 	Text int
-	// Times is how many times its own size a text takes while it is decoded; timesDecoded if 0.
+	// Times is the memory that decoding takes, as a multiple of the text's size; 0 means timesDecoded.
 	Times int
 }
 
 const (
-	// maxInner is far more than the steps that a job has.
+	// maxInner is well above the number of steps in a job.
 	maxInner = 1000
-	// maxDepth bounds how deep a text is nested.
+	// maxDepth is the maximum nesting depth of a text.
 	maxDepth = 32
-	// maxText is enough for descriptions of pull requests, which have up to 64 Ki characters.
+	// maxText is enough for pull request descriptions, which have up to 64 Ki characters.
 	maxText = 256 << 10
-	// maxField is how much of a field's name is kept, in bytes, to name it in an error.
+	// maxField is the number of bytes of a field's name that are kept, so that an error can name the field.
 	maxField = 32
 )
 
-// Units that TooLarge counts.
+// Units for TooLarge.
 const (
 	unitBytes    = "bytes"
 	unitElements = "elements"
@@ -53,11 +53,11 @@ const (
 	unitLevels   = "levels"
 )
 
-// TooLarge is the error of a text beyond one of its bounds.
+// TooLarge is the error for a text that exceeds one of its bounds.
 type TooLarge struct {
-	// Field that is too large; empty for the whole text.
+	// Field is the name of the field that is too large; empty for the whole text.
 	Field string
-	// Most is how many there may be of a Unit.
+	// Most is the maximum number of Units.
 	Most int
 	Unit string
 }
@@ -70,31 +70,32 @@ func (t TooLarge) Error() string {
 	return fmt.Sprintf("%s has more than %d %s", what, t.Most, t.Unit)
 }
 
-// Check reports as TooLarge what is too large in a text. What isn't JSON has no bound but that of bytes.
+// Check returns TooLarge if a text exceeds a bound. Text that is not JSON is limited in bytes only.
 func (b Bounds) Check(text []byte) error {
 	s := scanner{Bounds: b}
 	return s.scan(text)
 }
 
-// field is the beginning of a field's name.
+// field holds the first bytes of a field's name.
 type field struct {
 	text   [maxField]byte
 	length int
 }
 
-// whole is the field that the whole text is in: none.
+// whole is the empty field name, which stands for the whole text.
 var whole field
 
 func (f *field) String() string { return string(f.text[:f.length]) }
 
-// level is a list or an object that is open.
+// level is a list or an object that is still open.
 type level struct {
 	name   field
 	isList bool
 	commas int
 }
 
-// scanner looks at a JSON text as it passes, part by part, and keeps none of it. Whether it is well formed, its decoder finds out.
+// scanner checks a JSON text part by part as it is read, and keeps none of it. It does not validate the syntax: the
+// decoder does.
 type scanner struct {
 	Bounds
 	err               error
@@ -102,13 +103,13 @@ type scanner struct {
 	values            int
 	begun, isJSON     bool // the first character decides
 	isText, isEscaped bool
-	length            int // of the string that is open
+	length            int // of the open string
 	last, name        field
 	levels            [maxDepth + 1]level // from 1
 	depth             int
 }
 
-// scan looks at the next part. The first error is given again.
+// scan checks the next part. After an error it returns the same error again.
 func (s *scanner) scan(part []byte) error {
 	s.read += len(part)
 	s.limit(s.read, s.Bytes, &whole, unitBytes)
@@ -122,14 +123,14 @@ func (s *scanner) scan(part []byte) error {
 	return s.err
 }
 
-// limit keeps the first thing that is too large.
+// limit records an error if n is above its maximum. Only the first error is kept.
 func (s *scanner) limit(n, most int, name *field, unit string) {
 	if n > most && s.err == nil {
 		s.err = TooLarge{name.String(), most, unit}
 	}
 }
 
-// count counts one of the values.
+// count counts one value towards Values.
 func (s *scanner) count() {
 	s.values++
 	s.limit(s.values, s.Values, &whole, unitValues)
@@ -150,7 +151,7 @@ func (s *scanner) inText(c byte) {
 }
 
 func (s *scanner) outside(c byte) {
-	if isSpace := c <= ' ' || c >= utf8.RuneSelf; !s.begun && !isSpace { // a byte order mark is none of the text
+	if isSpace := c <= ' ' || c >= utf8.RuneSelf; !s.begun && !isSpace { // skips a byte order mark
 		s.begun, s.isJSON = true, c == '[' || c == '{'
 	}
 	switch {
@@ -192,16 +193,16 @@ func (s *scanner) next() {
 	s.limit(l.commas+1, most, &l.name, unitElements)
 }
 
-// boundedBody fails, rather than ends, when an answer is too large.
+// boundedBody returns an error, not EOF, when an answer is too large.
 type boundedBody struct {
 	io.ReadCloser
 	scanner scanner
 	hold    *share.Hold
-	cancel  context.CancelFunc // ends the request
-	closed  func(error)        // told once whether it was too large
+	cancel  context.CancelFunc // cancels the request
+	closed  func(error)        // called once with the size error, or nil
 }
 
-// Read reads up to the bounds.
+// Read fails once the text exceeds its bounds or its share of the memory.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if large := b.scanner.scan(p[:n]); large != nil {
@@ -226,15 +227,15 @@ func (b *boundedBody) Close() error {
 }
 
 const (
-	// maxName is the most bytes of a text without a tag.
+	// maxName is the maximum size in bytes of a text without a tag.
 	maxName = 256
-	// textSize is what a text counts beyond its bytes: itself, and numbers beside it.
+	// textSize is what a text counts in addition to its bytes: the string header, and numbers next to it.
 	textSize = 64
 )
 
-// Fit holds the texts of a decoded value, given by its pointer, to GitHub's maxima in bytes: by the tag `most` of a field, and maxName without
-// one. A longer text is TooLarge. With the tag `cut` it is what people write as long as they like, and its beginning is kept. Fit returns the
-// value's size in bytes, in total.
+// Fit checks the texts of a decoded value, which is passed by pointer, against GitHub's maximum sizes in bytes. The tag
+// `most` of a field sets its maximum; a field without a tag may have maxName bytes. A longer text is TooLarge. The tag
+// `cut` marks free text written by users: Fit truncates it instead. Fit returns the total size of the value in bytes.
 func Fit(value any) (size int, err error) {
 	wording.Texts(value, func(text reflect.Value, of reflect.StructField) {
 		size += text.Len() + textSize
@@ -253,7 +254,7 @@ func fitText(text reflect.Value, of reflect.StructField) error {
 	case of.Tag.Get("cut") == "":
 		return TooLarge{of.Name, most, unitBytes}
 	default:
-		text.SetString(strings.Clone(strings.ToValidUTF8(text.String()[:most], ""))) // a part would keep the whole in memory
+		text.SetString(strings.Clone(strings.ToValidUTF8(text.String()[:most], ""))) // a substring would keep the whole text in memory
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func TestWhatIsTooLargeIsNamed(t *testing.T) {
 	}
 }
 
-// endless is a body that goes on and on. It counts what is read of it.
+// endless is a body that never ends. It counts the bytes that are read.
 type endless struct {
 	begin, again string
 	read         int
@@ -84,7 +84,8 @@ type network func(*http.Request) (*http.Response, error)
 
 func (f network) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// What comes is looked at as it comes: what is read, and what that takes, doesn't depend on what a server would send.
+// The check runs while the answer is read, so the bytes read and the memory used do not depend on how much the server
+// sends.
 func TestAnAnswerIsReadUpToItsBounds(t *testing.T) {
 	bounds := Bounds{Bytes: 8 << 20, List: 100, Values: 10_000}
 	for name, tc := range map[string]struct {
@@ -146,7 +147,7 @@ func TestLookingAtATextTakesNoMemory(t *testing.T) {
 	}
 }
 
-// GitHub's answers in order end the trouble of a server whose answers can't be read.
+// Normal answers end the trouble of a server whose answers were too large.
 func TestAnswersThatAreTooLargeAreTrouble(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := NewConnections(func() time.Time { return now })
@@ -212,7 +213,7 @@ func TestTextsFitOrAreCutOrRefused(t *testing.T) {
 	}
 }
 
-// What is cut off is not kept in memory: it may be thousands of times what is left.
+// The rest of a truncated text must not stay in memory: it may be thousands of times as large.
 func TestWhatIsCutOffIsNotKept(t *testing.T) {
 	value := struct {
 		Job string `cut:"6"`

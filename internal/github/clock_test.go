@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// dated answers with a date.
+// dated answers each request with the time as its Date header.
 type dated func() time.Time
 
 // RoundTrip answers a request.
@@ -20,7 +20,8 @@ func (d dated) RoundTrip(*http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// Each connection has a GitHub of its own, whose clock is known to all of the connection's clients, and forgotten with it.
+// Each connection has its own clock of GitHub. All of the connection's clients share it, and it is forgotten together
+// with the connection.
 func TestClocksOfConnections(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	c, woken, reported := NewConnections(func() time.Time { return now }), 0, time.Duration(0)

@@ -15,15 +15,16 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// Credentials say where runners are registered, and as whom: either Token or App is set.
+// Credentials identify Corral to GitHub and name the place where it registers runners. Exactly one of Token and App is
+// set.
 type Credentials struct {
-	// ConfigURL is the organization, repository or enterprise as a browser shows it.
+	// ConfigURL is the URL of the organization, repository or enterprise in a browser.
 	ConfigURL string
 	// Token is a personal access token.
 	Token string
 	// App is a GitHub App's installation.
 	App *App
-	// Network is the way to ConfigURL.
+	// Network configures how Corral reaches ConfigURL.
 	Network Network
 }
 
@@ -33,12 +34,12 @@ type App struct {
 	ID string
 	// InstallationID is the installation on the organization or on the repository's owner.
 	InstallationID int64
-	// PrivateKey is an RSA key, PEM.
+	// PrivateKey is an RSA key in PEM format.
 	PrivateKey []byte
 }
 
-// Hash identifies the credentials, but for their network, without revealing them. It is stable over
-// restarts and differs whenever anything in them does.
+// Hash identifies the credentials, without their network, and does not reveal them. It is stable over restarts and
+// changes with every field.
 func (c Credentials) Hash() string {
 	h := sha256.New()
 	write := func(part string) { fmt.Fprintf(h, "%d:%s;", len(part), part) }
@@ -52,7 +53,8 @@ func (c Credentials) Hash() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Seal returns what only who has the credentials can make of a text: by it a text is known again that others may have written.
+// Seal returns a signature of a text that only a holder of the credentials can compute. Corral uses it to recognize its
+// own texts in places where others can write.
 func (c Credentials) Seal(text string) string {
 	key := []byte(c.Token)
 	if c.App != nil {
@@ -61,14 +63,14 @@ func (c Credentials) Seal(text string) string {
 	return Seal(key, text)
 }
 
-// Seal returns what only who has the key can make of a text.
+// Seal returns a signature of a text that only a holder of the key can compute.
 func Seal(key []byte, text string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(text)) // never fails
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// Validate says what is wrong with the credentials as far as it shows without GitHub.
+// Validate checks the credentials without calling GitHub.
 func (c Credentials) Validate() error {
 	if _, err := ParseURL(c.ConfigURL); err != nil {
 		return err
@@ -91,14 +93,14 @@ func (c Credentials) Validate() error {
 	return nil
 }
 
-// Assertion returns what an App identifies itself with, good for some minutes. See
+// Assertion returns the JSON Web Token that an App authenticates with. It is valid for a few minutes. See
 // https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-json-web-token-jwt-for-a-github-app
 func (a App) Assertion(now time.Time) (string, error) {
 	key, err := jwt.ParseRSAPrivateKeyFromPEM(a.PrivateKey)
 	if err != nil {
 		return "", err
 	}
-	issued := now.Add(-time.Minute) // for clocks that differ
+	issued := now.Add(-time.Minute) // allows for clock skew
 	return jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
 		Issuer: a.ID, IssuedAt: jwt.NewNumericDate(issued), ExpiresAt: jwt.NewNumericDate(issued.Add(9 * time.Minute)),
 	}).SignedString(key)

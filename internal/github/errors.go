@@ -14,36 +14,36 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Kind says what an Error means to a caller.
+// Kind classifies an Error for callers.
 type Kind string
 
 // Kinds of errors.
 const (
-	// KindNotFound: what was asked for isn't there.
+	// KindNotFound: the requested object does not exist.
 	KindNotFound Kind = "NotFound"
-	// KindExists: a scale set of that name is in the runner group already.
+	// KindExists: the runner group already has a scale set with this name.
 	KindExists Kind = "Exists"
-	// KindRunnerExists: a runner of that name is registered already.
+	// KindRunnerExists: a runner with this name is already registered.
 	KindRunnerExists Kind = "RunnerExists"
-	// KindJobStillRunning: a runner can't be removed because it has a job.
+	// KindJobStillRunning: the runner cannot be removed because it is running a job.
 	KindJobStillRunning Kind = "JobStillRunning"
-	// KindRunnerGroupNotFound: no runner group of that name is visible.
+	// KindRunnerGroupNotFound: no runner group with this name is visible.
 	KindRunnerGroupNotFound Kind = "RunnerGroupNotFound"
-	// KindSessionConflict: the scale set has a message session already; Owner has it.
+	// KindSessionConflict: the scale set already has a message session, which belongs to Owner.
 	KindSessionConflict Kind = "SessionConflict"
-	// KindUnauthorized: GitHub answers 401, also with fresh tokens.
+	// KindUnauthorized: GitHub answers 401 even with new tokens.
 	KindUnauthorized Kind = "Unauthorized"
-	// KindForbidden: the credentials are good but lack a right.
+	// KindForbidden: the credentials are valid but do not have the permission.
 	KindForbidden Kind = "Forbidden"
-	// KindRateLimited: GitHub asks to come back later; RetryAfter says when.
+	// KindRateLimited: GitHub asks the client to wait for RetryAfter.
 	KindRateLimited Kind = "RateLimited"
-	// KindUnavailable: GitHub couldn't be reached, took too long or answered 5xx.
+	// KindUnavailable: GitHub is unreachable, timed out or answered 5xx.
 	KindUnavailable Kind = "Unavailable"
-	// KindUnexpected: an answer that none of the other kinds covers.
+	// KindUnexpected: any other answer.
 	KindUnexpected Kind = "Unexpected"
 )
 
-// KindOfStatus returns what an HTTP status means whatever was asked; 0 is no answer.
+// KindOfStatus returns the kind of an HTTP status for any call; status 0 means no answer.
 func KindOfStatus(status int) Kind {
 	switch {
 	case status == 0, status >= http.StatusInternalServerError, status == http.StatusRequestTimeout:
@@ -58,43 +58,43 @@ func KindOfStatus(status int) Kind {
 	return KindUnexpected
 }
 
-// Error is every error that a client of GitHub returns.
+// Error is the type of every error that a client of GitHub returns.
 type Error struct {
 	Kind Kind
-	// Doing is what was tried, as in "creating scale set \"linux\"".
+	// Doing describes the call, for example "creating scale set \"linux\"".
 	Doing string
-	// Status is the HTTP status; 0 when there was no answer.
+	// Status is the HTTP status; 0 if there was no answer.
 	Status int
-	// Owner of the session that is in the way (KindSessionConflict); empty when GitHub didn't say.
+	// Owner is the owner of the conflicting session (KindSessionConflict); empty if GitHub did not name it.
 	Owner string
-	// RetryAfter is how long GitHub asks to wait, or how long it isn't called because it
-	// doesn't answer; 0 when neither is so.
+	// RetryAfter is how long GitHub asks to wait, or how long Corral pauses its calls because GitHub does not answer; 0
+	// if neither applies.
 	RetryAfter time.Duration
-	// ActivityID and RequestID are what GitHub's support asks for.
+	// ActivityID and RequestID are the ids that GitHub's support asks for.
 	ActivityID, RequestID string
-	// Message is what GitHub said, or why it wasn't asked.
+	// Message is GitHub's error message, or the reason why no request was sent.
 	Message string
-	// Next is when GitHub is called again, if no request was sent, as it asked to wait or doesn't answer.
+	// Next is the time of the next attempt. It is set if no request was sent because GitHub asked to wait or does not
+	// answer.
 	Next time.Time
-	// Silent is true if a request was sent and not even the header of an answer came.
+	// Silent is true if a request was sent and not even the header of an answer arrived.
 	Silent bool
-	// Err is the error of the library that made the call; nil for none.
+	// Err is the error of the library that made the call, or nil.
 	Err error
 }
 
-// NewError makes an Error of what was tried, GitHub's status (0 for no answer), how long it asks to wait, and what it
-// said, of which 500 bytes are kept.
+// NewError returns an Error. A status of 0 means no answer. The message is truncated to 500 bytes.
 func NewError(kind Kind, doing string, status int, retryAfter time.Duration, message string, err error) *Error {
 	return &Error{Kind: kind, Doing: doing, Status: status, RetryAfter: retryAfter, Message: Excerpt(message), Silent: status == 0, Err: err}
 }
 
-// maxExcerpt bounds what of an answer is repeated, in bytes.
+// maxExcerpt is the maximum number of bytes of an answer that errors repeat.
 const maxExcerpt = 500
 
-// Excerpt returns the first 500 bytes of what GitHub said: more of it isn't repeated.
+// Excerpt returns the first 500 bytes of GitHub's message.
 func Excerpt(message string) string { return wording.Truncate(message, maxExcerpt) }
 
-// Error tells what was tried, what GitHub said, and the ids its support asks for.
+// Error returns the call, GitHub's message, and the ids that GitHub's support asks for.
 func (e *Error) Error() string {
 	return e.Doing + ": " + e.cause() + e.passing()
 }
@@ -111,7 +111,7 @@ func (e *Error) cause() string {
 	return e.Err.Error()
 }
 
-// passing is what differs each time.
+// passing returns the part of the text that differs with each attempt.
 func (e *Error) passing() string {
 	var b strings.Builder
 	if !e.Next.IsZero() {
@@ -126,8 +126,8 @@ func (e *Error) passing() string {
 	return b.String()
 }
 
-// Summary returns an error's text without ids and times that differ each time: for
-// conditions, which would change with each attempt otherwise.
+// Summary returns the text of an error without the ids and times that differ with each attempt. Conditions use it, so
+// that they do not change with every retry.
 func Summary(err error) string {
 	if e := new(Error); errors.As(err, &e) {
 		return strings.Replace(err.Error(), e.passing(), "", 1)
@@ -135,7 +135,7 @@ func Summary(err error) string {
 	return err.Error()
 }
 
-// Summarize returns an error with the text of Summary.
+// Summarize wraps an error so that its text is its Summary.
 func Summarize(err error) error { return summarized{err} }
 
 type summarized struct{ err error }
@@ -143,13 +143,13 @@ type summarized struct{ err error }
 func (s summarized) Error() string { return Summary(s.err) }
 func (s summarized) Unwrap() error { return s.err }
 
-// CodeOf returns the HTTP status that keeps GitHub from being used; 0 if there was no answer.
+// CodeOf returns the HTTP status of a failed call; 0 if there was no answer.
 func CodeOf(err error) int {
 	e := new(Error)
 	switch {
 	case !errors.As(err, &e):
 		return 0
-	case e.Kind == KindRateLimited && e.Status == 0: // it isn't called, as it asked before
+	case e.Kind == KindRateLimited && e.Status == 0: // not called, because an earlier answer asked to wait
 		return http.StatusTooManyRequests
 	}
 	return e.Status
@@ -158,7 +158,7 @@ func CodeOf(err error) int {
 // Unwrap returns the library's error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf returns the kind of an Error, or "" for another error.
+// KindOf returns the kind of an Error, or "" for any other error.
 func KindOf(err error) Kind {
 	if e := new(Error); errors.As(err, &e) {
 		return e.Kind
@@ -166,29 +166,28 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// IsNotFound reports whether what was asked for isn't there.
+// IsNotFound reports whether the requested object does not exist.
 func IsNotFound(err error) bool { return KindOf(err) == KindNotFound }
 
-// IsRunnerExists reports whether a runner of that name is registered already.
+// IsRunnerExists reports whether a runner with this name is already registered.
 func IsRunnerExists(err error) bool { return KindOf(err) == KindRunnerExists }
 
-// IsJobStillRunning reports whether the runner has a job.
+// IsJobStillRunning reports whether the runner is running a job.
 func IsJobStillRunning(err error) bool { return KindOf(err) == KindJobStillRunning }
 
-// IsRunnerGroupNotFound reports whether no runner group of that name is visible.
+// IsRunnerGroupNotFound reports whether no runner group with this name is visible.
 func IsRunnerGroupNotFound(err error) bool { return KindOf(err) == KindRunnerGroupNotFound }
 
 // IsUnauthorized reports whether GitHub refuses the credentials.
 func IsUnauthorized(err error) bool { return KindOf(err) == KindUnauthorized }
 
-// IsForbidden reports whether the credentials lack a right.
+// IsForbidden reports whether the credentials do not have the permission.
 func IsForbidden(err error) bool { return KindOf(err) == KindForbidden }
 
-// IsUnavailable reports whether GitHub couldn't be reached, took too long or answered 5xx.
+// IsUnavailable reports whether GitHub is unreachable, timed out or answered 5xx.
 func IsUnavailable(err error) bool { return KindOf(err) == KindUnavailable }
 
-// IsSessionConflict reports whether another session is open, and whose: owner is empty
-// when GitHub didn't say.
+// IsSessionConflict reports whether the scale set already has a session. The owner is empty if GitHub did not name it.
 func IsSessionConflict(err error) (owner string, yes bool) {
 	e := new(Error)
 	if !errors.As(err, &e) || e.Kind != KindSessionConflict {
@@ -197,15 +196,13 @@ func IsSessionConflict(err error) (owner string, yes bool) {
 	return e.Owner, true
 }
 
-// IsRateLimited reports whether GitHub asks to come back later, and after how long; 0
-// when it didn't say.
+// IsRateLimited reports whether GitHub asks to wait, and for how long; 0 if it did not say.
 func IsRateLimited(err error) (retryAfter time.Duration, yes bool) {
 	after, away := ComeBack(err)
 	return after, away && !IsUnavailable(err)
 }
 
-// ComeBack reports whether GitHub is away or asks to be asked again later, and after how
-// long at the earliest; 0 when it didn't say.
+// ComeBack reports whether GitHub is unavailable or asks to wait, and the shortest time to wait; 0 if unknown.
 func ComeBack(err error) (after time.Duration, away bool) {
 	e := new(Error)
 	if !errors.As(err, &e) || e.Kind != KindUnavailable && e.Kind != KindRateLimited {
@@ -214,20 +211,21 @@ func ComeBack(err error) (after time.Duration, away bool) {
 	return e.RetryAfter, true
 }
 
-// MaxRetryAfter bounds how long GitHub's word to wait is taken for: the hour of the primary rate limit is the longest.
+// MaxRetryAfter is the longest wait that Corral accepts from GitHub. The primary rate limit asks for an hour at most.
 const MaxRetryAfter = time.Hour
 
-// SecondaryRetry is how long to wait at a secondary rate limit if GitHub doesn't say: "at least one minute", says its page on rate limits.
+// SecondaryRetry is the wait after a secondary rate limit if GitHub gives none. GitHub's documentation asks for "at
+// least one minute".
 const SecondaryRetry = time.Minute
 
-// Bounded is how long GitHub is left alone that asks for so long.
+// Bounded limits a wait to between 0 and MaxRetryAfter.
 func Bounded(after time.Duration) time.Duration { return min(MaxRetryAfter, max(0, after)) }
 
-// RetryAfter reads Retry-After (seconds or a date), else the reset of the primary rate limit. It is between 0 and
-// MaxRetryAfter; 0 when GitHub didn't say.
+// RetryAfter reads the Retry-After header (seconds or a date), or else the reset time of the primary rate limit. The
+// result is between 0 and MaxRetryAfter; 0 if GitHub did not say.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	value := h.Get("Retry-After")
-	if seconds, err := strconv.Atoi(value); err == nil || errors.Is(err, strconv.ErrRange) { // of a number out of range it is the nearest
+	if seconds, err := strconv.Atoi(value); err == nil || errors.Is(err, strconv.ErrRange) { // Atoi returns the nearest number if it is out of range
 		return Bounded(time.Duration(max(0, min(seconds, 1<<20))) * time.Second)
 	}
 	if at, err := http.ParseTime(value); err == nil {
@@ -240,7 +238,7 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return Bounded(time.Unix(max(now.Unix(), min(reset, now.Unix()+1<<20)), 0).Sub(now))
 }
 
-// AsksToWait reports whether an answer asks to come back later. GitHub says so with 403, too:
+// AsksToWait reports whether an answer asks the client to wait. GitHub does so with status 403, too:
 // https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api
 func AsksToWait(status int, h http.Header, message string) bool {
 	if status != http.StatusForbidden {
@@ -249,7 +247,7 @@ func AsksToWait(status int, h http.Header, message string) bool {
 	return h.Get("Retry-After") != "" || h.Get("X-Ratelimit-Remaining") == "0" || IsSecondaryLimit(message)
 }
 
-// IsSecondaryLimit reports whether GitHub says that too many calls came at once.
+// IsSecondaryLimit reports whether a message is about the secondary rate limit.
 func IsSecondaryLimit(message string) bool {
 	message = strings.ToLower(message)
 	return strings.Contains(message, "secondary rate limit") || strings.Contains(message, "abuse detection")

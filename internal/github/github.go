@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package github holds what all clients of GitHub share: credentials, what a connection's URL
-// points to, errors, the network, and whose call is next. Package scaleset below it speaks the
-// runner scale-set protocol, package rest the REST API; neither knows the other.
+// Package github contains what all clients of GitHub share: credentials, connection URLs, errors, the network, and the
+// order of calls. Package scaleset implements the runner scale-set protocol, and package rest the REST API. Neither
+// imports the other.
 package github
 
 import (
@@ -14,27 +14,27 @@ import (
 	"github.com/corral-dev/corral/internal/clock"
 )
 
-// Options of a client of GitHub. The zero value has sensible defaults.
+// Options configures a client of GitHub. The zero value has sensible defaults.
 type Options struct {
-	// Version of Corral, told to GitHub in the User-Agent.
+	// Version is Corral's version, which the User-Agent contains.
 	Version string
-	// Parallel is the most calls that may be under way at once: 96 scale-set calls, of which 32 may
-	// begin before GitHub has answered any, and 32 REST calls if 0.
+	// Parallel is the maximum number of concurrent calls. If 0, it is 32 for REST calls and 96 for scale-set calls, of
+	// which 32 may begin before GitHub has answered any.
 	Parallel int
-	// Timeout of a call, token calls included, and of the wait for its turn before it; 15 s if 0.
+	// Timeout limits a call including its token calls, and also the time that the call waits for its turn; 15 s if 0.
 	Timeout time.Duration
-	// Transport is the network; NewTransport() if nil. Clients may share it.
+	// Transport is the network; NewTransport() if nil. Clients can share it.
 	Transport http.RoundTripper
-	// Guard wraps the network of each client, to keep requests from being sent; nil for none.
+	// Guard wraps the network of each client, so that it can refuse to send requests; nil for none.
 	Guard func(http.RoundTripper) http.RoundTripper
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 
-	memory   *memory                                                         // what answers may take
+	memory   *memory                                                         // limits the memory for answers
 	tenant   string                                                          // the connection's namespace
-	clock    *clock.Clock                                                    // GitHub's, ahead of Now
-	answered func(class string, status int, header http.Header, fault error) // nil for nobody
-	refused  func()                                                          // nil for nobody
+	clock    *clock.Clock                                                    // GitHub's clock, relative to Now
+	answered func(class string, status int, header http.Header, fault error) // nil if no one listens
+	refused  func()                                                          // nil if no one listens
 }
 
 // WithDefaults returns the options with defaults in place of zero values.
@@ -50,7 +50,8 @@ func (o Options) WithDefaults(parallel int) Options {
 	return o
 }
 
-// For returns the options with the network of credentials, which reaches only the connection's servers. GitHub's clock is read from the answers that come by it.
+// For returns the options with a network for these credentials. It reaches only the connection's servers, and reads
+// GitHub's clock from their answers.
 func (o Options) For(creds Credentials) Options {
 	if o.memory == nil {
 		o.memory = newMemory()
@@ -65,10 +66,10 @@ func (o Options) For(creds Credentials) Options {
 	return o
 }
 
-// Theirs returns the time by GitHub's clock.
+// Theirs returns the current time by GitHub's clock.
 func (o Options) Theirs() time.Time { return o.clock.Now() }
 
-// Ours returns what Now showed at a time by GitHub's clock; the zero time stays what it is.
+// Ours converts a time of GitHub's clock to Now's clock. It returns the zero time unchanged.
 func (o Options) Ours(theirs time.Time) time.Time {
 	if theirs.IsZero() {
 		return theirs
@@ -76,16 +77,17 @@ func (o Options) Ours(theirs time.Time) time.Time {
 	return theirs.Add(-o.clock.Ahead())
 }
 
-// DefaultRunnerGroupID is the id of the runner group that always is there.
+// DefaultRunnerGroupID is the id of the runner group that always exists.
 const DefaultRunnerGroupID = 1
 
-// WorkFolder is where the jobs of a runner work that is to register, by a path or below the runner's own folder; empty for GitHub's default.
+// WorkFolder returns the folder for the jobs of a new runner: an absolute path or a path below the runner's own folder.
+// An empty declaration means GitHub's default.
 func WorkFolder(declared string) string { return cmp.Or(declared, "_work") }
 
-// JIT is the registration of a runner that is yet to start.
+// JIT is the registration of a runner that has not started yet.
 type JIT struct {
-	// RunnerID on GitHub. The runner is registered, and offline, from now on.
+	// RunnerID is the runner's id on GitHub. The runner is registered and offline.
 	RunnerID int64
-	// Encoded is the runner's --jitconfig: a secret of some 4 KiB.
+	// Encoded is the value for the runner's --jitconfig flag: a secret of about 4 KiB.
 	Encoded string
 }

@@ -18,7 +18,7 @@ const actionsHosts = ".actions.githubusercontent.com"
 
 // ForeignHost is the error of a request that was not sent: an answer contains a URL of a server that does not belong to the connection.
 type ForeignHost struct {
-	// Host of the URL, with its port, and Own, the host of the connection.
+	// Host is the host of the URL, with its port. Own is the host of the connection.
 	Host, Own string
 }
 
@@ -26,15 +26,15 @@ func (f ForeignHost) Error() string {
 	return fmt.Sprintf("an answer contains a URL at %q, which is not a server of %s: no request was sent", f.Host, f.Own)
 }
 
-// ownHosts sends requests to the servers of one connection only. GitHub's answers contain URLs: of the Actions service, of message queues, of
-// further pages, of redirects. Without this check, a server that belongs to a tenant could have the controller send requests and tokens to any
-// server that the controller reaches.
+// ownHosts sends requests to the servers of one connection only. GitHub's answers contain URLs of the Actions service,
+// of message queues, of further pages and of redirects. Without this check, a server that belongs to a tenant could
+// make the controller send requests and tokens to any server that the controller can reach.
 type ownHosts struct {
 	next http.RoundTripper
 	own  *url.URL
 }
 
-// onlyToOwnHosts limits a network to the servers of the connection with a URL.
+// onlyToOwnHosts limits a network to the servers of a connection, which is given by its URL.
 func onlyToOwnHosts(next http.RoundTripper, configURL string) http.RoundTripper {
 	own, err := url.Parse(configURL)
 	if err != nil {
@@ -43,7 +43,7 @@ func onlyToOwnHosts(next http.RoundTripper, configURL string) http.RoundTripper 
 	return ownHosts{next: next, own: own}
 }
 
-// RoundTrip sends a request, unless its server is another's.
+// RoundTrip sends a request if it goes to one of the connection's servers.
 func (o ownHosts) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !isOwnHost(o.own, req.URL) {
 		return nil, ForeignHost{Host: wording.Truncate(req.URL.Host, maxName), Own: o.own.Hostname()}
@@ -51,8 +51,8 @@ func (o ownHosts) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(req)
 }
 
-// isOwnHost reports whether a URL is at the host of a connection's URL or below it or, for GitHub's own hosts, at one of the Actions service. The
-// scheme and the port are those of the connection's URL, or HTTPS at its usual port.
+// isOwnHost reports whether a URL's host is the connection's host or a subdomain of it or, for GitHub's own hosts, a
+// host of the Actions service. The scheme and the port must be the same as in the connection's URL, or HTTPS on port 443.
 func isOwnHost(own, u *url.URL) bool {
 	home, host := strings.TrimPrefix(strings.ToLower(own.Hostname()), "www."), strings.ToLower(u.Hostname())
 	isCloud := home == "github.com" || strings.HasSuffix(home, ".ghe.com")

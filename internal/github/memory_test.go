@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// unending is an answer that begins and goes on when its client has left.
+// unending is an answer that never ends, even after its client has left.
 type unending struct {
 	io.Reader
 	req  *http.Request
@@ -40,7 +40,8 @@ func (e *unending) Read(p []byte) (int, error) {
 
 func (*unending) Close() error { return nil }
 
-// However many answers of however many namespaces don't end, they take a bounded number of bytes, and another namespace's are read.
+// Endless answers use a limited number of bytes, however many there are and in however many namespaces, and another
+// namespace's answers can still be read.
 func TestAnswersThatDoNotEndTakeLittleMemory(t *testing.T) {
 	const size, times = 1 << 16, 64
 	m := Meter{Requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "a"}, []string{"class", "code"}), Latencies: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "b"}, []string{"class"})}
@@ -88,7 +89,7 @@ func TestAnswersThatDoNotEndTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// What waits to be recorded is bounded for each namespace, and can't be lost.
+// Decoded answers that wait to be recorded are limited per namespace, and are never dropped.
 func TestDecodedAnswersThatWaitAreBounded(t *testing.T) {
 	c := NewConnections(time.Now)
 	options := func(key string) Options { return c.Watch(Options{}, key).For(Credentials{}) }
@@ -116,7 +117,7 @@ func TestDecodedAnswersThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// What is kept of a client that is dropped takes no room.
+// The cached answers of a dropped client use no memory.
 func TestWhatIsNoLongerUsedIsNotKept(t *testing.T) {
 	o := NewConnections(time.Now).Watch(Options{}, "ci/main").For(Credentials{})
 	first := Keep(o, "first", KeptMemory/8)

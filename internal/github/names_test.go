@@ -16,13 +16,13 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// decoded are the values that answers and events of GitHub become.
+// decoded lists the types that answers and events of GitHub are decoded to.
 var decoded = []any{
 	rest.Runner{}, rest.Group{}, rest.Job{}, rest.Delivery{}, poolstatus.Release{},
 	scaleset.JobEvent{}, scaleset.Set{}, scaleset.Runner{}, webhook.Delivery{},
 }
 
-// GitHub's maxima in bytes, where they differ from the 256 of a label or of a name that nothing is known of. What people write is cut.
+// GitHub's maximum sizes in bytes, where they differ from the default of 256. Free text written by users is truncated.
 var maxima = map[string]int{
 	"JobEvent.Repository": 140, "Repository.FullName": 140, "Delivery.Organization": 39, "Delivery.Branch": 255,
 	"WorkflowJob.Branch": 255, "WorkflowJob.Name": 1024, "WorkflowJob.Workflow": 1024, "CheckRun.Name": 1024, "Delivery.Identity": 1024,
@@ -31,7 +31,7 @@ var maxima = map[string]int{
 
 var cut = []string{"WorkflowJob.Branch", "WorkflowJob.Name", "WorkflowJob.Workflow", "CheckRun.Name", "Job.Name", "Job.Workflow", "JobEvent.Name", "JobEvent.Workflow"}
 
-// Each text of a decoded value has a maximum, and it is GitHub's.
+// Each text of a decoded value has GitHub's maximum size.
 func TestNamesHaveGitHubsMaxima(t *testing.T) {
 	seen := map[string]bool{}
 	for _, zero := range decoded {
@@ -62,7 +62,7 @@ func TestNamesHaveGitHubsMaxima(t *testing.T) {
 	}
 }
 
-// fill gives pointers and lists an element.
+// fill gives each pointer and list an element.
 func fill(v reflect.Value) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
@@ -79,7 +79,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// walk visits the texts of a value by the name of their struct and field.
+// walk visits the texts of a value with the name of their struct and field.
 func walk(v reflect.Value, name string, visit func(name string, text reflect.Value)) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():

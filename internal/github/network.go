@@ -17,23 +17,24 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// Network is the way to a connection's server. The zero value is that of the process: the proxies of its environment, and
-// the certificates of its system.
+// Network configures how Corral reaches a connection's server. The zero value uses the process's settings: the proxies
+// from its environment and the certificates of its system.
 type Network struct {
-	// HTTPProxy and HTTPSProxy are the proxies for URLs of either kind, as URLs that hold the credentials; empty for none.
+	// HTTPProxy and HTTPSProxy are proxy URLs, which can contain credentials; empty for none.
 	HTTPProxy, HTTPSProxy string
-	// NoProxy lists what is reached without them, separated by commas.
+	// NoProxy lists the hosts that are reached without a proxy, separated by commas.
 	NoProxy string
-	// CA holds certificates, PEM, that are trusted beside the system's.
+	// CA holds PEM certificates that are trusted in addition to the system's.
 	CA []byte
-	// RunnersUseProxy is true if runners need the proxies, too.
+	// RunnersUseProxy is true if runners use the proxies, too.
 	RunnersUseProxy bool
 }
 
-// isDefault says whether it is the process' own.
+// isDefault reports whether Corral uses the process's own settings.
 func (n Network) isDefault() bool { return n.HTTPProxy == "" && n.HTTPSProxy == "" && len(n.CA) == 0 }
 
-// NetworkHash identifies the network without revealing it; empty for that of the process. It is sealed, as a proxy's password may be weak.
+// NetworkHash identifies the network without revealing it; empty for the process's own. It is sealed, because a proxy's
+// password may be weak.
 func (c Credentials) NetworkHash() string {
 	n := c.Network
 	if n.isDefault() {
@@ -42,7 +43,7 @@ func (c Credentials) NetworkHash() string {
 	return c.Seal(fmt.Sprintf("network %q %q %q %q %t", n.HTTPProxy, n.HTTPSProxy, n.NoProxy, n.CA, n.RunnersUseProxy))
 }
 
-// Validate says what can't be used. Its errors hold no credentials.
+// Validate checks the network. Its errors contain no credentials.
 func (n Network) Validate() error {
 	for _, proxy := range []string{n.HTTPProxy, n.HTTPSProxy} {
 		if _, err := url.Parse(proxy); err != nil {
@@ -53,14 +54,14 @@ func (n Network) Validate() error {
 	return err
 }
 
-// Certificates returns those of PEM data, encoded anew: what stands around them, most often a comment, is left out. It fails on anything
-// else that is PEM, such as a private key.
+// Certificates returns the certificates in PEM data, encoded again without the text between them, which is usually
+// comments. It fails if the data has any other PEM block, such as a private key.
 func Certificates(data []byte) ([]byte, error) {
 	var all []byte
 	decoded := 0
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("there is a %.40q: only certificates may be here", block.Type)
+			return nil, fmt.Errorf("found a PEM block %.40q: only certificates are allowed", block.Type)
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
 			return nil, fmt.Errorf("reading a certificate: %w", err)
@@ -77,7 +78,7 @@ func Certificates(data []byte) ([]byte, error) {
 	return all, nil
 }
 
-// over returns the network that the credentials are used over: the one of all, or one with proxies and certificates of its own.
+// over returns the network for the credentials: the shared one, or one with its own proxies and certificates.
 func (n Network) over(all http.RoundTripper) http.RoundTripper {
 	if n.isDefault() {
 		return all
@@ -90,7 +91,7 @@ func (n Network) over(all http.RoundTripper) http.RoundTripper {
 	if len(n.CA) > 0 {
 		roots, err := x509.SystemCertPool()
 		if err != nil {
-			roots = x509.NewCertPool() // a system without certificates
+			roots = x509.NewCertPool() // if the system has no certificates
 		}
 		roots.AppendCertsFromPEM(n.CA)
 		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}

@@ -18,12 +18,12 @@ func TestOnlyCertificatesAreTaken(t *testing.T) {
 	}
 	good := block("CERTIFICATE", server.Certificate().Raw)
 	for data, want := range map[string]string{
-		"": "", good: good, good + "\n" + good + "\n": good + good, // one that is right is left as it is
+		"": "", good: good, good + "\n" + good + "\n": good + good, // valid certificates stay unchanged
 		"# ours\n" + good + "# end of the bundle\n":                                                                                                good,
 		"password: hunter2\n" + good:                                                                                                               good,
 		" -----BEGIN PRIVATE KEY-----\n c2VjcmV0\n -----END PRIVATE KEY-----\n" + good:                                                             "refused",
 		"-----BEGIN PRIVATE KEY-----\nc2VjcmV0!\n-----END PRIVATE KEY-----\n" + good:                                                               "refused",
-		good + "-----BEGIN CERTIFICATE-----\nc2VjcmV0!\n-----END CERTIFICATE-----\n":                                                               "refused", // damaged: nobody would know which is missing
+		good + "-----BEGIN CERTIFICATE-----\nc2VjcmV0!\n-----END CERTIFICATE-----\n":                                                               "refused", // a damaged one would be missing without notice
 		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"Key": "hunter2"}, Bytes: server.Certificate().Raw})): good,
 		"pem": "refused", good + block("PRIVATE KEY", []byte("secret")): "refused", block("CERTIFICATE", []byte("none")): "refused",
 	} {

@@ -10,13 +10,17 @@ import (
 	"github.com/corral-dev/corral/internal/clock"
 )
 
-// afterlife is how long a dropped connection's credentials still serve, so that clean-up
-// on GitHub works when a connection is deleted together with its pools.
+// afterlife is how long the credentials of a dropped connection remain usable, so that Corral can clean up on GitHub
+// when a connection is deleted together with its pools.
 const afterlife = time.Hour
+
+// forgetAtOnce is how many connections one call forgets. Others wait for it.
+const forgetAtOnce = 8
 
 // Connections holds the credentials of each connection, by its key NAMESPACE/NAME. It is safe for concurrent use.
 type Connections struct {
-	// Report is called after each answer of GitHub with how far its clock is ahead, as a clock.Report with the connection's key.
+	// Report is called after each of GitHub's answers with the difference of its clock: a clock.Report with the
+	// connection's key.
 	Report func(key string, ahead time.Duration, crossed bool)
 
 	now    func() time.Time
@@ -24,10 +28,10 @@ type Connections struct {
 
 	mu        sync.Mutex
 	byKey     map[string]connection
-	drops     []drop                          // the oldest first; some connections are there again
-	forgotten []func(key string)              // called with connections that no longer serve
+	drops     []drop                          // oldest first; some of the connections may exist again
+	forgotten []func(key string)              // called with the keys of forgotten connections
 	failing   map[string]map[string]*failures // by key and class of calls
-	// refused and accepted are when a connection's credentials last were, by key.
+	// refused and accepted hold the time when GitHub last refused or accepted a connection's credentials, by key.
 	refused, accepted map[string]time.Time
 	clocks            map[string]*clock.Clock // GitHub's, by key
 	onTrouble         []func(key string)
@@ -36,10 +40,10 @@ type Connections struct {
 type connection struct {
 	creds   Credentials
 	hash    string
-	dropped time.Time // zero while the connection is there
+	dropped time.Time // zero while the connection exists
 }
 
-// drop is when a connection was dropped.
+// drop records when a connection was dropped.
 type drop struct {
 	key string
 	at  time.Time
@@ -50,7 +54,7 @@ func NewConnections(now func() time.Time) *Connections {
 	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, memory: newMemory(), byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
 }
 
-// Set gives a connection its credentials. It fails on those that can't work, and keeps the ones before.
+// Set sets a connection's credentials. If they are invalid, it returns an error and keeps the previous ones.
 func (c *Connections) Set(key string, creds Credentials) error {
 	if err := creds.Validate(); err != nil {
 		return err
@@ -59,19 +63,19 @@ func (c *Connections) Set(key string, creds Credentials) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if hash != c.byKey[key].hash {
-		delete(c.failing, key) // of the former ones
+		delete(c.failing, key) // of the previous credentials
 	}
 	c.byKey[key] = connection{creds: creds, hash: hash}
 	return nil
 }
 
-// Serving identifies the credentials that a connection's clients have, by their hash and that of their network; "" for none.
+// Serving returns the hash of a connection's credentials and of their network; "" if it has none.
 func (c *Connections) Serving(key string) (hash string) {
 	x, _ := c.get(key)
 	return x.hash
 }
 
-// Serves reports whether a connection has credentials, also for an hour after Drop.
+// Serves reports whether a connection has credentials. Drop keeps them for an hour.
 func (c *Connections) Serves(key string) bool {
 	_, ok := c.get(key)
 	return ok
@@ -80,17 +84,21 @@ func (c *Connections) Serves(key string) bool {
 func (c *Connections) get(key string) (connection, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.drops) > 0 && c.now().Sub(c.drops[0].at) >= afterlife {
+	isOver := func(dropped time.Time) bool { return !dropped.IsZero() && c.now().Sub(dropped) >= afterlife }
+	for n := 0; n < forgetAtOnce && len(c.drops) > 0 && isOver(c.drops[0].at); n++ {
 		if d := c.drops[0]; c.byKey[d.key].dropped.Equal(d.at) {
 			c.forget(d.key)
 		}
 		c.drops = c.drops[1:]
 	}
 	x, ok := c.byKey[key]
+	if isOver(x.dropped) {
+		return connection{}, false
+	}
 	return x, ok
 }
 
-// forget forgets a connection that no longer serves.
+// forget removes all data about a connection whose credentials have expired.
 func (c *Connections) forget(key string) {
 	delete(c.byKey, key)
 	delete(c.failing, key)
@@ -103,7 +111,7 @@ func (c *Connections) forget(key string) {
 	}
 }
 
-// Drop marks a connection as gone.
+// Drop marks a connection as deleted.
 func (c *Connections) Drop(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +122,7 @@ func (c *Connections) Drop(key string) {
 	}
 }
 
-// Clients makes and keeps one client of a kind per connection that is asked for. It is safe for concurrent use.
+// Clients creates and caches one client per connection. It is safe for concurrent use.
 type Clients[C any] struct {
 	connections *Connections
 	open        func(key string, creds Credentials) (C, error)
@@ -129,7 +137,8 @@ type client[C any] struct {
 	hash string
 }
 
-// NewClients returns the clients of connections, opened by a function. Another is called with connections that no longer serve.
+// NewClients returns a set of clients. open creates a client, and closed is called with the key of a forgotten
+// connection.
 func NewClients[C any](connections *Connections, open func(key string, creds Credentials) (C, error), closed func(key string)) *Clients[C] {
 	c := &Clients[C]{connections: connections, open: open, closed: closed, byKey: map[string]client[C]{}}
 	connections.mu.Lock()
@@ -138,27 +147,27 @@ func NewClients[C any](connections *Connections, open func(key string, creds Cre
 	return c
 }
 
-// Get returns the client of a connection, by its key; false while the connection has no credentials. It is another client once the
-// credentials changed.
+// Get returns the client of a connection by its key, or false if the connection has no credentials. After a change of
+// the credentials it returns a new client.
 func (c *Clients[C]) Get(key string) (C, bool) {
 	x, ok := c.connections.get(key)
-	if known := c.opened(key); known.hash == x.hash { // both zero while there are no credentials
+	if known := c.opened(key); known.hash == x.hash { // both are zero without credentials
 		return known.of, ok
 	}
-	opened, err := c.open(key, x.creds) // without the lock: the certificates of a network may be many
-	if err != nil {                     // these credentials were found to work, by Set
+	opened, err := c.open(key, x.creds) // without the lock, because a network may have many certificates
+	if err != nil {                     // cannot happen: Set validated the credentials
 		return opened, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.byKey[key]; known.hash == x.hash { // opened by another caller meanwhile
+	if known := c.byKey[key]; known.hash == x.hash { // another caller has opened it in the meantime
 		return known.of, true
 	}
 	c.byKey[key] = client[C]{of: opened, hash: x.hash}
 	return opened, true
 }
 
-// opened returns the client of a connection that was opened last.
+// opened returns the most recently opened client of a connection.
 func (c *Clients[C]) opened(key string) client[C] {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,7 @@ func TestClientsAreKeptAsLongAsTheyAreNeeded(t *testing.T) {
 
 	connections.Drop("ns/main")
 	advance(afterlife - time.Second)
-	connections.Drop("ns/main") // again, which doesn't prolong it
+	connections.Drop("ns/main") // a second Drop does not prolong it
 	serves(second)
 	if set("two") != second {
 		t.Error("a connection that came back got another client")
@@ -64,7 +64,8 @@ func TestClientsAreKeptAsLongAsTheyAreNeeded(t *testing.T) {
 	}
 }
 
-// However many connections others have, dropped ones included, a look at one goes through none of them, and those that are over are forgotten in time.
+// Looking up one connection does not iterate over the others, however many there are, including dropped ones. Expired
+// connections are forgotten in time.
 func TestALookAtAConnectionGoesThroughNoOther(t *testing.T) {
 	for _, n := range []int{10, 5000} {
 		now, asked := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0
@@ -83,13 +84,22 @@ func TestALookAtAConnectionGoesThroughNoOther(t *testing.T) {
 		}
 		drop(0, n)
 		now = now.Add(afterlife / 2)
-		drop(0, 1) // there again, and dropped again
+		drop(0, 1) // exists again, and is dropped again
 		asked = 0
 		if connections.Serves("quiet/main"); asked > 1 {
 			t.Errorf("%d connections are looked at", asked)
 		}
 		now = now.Add(afterlife / 2)
-		if connections.Serves("quiet/main"); len(connections.byKey) != 1 || !connections.Serves("greedy/0") {
+		if connections.Serves(fmt.Sprint("greedy/", n-1)) {
+			t.Error("a connection that is over serves until it is forgotten")
+		}
+		for range n / forgetAtOnce {
+			asked = 0
+			if connections.Serves("quiet/main"); asked > 2*forgetAtOnce {
+				t.Fatalf("%d connections that are over are looked at", asked)
+			}
+		}
+		if len(connections.byKey) != 1 || !connections.Serves("greedy/0") {
 			t.Errorf("of %d connections that were dropped %d are left", n, len(connections.byKey))
 		}
 		now = now.Add(afterlife / 2)
@@ -99,7 +109,7 @@ func TestALookAtAConnectionGoesThroughNoOther(t *testing.T) {
 	}
 }
 
-// A client whose credentials take long to read keeps no other connection's waiting.
+// Opening one connection's client, which can be slow, does not block the clients of other connections.
 func TestAClientIsOpenedWithoutTheLock(t *testing.T) {
 	connections := NewConnections(time.Now)
 	var clients *Clients[string]

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Scope is what runners are registered for.
+// Scope is the level at which runners are registered.
 type Scope string
 
 // Scopes.
@@ -26,9 +26,9 @@ type Target struct {
 	Scope Scope
 	// Owner is the organization or the repository's owner; empty for an enterprise.
 	Owner string
-	// Name is the repository's or the enterprise's; empty for an organization.
+	// Name is the name of the repository or enterprise; empty for an organization.
 	Name string
-	// API is the base of the REST API, with a slash at the end.
+	// API is the base URL of the REST API, with a trailing slash.
 	API string
 	// Server is true for GitHub Enterprise Server.
 	Server bool
@@ -37,12 +37,12 @@ type Target struct {
 // Is reports whether two targets are the same place.
 func (t Target) Is(other Target) bool { return t.Place() == other.Place() }
 
-// Place is the same for targets that are the same place. GitHub ignores the case of names.
+// Place returns a key that is equal for targets that are the same place. GitHub ignores the case of names.
 func (t Target) Place() string {
 	return strings.Join([]string{string(t.Scope), t.API, strings.ToLower(t.Owner), strings.ToLower(t.Name)}, " ")
 }
 
-// String names the target as a message does.
+// String returns the target's name for messages.
 func (t Target) String() string {
 	switch t.Scope {
 	case Organization:
@@ -55,13 +55,12 @@ func (t Target) String() string {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
-// IsName reports whether GitHub may have an owner or a repository of that name.
+// IsName reports whether GitHub allows this name for an owner or a repository.
 func IsName(name string) bool { return namePattern.MatchString(name) && strings.Trim(name, ".") != "" }
 
-// ParseURL reads https://HOST/ORG, https://HOST/OWNER/REPO or
-// https://HOST/enterprises/NAME, and finds the REST API's base as the scale-set client
-// does: api.HOST for github.com and *.ghe.com, and HOST/api/v3 with the URL's scheme
-// and port for all others.
+// ParseURL parses https://HOST/ORG, https://HOST/OWNER/REPO or https://HOST/enterprises/NAME. It derives the base URL
+// of the REST API as the scale-set client does: api.HOST for github.com and *.ghe.com, and HOST/api/v3 with the URL's
+// scheme and port for all others.
 func ParseURL(raw string) (Target, error) {
 	u, err := url.Parse(strings.TrimRight(raw, "/"))
 	if err != nil {
@@ -81,7 +80,7 @@ func ParseURL(raw string) (Target, error) {
 func parsePath(parts []string) (Target, error) {
 	for _, part := range parts {
 		if !IsName(part) {
-			return Target{}, fmt.Errorf("the URL's path has %q, which is no name on GitHub", part)
+			return Target{}, fmt.Errorf("the URL's path has %q, which is not a valid name on GitHub", part)
 		}
 	}
 	switch {

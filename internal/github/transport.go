@@ -15,14 +15,14 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// dialTimeout bounds the making of a connection: GitHub is up in milliseconds or not at all.
+// dialTimeout limits the time to connect. GitHub accepts a connection within milliseconds or not at all.
 const dialTimeout = 5 * time.Second
 
-// maxHeaders is the most bytes of an answer's headers. GitHub's have some 4 kB.
+// maxHeaders is the maximum size of an answer's headers. GitHub sends about 4 kB.
 const maxHeaders = 64 << 10
 
-// NewTransport returns the network as clients of GitHub use it: proxies from the
-// environment, many connections per host, and dead HTTP/2 connections noticed.
+// NewTransport returns the network for clients of GitHub. It uses the proxies of the environment, allows many
+// connections per host, and detects dead HTTP/2 connections.
 func NewTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
@@ -40,8 +40,8 @@ type Meter struct {
 	Latencies *prometheus.HistogramVec
 }
 
-// Send sends a request of a class and counts it. An answer beyond its bounds fails to be read, with TooLarge, and
-// one that has to make room for others with ErrCrowded. It counts until its body is closed.
+// Send sends a request of a class and counts it. Reading the answer fails with TooLarge if it exceeds the bounds, and
+// with ErrCrowded if its memory is needed for others. The answer uses memory until its body is closed.
 func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (*http.Response, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithCancel(req.Context())
@@ -62,25 +62,25 @@ func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (
 	return resp, nil
 }
 
-// flowKey is the context key of whom a call is made for.
+// flowKey is the context key of the flow.
 type flowKey struct{}
 
-// InFlow says for whom calls are made, as NAMESPACE/NAME. Calls that wait for their turn are
-// served one namespace after the other, and one flow of it after the other.
+// InFlow sets the flow of calls, NAMESPACE/NAME. Waiting calls are served round-robin by namespace, and within a
+// namespace round-robin by flow.
 func InFlow(ctx context.Context, flow string) context.Context {
 	return context.WithValue(ctx, flowKey{}, flow)
 }
 
-// Gate lets the calls of one client through: when it is their turn, and each with a deadline.
+// Gate limits the concurrent calls of one client and sets a deadline for each.
 type Gate struct {
 	turns   *turns.Limiter
 	timeout time.Duration
 }
 
-// NewGate returns a Gate that lets at most so many calls be under way as the options say.
+// NewGate returns a Gate with the limits from the options.
 func NewGate(o Options) *Gate { return &Gate{turns: turns.New(o.Parallel), timeout: o.Timeout} }
 
-// Enter waits for a turn, for the time of a call at most. The round is to be given to Leave.
+// Enter waits for a turn, up to the timeout of a call. The caller must pass the round to Leave or Abandon.
 func (g *Gate) Enter(ctx context.Context, rank turns.Rank, doing string) (round int, err error) {
 	flow, _ := ctx.Value(flowKey{}).(string)
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
@@ -98,7 +98,7 @@ func (g *Gate) Do(ctx context.Context, call func(context.Context) error) error {
 	return call(ctx)
 }
 
-// Leave ends a turn whose call ended with an error or nil, which tells of GitHub's load.
+// Leave ends a turn. The call's error, or nil, indicates GitHub's load.
 func (g *Gate) Leave(ctx context.Context, round int, err error) {
 	bearing := turns.Good
 	if _, away := ComeBack(err); err != nil && ctx.Err() != nil {
@@ -109,5 +109,5 @@ func (g *Gate) Leave(ctx context.Context, round int, err error) {
 	g.turns.Leave(round, bearing)
 }
 
-// Abandon ends a turn whose call was not made.
+// Abandon ends a turn without a call.
 func (g *Gate) Abandon(round int) { g.turns.Leave(round, turns.Unknown) }

@@ -16,51 +16,52 @@ import (
 )
 
 const (
-	// troubleCalls in a row have to fail, over no less than troubleTime, before a connection is in trouble: GitHub answers a single call
-	// with 500 every now and then. If it asks to wait for longer than troubleRetry, one is enough.
+	// A connection is in trouble after troubleCalls failures in a row over at least troubleTime, because GitHub
+	// sometimes answers a single call with 500. If GitHub asks to wait longer than troubleRetry, one failure is enough.
 	troubleCalls, troubleTime = 3, 10 * time.Second
-	// troubleLife is how long a failure counts that no other call of its class followed.
+	// troubleLife is how long a failure counts if no other call of its class follows.
 	troubleLife = 90 * time.Second
-	// troubleRetry is the longest time between two attempts of whoever calls, unless GitHub asked for more.
+	// troubleRetry is the longest time between two attempts by any caller, unless GitHub asks for more.
 	troubleRetry = 30 * time.Second
-	// refusalPause is the least time between two refusals of credentials that are looked into.
+	// refusalPause is the minimum time between two refusals of credentials that trigger a check.
 	refusalPause = time.Minute
 )
 
-// Trouble is what GitHub answers to the calls of a class, one after the other, instead of what it was asked for.
+// Trouble describes failing calls of one class.
 type Trouble struct {
-	// Code of the last answer; 0 if there was none.
+	// Code is the status of the last answer; 0 if there was none.
 	Code int
-	// Fault is why the last answer can't be used: TooLarge or ForeignHost; nil for neither.
+	// Fault is the reason why the last answer is unusable: TooLarge or ForeignHost; nil for neither.
 	Fault error
-	// Next is when such a call is made again at the latest.
+	// Next is the latest time of the next such call.
 	Next time.Time
 }
 
-// failures of the calls of a class, in a row.
+// failures counts failed calls of a class, in a row.
 type failures struct {
 	first, last, next time.Time
 	calls, code       int
 	fault             error
-	isKnown           bool // to those that OnTrouble named
+	isKnown           bool // OnTrouble's functions have been called
 }
 
-// isTrouble reports whether they are many enough, or GitHub asked to wait for long, and not of the past.
+// isTrouble reports whether there were enough failures, or GitHub asked for a long wait, and the last failure is
+// recent.
 func (f *failures) isTrouble(now time.Time) bool {
 	wait := f.next.Sub(f.last)
 	isSure := f.calls >= troubleCalls && f.last.Sub(f.first) >= troubleTime || wait > troubleRetry
 	return isSure && now.Sub(f.last) < max(troubleLife, wait+troubleRetry)
 }
 
-// OnTrouble has a function called with a connection's key when its trouble begins and when it is over by an answer, when GitHub refuses its
-// credentials, and when GitHub's clock begins or ceases to differ. It must not block.
+// OnTrouble registers a function that is called with a connection's key when its trouble begins or ends, when GitHub
+// refuses its credentials, and when GitHub's clock begins or ceases to differ. The function must not block.
 func (c *Connections) OnTrouble(changed func(key string)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onTrouble = append(c.onTrouble, changed)
 }
 
-// Trouble returns what GitHub's trouble is on a connection, that which began first; false if there is none.
+// Trouble returns the trouble of a connection that began first; false if there is none.
 func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,8 +74,8 @@ func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	return t, yes
 }
 
-// answered takes in how a call of a class ended: with GitHub's status, 0 for no answer, how long GitHub asks to wait, and why
-// the answer can't be used.
+// answered records the result of a call of a class: GitHub's status (0 for no answer), how long GitHub asks to wait,
+// and why the answer is unusable.
 func (c *Connections) answered(key, class string, status int, header http.Header, fault error) {
 	c.mu.Lock()
 	changed := c.count(key, class, status, header, fault)
@@ -84,7 +85,7 @@ func (c *Connections) answered(key, class string, status int, header http.Header
 	}
 }
 
-// wake calls those who asked for it with OnTrouble.
+// wake calls the functions that OnTrouble registered.
 func (c *Connections) wake(key string) {
 	c.mu.Lock()
 	all := c.onTrouble
@@ -119,7 +120,7 @@ func (c *Connections) count(key, class string, status int, header http.Header, f
 	return changed
 }
 
-// refuse takes in that GitHub refused a connection's credentials, or the right to register runners.
+// refuse records that GitHub refused a connection's credentials, or the permission to register runners.
 func (c *Connections) refuse(key string) {
 	c.mu.Lock()
 	isNews := c.now().Sub(c.refused[key]) >= refusalPause
@@ -132,14 +133,14 @@ func (c *Connections) refuse(key string) {
 	}
 }
 
-// Refused is when GitHub refused a connection's credentials to one of its clients, which is to be looked into; the zero time for never.
+// Refused returns when GitHub last refused a connection's credentials, which triggers a check; the zero time for never.
 func (c *Connections) Refused(key string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused[key]
 }
 
-// Accepted is when GitHub last did what one of a connection's clients asked for; the zero time for never.
+// Accepted returns when a call of a connection last succeeded; the zero time for never.
 func (c *Connections) Accepted(key string) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +150,7 @@ func (c *Connections) Accepted(key string) time.Time {
 // Server is the label of GitHub's clocks in metrics.
 const Server = "github"
 
-// clock returns GitHub's clock as the answers to a connection's clients show it. c.mu must be held.
+// clock returns GitHub's clock, derived from the answers to a connection's clients. c.mu must be held.
 func (c *Connections) clock(key string) *clock.Clock {
 	if c.clocks[key] == nil {
 		c.clocks[key] = clock.New(c.now, c.now, func(ahead time.Duration, crossed bool) {
@@ -162,15 +163,15 @@ func (c *Connections) clock(key string) *clock.Clock {
 	return c.clocks[key]
 }
 
-// Ahead returns how far GitHub's clock is ahead of ours, as the answers to a connection's clients show it.
+// Ahead returns how far GitHub's clock is ahead of the local clock, derived from the answers to a connection's clients.
 func (c *Connections) Ahead(key string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.clock(key).Ahead()
 }
 
-// Watch returns the options of a connection's client, so that its calls show GitHub's clock, and say whether GitHub is in trouble, or refuses its
-// credentials.
+// Watch returns the options for a connection's client, so that its calls update GitHub's clock and record trouble and
+// refused credentials.
 func (c *Connections) Watch(o Options, key string) Options {
 	c.mu.Lock()
 	o.clock = c.clock(key)
@@ -183,8 +184,8 @@ func (c *Connections) Watch(o Options, key string) Options {
 	return o
 }
 
-// NoteRefusal takes in an answer that GitHub gives by the credentials themselves, if it refuses them: tokens that are made of them end by
-// themselves.
+// NoteRefusal records an answer that refuses the credentials themselves. It must not be used for refused tokens, which
+// expire by themselves.
 func (o Options) NoteRefusal(resp *http.Response) {
 	if o.refused == nil || resp == nil {
 		return
@@ -197,13 +198,13 @@ func (o Options) NoteRefusal(resp *http.Response) {
 	}
 }
 
-// Note takes in how a call of a class ended that whoever made it waited for.
+// Note records the result of a call of a class, unless its caller has cancelled it.
 func (o Options) Note(ctx context.Context, class string, resp *http.Response, err error) {
 	foreign := ForeignHost{}
 	switch {
 	case o.answered == nil, err != nil && errors.Is(ctx.Err(), context.Canceled):
 	case errors.As(err, &foreign):
-		o.answered(class, http.StatusOK, nil, foreign) // there was an answer before, which led to that host
+		o.answered(class, http.StatusOK, nil, foreign) // an earlier answer led to that host
 	case err != nil:
 		o.answered(class, 0, nil, nil)
 	default:
@@ -211,8 +212,8 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	}
 }
 
-// NoteSize takes in whether something was too large in a good answer to a call of a class. It is counted apart: that there is an answer doesn't
-// end this trouble, and that one fits says nothing of credentials.
+// NoteSize records whether a successful answer was too large. It is counted separately: an answer does not end this
+// trouble, and an answer of acceptable size proves nothing about credentials.
 func (o Options) NoteSize(class string, status int, large error) {
 	switch {
 	case o.answered == nil, status >= http.StatusMultipleChoices:
@@ -223,15 +224,15 @@ func (o Options) NoteSize(class string, status int, large error) {
 	}
 }
 
-// maxRead is how much of an answer is read, in bytes, to find what GitHub says of a limit.
+// maxRead is how many bytes of an answer are read to find a message about a rate limit.
 const maxRead = 16 << 10
 
-// withLimit returns the header of an answer, with Retry-After also if it's the body alone that tells of a secondary rate limit.
+// withLimit returns the header of an answer. If only the body mentions a secondary rate limit, it adds Retry-After.
 func withLimit(resp *http.Response) http.Header {
 	if resp.StatusCode != http.StatusForbidden || resp.Body == nil || AsksToWait(resp.StatusCode, resp.Header, "") {
 		return resp.Header
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRead)) // an error comes again to who reads on
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRead)) // the next reader gets the error again
 	resp.Body = readAgain{io.MultiReader(bytes.NewReader(text), resp.Body), resp.Body}
 	if err != nil || !IsSecondaryLimit(string(text)) {
 		return resp.Header
@@ -241,7 +242,7 @@ func withLimit(resp *http.Response) http.Header {
 	return header
 }
 
-// readAgain is a body whose beginning was read.
+// readAgain is a body whose first part has already been read.
 type readAgain struct {
 	io.Reader
 	io.Closer

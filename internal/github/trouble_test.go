@@ -102,7 +102,7 @@ func TestACallThatNobodyWaitedForSaysNothing(t *testing.T) {
 	}
 }
 
-// GitHub says so in the body alone, at times; who called reads the whole all the same.
+// Sometimes only the body mentions the limit. The caller can still read the whole body.
 func TestASecondaryLimitIsTroubleWhateverTheHeaderSays(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := NewConnections(func() time.Time { return now })

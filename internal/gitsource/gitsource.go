@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gitsource reads one revision of a Git repository into memory, within
-// hard limits and without a git binary. A repository and the server that holds it
-// are not trusted: what is received, what it inflates to, how many objects and
-// files there are and how long it takes are all bounded.
+// Package gitsource reads one revision of a Git repository into memory, within hard limits and without a git binary.
+// Repositories and Git servers are not trusted. The package limits the received bytes, the inflated bytes, the number
+// of objects and files, and the time.
 package gitsource
 
 import (
@@ -24,51 +23,49 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// What can be wrong with a source. Every error of this package that has one of
-// these causes wraps it and says what to do.
+// Causes of errors. Every error with one of these causes wraps it and says what to do.
 var (
-	// ErrNotAllowed is a request that can't be served as it stands: a malformed URL, a
-	// scheme that is not allowed here, credentials in the URL.
+	// ErrNotAllowed: the request itself is not allowed, for example because of a malformed URL, a scheme that is not
+	// allowed, or credentials in the URL.
 	ErrNotAllowed = errors.New("not allowed")
-	// ErrNotFound is a repository that is not there or not visible with these credentials.
+	// ErrNotFound: the repository does not exist or is not visible with these credentials.
 	ErrNotFound = errors.New("repository not found")
-	// ErrAuthRefused is a server that wants other credentials, or any.
+	// ErrAuthRefused: the server requires other credentials, or any.
 	ErrAuthRefused = errors.New("credentials refused")
-	// ErrRefNotFound is a branch, tag or commit that the repository does not have.
+	// ErrRefNotFound: the repository does not have the branch, tag or commit.
 	ErrRefNotFound = errors.New("reference not found")
-	// ErrTimeout is a server that did not answer in time.
+	// ErrTimeout: the server did not answer in time.
 	ErrTimeout = errors.New("timed out")
-	// ErrTooLarge is a repository beyond one of the Limits.
+	// ErrTooLarge: the repository exceeds one of the Limits.
 	ErrTooLarge = errors.New("too large")
-	// ErrUntrusted is a server whose host key is not the one that is known.
+	// ErrUntrusted: the server's host key differs from the known one.
 	ErrUntrusted = errors.New("server not trusted")
-	// ErrUnsigned is a commit or a tag that nobody signed whose key is known.
+	// ErrUnsigned: no known key has signed the commit or tag.
 	ErrUnsigned = errors.New("not verified")
-	// ErrUnknownSigner is of an ErrUnsigned that is signed with a key that is not known.
+	// ErrUnknownSigner is an ErrUnsigned with a signature by an unknown key.
 	ErrUnknownSigner = errors.New("the key is not known")
-	// ErrUnusable is a tree or an answer that can't be used: a corrupt object, a file name that
-	// is none.
+	// ErrUnusable: a tree or an answer cannot be used, for example because of a corrupt object or an invalid file name.
 	ErrUnusable = errors.New("unusable")
 )
 
-// advice is what to do about a repository that is too large: the limits hold for all of it, as
-// all of it is received.
+// advice is what to do about a repository that is too large. The limits apply to all of it, because all of it is
+// received.
 const advice = "keep definitions in a repository of their own"
 
-// FetchBytes is the most memory that one call takes with the default Limits.
+// FetchBytes is the maximum memory of one call with the default Limits.
 const FetchBytes = 200 << 20
 
-// Limits bound one checkout. The zero value of a field stands for its default.
+// Limits of one checkout. A zero field stands for its default.
 type Limits struct {
-	// ListBytes is the most that is received as the list of references, in bytes. One takes 45 at least. Default: 16 MiB.
+	// ListBytes is the maximum size of the list of references in bytes. A reference takes at least 45. Default: 16 MiB.
 	ListBytes int64
-	// DownloadBytes is the most that is received of objects, in bytes. Default: 64 MiB.
+	// DownloadBytes is the maximum size of the received objects in bytes. Default: 64 MiB.
 	DownloadBytes int64
-	// FileBytes is the most that one object inflates to, in bytes. Default: 8 MiB.
+	// FileBytes is the maximum size of one inflated object in bytes. Default: 8 MiB.
 	FileBytes int64
-	// TotalBytes is the most that all objects inflate to, and all files hold, in bytes. Default: 64 MiB.
+	// TotalBytes is the maximum size of all inflated objects, and of all files, in bytes. Default: 64 MiB.
 	TotalBytes int64
-	// Objects is the most objects that one revision is made of, and the most files and folders in it. Default: 50,000.
+	// Objects is the maximum number of objects in one revision, and of files and folders in it. Default: 50,000.
 	Objects int
 }
 
@@ -82,88 +79,87 @@ func (l Limits) orDefaults() Limits {
 	}
 }
 
-// Ref names what to check out: exactly one of its fields is set.
+// Ref is the reference to check out. Exactly one of its fields is set.
 type Ref struct {
-	// Branch whose tip is meant.
+	// Branch is a branch, which stands for its tip.
 	Branch string
-	// Tag, annotated or not.
+	// Tag is an annotated or lightweight tag.
 	Tag string
-	// SemVer is a range of versions: the highest tag in it is meant.
+	// SemVer is a range of versions, which stands for the highest tag in it.
 	SemVer string
-	// Commit, 40 hexadecimal digits.
+	// Commit is a hash with 40 hexadecimal digits.
 	Commit string
 }
 
-// Auth is what a server is shown, and how it is known. The zero value is anonymous.
+// Auth holds the credentials for a server and the keys that identify the server. The zero value is anonymous.
 type Auth struct {
-	// Username and Password of basic authentication; a token goes into Password. With ssh, Password
-	// is the passphrase of Identity, and the user is in the URL.
+	// Username and Password are for basic authentication; a token goes into Password. With ssh, Password is the
+	// passphrase of Identity, and the URL contains the user.
 	Username, Password string
-	// BearerToken is sent instead of Username and Password when set.
+	// BearerToken is sent instead of Username and Password if it is set.
 	BearerToken string
-	// CAPEM holds certificates to trust besides the system's.
+	// CAPEM holds certificates to trust in addition to the system's.
 	CAPEM []byte
-	// Proxy that https goes through, with the credentials for it; that of the environment if nil.
+	// Proxy is the proxy for https, with its credentials; nil means the proxy of the environment.
 	Proxy *url.URL
-	// Identity is the private key for ssh, in PEM, as ssh-keygen writes it.
+	// Identity is the private key for ssh, in the PEM format of ssh-keygen.
 	Identity []byte
-	// KnownHosts holds the host keys of ssh servers, as sshd(8) describes the file known_hosts. A
-	// server that is not in it is refused.
+	// KnownHosts holds the host keys of ssh servers, in the format of known_hosts in sshd(8). Other servers are
+	// refused.
 	KnownHosts []byte
 }
 
-// Request says what to read and as whom.
+// Request describes what to read, and the credentials for it.
 type Request struct {
-	// URL of the repository: https://, ssh://, and http:// or file:// where the Client allows it.
+	// URL of the repository: https:// or ssh://, and http:// or file:// if the Client allows it.
 	URL string
 	// Ref to check out.
 	Ref Ref
 	// Auth for the server.
 	Auth Auth
-	// Verify, if set, is what must be signed, and by whom.
+	// Verify, if set, requires signatures.
 	Verify *Verification
 }
 
 // Checkout is one revision.
 type Checkout struct {
-	// Revision as NAME@sha1:COMMIT (NAME is the branch or tag, of a range the tag that was chosen), or
-	// sha1:COMMIT when a commit was asked for.
+	// Revision is NAME@sha1:COMMIT, or sha1:COMMIT if a commit was requested. NAME is the branch or tag; for a range,
+	// it is the chosen tag.
 	Revision string
-	// FS holds the files. Symbolic links are there as memfs.Link, submodules as memfs.Submodule.
+	// FS holds the files. Symbolic links are memfs.Link, submodules memfs.Submodule.
 	FS fs.FS
 }
 
-// Client reads repositories. Its zero value has the default limits and speaks https and ssh only.
-// It keeps nothing between calls and may be used by several goroutines.
+// Client reads repositories. The zero value has the default limits and allows https and ssh only. It keeps nothing
+// between calls and is safe for concurrent use.
 type Client struct {
 	// Limits of each checkout.
 	Limits Limits
-	// AllowFile permits file:// URLs, which read this process's own file system.
+	// AllowFile allows file:// URLs, which read this process's own file system.
 	AllowFile bool
-	// AllowHTTP permits http:// URLs, on which credentials and definitions travel in the clear.
+	// AllowHTTP allows http:// URLs, which transfer credentials and definitions unencrypted.
 	AllowHTTP bool
 }
 
-// repository is a repository that was found and whose references are known.
+// repository is an existing repository with known references.
 type repository interface {
 	// tags returns the names of all tags, in any order.
 	tags() ([]string, error)
-	// resolve returns what a reference stands for. The reference is no range.
+	// resolve returns the target of a reference, which must not be a range.
 	resolve(Ref) (target, error)
-	// fetch returns a storage that holds the commit with all its trees and files, and the tag.
+	// fetch returns a storage with the commit, all its trees and files, and the tag.
 	fetch(context.Context, target) (storer.EncodedObjectStorer, error)
 	close()
 }
 
-// target is what a reference stands for.
+// target is the object that a reference stands for.
 type target struct {
 	commit plumbing.Hash
-	tag    plumbing.Hash // of the annotated tag's own object; zero if there is none
+	tag    plumbing.Hash // the hash of the annotated tag object; zero if there is none
 }
 
-// Resolve returns the revision that the reference stands for now, in the form of
-// Checkout.Revision. It costs one request, and none for a commit. The errors are
-// those of Fetch.
+// Resolve returns the current revision of the reference, in the form of Checkout.Revision. It needs one request, and
+// none for a commit. It returns the same errors as Fetch.
 func (c *Client) Resolve(ctx context.Context, request Request) (string, error) {
 	if err := c.check(request); err != nil {
 		return "", err
@@ -183,8 +179,7 @@ func (c *Client) Resolve(ctx context.Context, request Request) (string, error) {
 	return revision(ref, found.commit), nil
 }
 
-// Fetch reads the revision that the reference stands for now. Its errors wrap one of the
-// causes above, or are what the network said.
+// Fetch reads the current revision of the reference. Its errors wrap one of the causes above, or are network errors.
 func (c *Client) Fetch(ctx context.Context, request Request) (Checkout, error) {
 	if err := c.check(request); err != nil {
 		return Checkout{}, err
@@ -212,7 +207,7 @@ func (c *Client) Fetch(ctx context.Context, request Request) (Checkout, error) {
 	return Checkout{Revision: revision(ref, found.commit), FS: files}, nil
 }
 
-// find returns what a reference stands for, and the tag if it was a range of versions.
+// find returns the target of a reference. For a range of versions, it also returns the chosen tag.
 func find(repo repository, ref Ref) (Ref, target, error) {
 	if ref.SemVer != "" {
 		names, err := repo.tags()
@@ -243,7 +238,7 @@ func (c *Client) open(ctx context.Context, request Request) (repository, error) 
 	return openHTTP(ctx, request, c.Limits.orDefaults())
 }
 
-// check refuses what must not be asked for, before anything is asked.
+// check refuses invalid requests before anything is sent.
 func (c *Client) check(request Request) error {
 	location, err := url.Parse(request.URL)
 	if err != nil {
@@ -276,7 +271,7 @@ func (c *Client) checkScheme(scheme string) error {
 	return nil
 }
 
-// checkUser lets a URL name the user for ssh, and nothing else of whom it is.
+// checkUser allows a URL to contain the ssh user, but no other credentials.
 func checkUser(location *url.URL) error {
 	_, password := location.User.Password()
 	switch {
@@ -314,8 +309,8 @@ func revision(ref Ref, commit plumbing.Hash) string {
 	return "sha1:" + commit.String()
 }
 
-// explain gives an error of go-git or of the network one of this package's causes
-// where it has one, and a text that stays the same from one attempt to the next.
+// explain wraps an error of go-git or of the network in one of this package's causes, if one applies, and gives it a
+// text that does not change between attempts.
 func explain(ctx context.Context, err error) error {
 	switch {
 	case isExplained(err):
@@ -327,17 +322,17 @@ func explain(ctx context.Context, err error) error {
 	case errors.Is(err, transport.ErrRepositoryNotFound):
 		return fmt.Errorf("%w: check the URL; a server may also answer so when the credentials give no access", ErrNotFound)
 	case errors.Is(err, transport.ErrAuthenticationRequired):
-		return fmt.Errorf("%w: the server wants (other) credentials; a server may also answer so when the repository is not there", ErrAuthRefused)
+		return fmt.Errorf("%w: the server requires (other) credentials; a server may also answer so when the repository does not exist", ErrAuthRefused)
 	case errors.Is(err, transport.ErrAuthorizationFailed):
 		return fmt.Errorf("%w: the credentials are known but may not read this repository", ErrAuthRefused)
 	case errors.Is(err, transport.ErrEmptyRemoteRepository):
 		return fmt.Errorf("%w: the repository is empty; push a first commit", ErrRefNotFound)
 	}
-	said := neterr.Describe(err)
+	text := neterr.Describe(err)
 	if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-		said += "; put the authority's certificate under ca.crt into the Secret of spec.git.secretRef"
+		text += "; put the authority's certificate under ca.crt into the Secret of spec.git.secretRef"
 	}
-	return fmt.Errorf("talking to the Git server: %s", said)
+	return fmt.Errorf("talking to the Git server: %s", text)
 }
 
 func isExplained(err error) bool {

@@ -27,7 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// signature is who commits in these tests, and when.
+// signature is the author of all commits in these tests.
 var signature = &object.Signature{Name: "Test", Email: "test@example.com", When: time.Unix(1_000_000_000, 0)}
 
 // repo is a repository under test.
@@ -47,7 +47,7 @@ func newRepo(t *testing.T) *repo {
 	return &repo{t: t, dir: dir, git: made}
 }
 
-// commit adds files to those that are there.
+// commit adds files to the existing ones.
 func (r *repo) commit(files map[string]string) string {
 	r.t.Helper()
 	for name, content := range files {
@@ -89,7 +89,7 @@ func (r *repo) tag(name string) {
 	}
 }
 
-// serve puts the repository behind git's own HTTP backend.
+// serve serves the repository with git's own HTTP backend.
 func (r *repo) serve() http.Handler {
 	r.t.Helper()
 	path, err := exec.Command("git", "--exec-path").Output()
@@ -178,8 +178,7 @@ func TestFetchOverTLSAndFromDisk(t *testing.T) {
 	}
 }
 
-// A later version of a file is stored as a difference to an earlier one, and both are
-// received when both are in the tree.
+// Git stores a later version of a file as a delta to an earlier one. Both are received if both are in the tree.
 func TestFetchUnpacksDeltas(t *testing.T) {
 	r := newRepo(t)
 	long := strings.Repeat("a line that both files have, number N\n", 500)
@@ -198,7 +197,7 @@ func TestFetchUnpacksDeltas(t *testing.T) {
 	}
 }
 
-// Nor are they left out in silence: who would read one notices.
+// Links are not omitted either: reading one is an error.
 func TestLinksAreNotFollowed(t *testing.T) {
 	r := newRepo(t)
 	if err := os.Symlink("a.cue", filepath.Join(r.dir, "b.cue")); err != nil {
@@ -380,7 +379,7 @@ func TestHangEndsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// A connection has another local port each time, which must not make another error of it.
+// The local port differs between connections, but the error text must not.
 func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a.cue": "a"})
@@ -430,7 +429,7 @@ func TestABrokenConnectionIsToldAlike(t *testing.T) {
 	}
 }
 
-// deadline is a context whose end is that of a deadline, without waiting for one.
+// deadline is a context that has already reached its deadline.
 type deadline struct{ context.Context }
 
 func (d deadline) Err() error {

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// A server may advertise references without an end. The list is read up to a number of bytes, and so of references, and takes less memory
-// than one worker has.
+// A server may advertise endless references. The list is read up to a maximum size and takes less memory than a worker
+// has.
 func TestAnEndlessListOfReferencesTakesLittleMemory(t *testing.T) {
 	var sent atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -25,7 +25,7 @@ func TestAnEndlessListOfReferencesTakesLittleMemory(t *testing.T) {
 		_, err := fmt.Fprint(w, line("# service=git-upload-pack\n"), "0000", line(hash+" HEAD\x00shallow\n"))
 		for i := 0; err == nil && sent.Load() < 64<<20; i++ {
 			var n int
-			n, err = fmt.Fprint(w, line(fmt.Sprintf("%s %x", hash, i))) // as short as can be
+			n, err = fmt.Fprint(w, line(fmt.Sprintf("%s %x", hash, i))) // as short as possible
 			sent.Add(int64(n))
 		}
 	}))
@@ -38,7 +38,7 @@ func TestAnEndlessListOfReferencesTakesLittleMemory(t *testing.T) {
 	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "16777216") {
 		t.Errorf("got %v", err)
 	}
-	took := after.TotalAlloc - before.TotalAlloc // garbage and the server's included
+	took := after.TotalAlloc - before.TotalAlloc // includes garbage and the server's allocations
 	t.Logf("%d MiB were sent, and %d MiB taken", sent.Load()>>20, took>>20)
 	if sent.Load() > 32<<20 || took > FetchBytes {
 		t.Errorf("%d MiB were sent, and %d MiB taken", sent.Load()>>20, took>>20)

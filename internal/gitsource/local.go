@@ -15,8 +15,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// local is a repository on this machine, with or without a work tree. Its objects are
-// read where they are.
+// local is a repository on this machine, with or without a work tree. Its objects are read in place.
 type local struct {
 	repository *git.Repository
 	limits     Limits
@@ -81,7 +80,7 @@ func (l *local) resolveName(name plumbing.ReferenceName) (plumbing.Hash, error) 
 	return found.Hash(), nil
 }
 
-// peel returns what an annotated tag stands for, and any other hash as the commit that it is.
+// peel returns the target of an annotated tag. Any other hash is a commit.
 func (l *local) peel(hash plumbing.Hash) (target, error) {
 	tag, err := object.GetTag(l.repository.Storer, hash)
 	if errors.Is(err, plumbing.ErrObjectNotFound) {

@@ -25,18 +25,19 @@ import (
 
 const extensionsSection = "extensions"
 
-// harmless are the extensions of a repository's format, in lower case, that change nothing of how it is read: git-config(1), extensions.*.
+// harmless are the repository format extensions, in lower case, that do not affect reading: git-config(1),
+// extensions.*.
 var harmless = []string{"noop", "noop-v1", "partialclone", "preciousobjects", "worktreeconfig"}
 
-// reading is the storage of a repository that is only read: the library refuses extensions that don't matter then, and finds
-// objects of other repositories by some ways only.
+// reading is the storage of a repository that is only read. The library would refuse extensions that do not matter for
+// that, and does not support all ways to share objects with other repositories.
 type reading struct {
 	*filesystem.Storage
-	// others are where the repository has objects of (gitrepository-layout(5), info/alternates).
+	// others are repositories that share their objects with this one (gitrepository-layout(5), info/alternates).
 	others []*filesystem.ObjectStorage
 }
 
-// EncodedObject returns an object, wherever it is.
+// EncodedObject returns an object from any of the storages.
 func (r reading) EncodedObject(kind plumbing.ObjectType, hash plumbing.Hash) (plumbing.EncodedObject, error) {
 	found, err := r.Storage.EncodedObject(kind, hash)
 	for _, other := range r.others {
@@ -48,7 +49,7 @@ func (r reading) EncodedObject(kind plumbing.ObjectType, hash plumbing.Hash) (pl
 	return found, err
 }
 
-// EncodedObjectSize returns the size of an object, wherever it is.
+// EncodedObjectSize returns the size of an object in any of the storages.
 func (r reading) EncodedObjectSize(hash plumbing.Hash) (int64, error) {
 	size, err := r.Storage.EncodedObjectSize(hash)
 	for _, other := range r.others {
@@ -60,7 +61,7 @@ func (r reading) EncodedObjectSize(hash plumbing.Hash) (int64, error) {
 	return size, err
 }
 
-// IterEncodedObjects goes through the objects of a kind, wherever they are. One may come twice.
+// IterEncodedObjects iterates over the objects of a kind in all storages. An object may occur twice.
 func (r reading) IterEncodedObjects(kind plumbing.ObjectType) (storer.EncodedObjectIter, error) {
 	own, err := r.Storage.IterEncodedObjects(kind)
 	all := []storer.EncodedObjectIter{own}
@@ -74,7 +75,7 @@ func (r reading) IterEncodedObjects(kind plumbing.ObjectType) (storer.EncodedObj
 	return storer.NewMultiEncodedObjectIter(all), err
 }
 
-// Config leaves out extensions that are harmless.
+// Config returns the configuration without harmless extensions.
 func (r reading) Config() (*config.Config, error) {
 	c, err := r.Storage.Config()
 	if err != nil || c.Raw == nil || !c.Raw.HasSection(extensionsSection) {
@@ -85,7 +86,7 @@ func (r reading) Config() (*config.Config, error) {
 	return c, nil
 }
 
-// repositoryOf opens the repository that a folder is in, and returns the top of its work tree.
+// repositoryOf opens the repository that contains a folder, and returns the top of its work tree.
 func repositoryOf(folder string) (*git.Repository, string, error) {
 	top, err := topOf(folder)
 	if err != nil {
@@ -103,14 +104,14 @@ func repositoryOf(folder string) (*git.Repository, string, error) {
 	repository, err := git.Open(reading{filesystem.NewStorage(files, recent), others}, osfs.New(top))
 	switch {
 	case errors.Is(err, git.ErrUnknownExtension) && strings.Contains(err.Error(), "objectformat"):
-		return nil, "", fmt.Errorf("%w: the repository of %s names objects by SHA-256, which isn't read: compare two folders", ErrUnusable, folder)
+		return nil, "", fmt.Errorf("%w: the repository of %s uses SHA-256 object names, which are not supported: compare two folders", ErrUnusable, folder)
 	case err != nil:
 		return nil, "", fmt.Errorf("%w: opening the repository of %s: %w", ErrUnusable, folder, err)
 	}
 	return repository, top, nil
 }
 
-// topOf returns the closest folder at or above one that has a repository.
+// topOf returns the closest folder, at or above the given folder, with a repository.
 func topOf(folder string) (string, error) {
 	top, err := filepath.Abs(folder)
 	if err != nil {
@@ -130,7 +131,7 @@ func topOf(folder string) (string, error) {
 	}
 }
 
-// isBare says whether a folder is what is in .git elsewhere.
+// isBare reports whether a folder has the content of a .git folder.
 func isBare(folder string) bool {
 	return !slices.ContainsFunc([]string{"HEAD", "objects", "refs"}, func(name string) bool {
 		_, err := os.Stat(filepath.Join(folder, name))
@@ -138,15 +139,15 @@ func isBare(folder string) bool {
 	})
 }
 
-// gitFiles are the files of the repository of a work tree: those of .git, of what the file .git names, or of both for one of several work
-// trees. What all of them share is in the folder common.
+// gitFiles returns the repository's files for a work tree: the .git folder, or the folder named in the .git file, or
+// both for one of several work trees. common is the folder that all work trees share.
 func gitFiles(top string) (files billy.Filesystem, common string, err error) {
 	own := filepath.Join(top, git.GitDirName)
 	if info, err := os.Stat(own); err == nil && !info.IsDir() {
 		line, err := os.ReadFile(own)
 		named, ok := strings.CutPrefix(string(line), "gitdir: ")
 		if err != nil || !ok {
-			return nil, "", errors.Join(errors.New("the file .git names no folder"), err)
+			return nil, "", errors.Join(errors.New("the file .git refers to no folder"), err)
 		}
 		if top, err = filepath.EvalSymlinks(top); err != nil {
 			return nil, "", err
@@ -164,10 +165,10 @@ func gitFiles(top string) (files billy.Filesystem, common string, err error) {
 	return dotgit.NewRepositoryFilesystem(osfs.New(own), osfs.New(common)), common, nil
 }
 
-// mostAlternates is how many repositories may share objects of each other, as in Git.
+// mostAlternates is the maximum length of a chain of alternates, as in Git.
 const mostAlternates = 5
 
-// alternates opens where the repository in a folder has objects of, and where those have theirs.
+// alternates opens the object storages that the repository in a folder uses, including the alternates of those.
 func alternates(repository string, recent cache.Object, most int) ([]*filesystem.ObjectStorage, error) {
 	list, err := os.ReadFile(filepath.Join(repository, "objects/info/alternates"))
 	if errors.Is(err, os.ErrNotExist) || most == 0 {
@@ -192,7 +193,7 @@ func alternates(repository string, recent cache.Object, most int) ([]*filesystem
 	return others, err
 }
 
-// from resolves a path in a file of Git's.
+// from resolves a path in one of Git's files.
 func from(folder, named string) string {
 	named = strings.TrimSpace(named)
 	if filepath.IsAbs(named) {
@@ -201,7 +202,7 @@ func from(folder, named string) string {
 	return filepath.Join(folder, named)
 }
 
-// lackOf adds to an error that an object isn't there why a clone may lack it.
+// lackOf adds a reason to an error about a missing object, if the kind of clone explains it.
 func lackOf(repository *git.Repository, err error) error {
 	if !errors.Is(err, plumbing.ErrObjectNotFound) {
 		return err

@@ -24,7 +24,7 @@ func runGit(t *testing.T, dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// twoCommits makes a repository in which a.cue is 1, then 2.
+// twoCommits creates a repository in which a.cue is 1, then 2.
 func twoCommits(t *testing.T, dir string, init ...string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "more"), 0o700); err != nil {
@@ -45,7 +45,7 @@ func twoCommits(t *testing.T, dir string, init ...string) {
 func TestRepositoriesOfEachKindAreReadOrRefusedWithTheReason(t *testing.T) {
 	const shared = "objects/info/alternates"
 	for name, tc := range map[string]struct {
-		// make makes clone of src, both in dir.
+		// make creates the folder clone from src, both in dir.
 		make   func(dir string)
 		sparse string
 		says   string
@@ -97,7 +97,7 @@ func TestRepositoriesOfEachKindAreReadOrRefusedWithTheReason(t *testing.T) {
 			runGit(t, dir, "clone", "-q", "--sparse", "src", "clone")
 		}, sparse: "more/b.cue"},
 		"a bare repository": {make: func(dir string) { runGit(t, dir, "clone", "-q", "--bare", "src", "clone") }, says: ": clone it, and compare there"},
-		"SHA-256":           {make: func(dir string) { twoCommits(t, filepath.Join(dir, "clone"), "--object-format=sha256") }, says: "names objects by SHA-256, which isn't read: compare two folders"},
+		"SHA-256":           {make: func(dir string) { twoCommits(t, filepath.Join(dir, "clone"), "--object-format=sha256") }, says: "uses SHA-256 object names, which are not supported: compare two folders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +140,7 @@ func TestASparseIndexIsRefused(t *testing.T) {
 	}
 }
 
-// What Git itself makes of a revision is what is read, or it is refused.
+// Each revision is either read as Git itself reads it, or refused.
 func TestRevisionsAreThoseOfGit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "src")
 	twoCommits(t, dir)
@@ -151,8 +151,8 @@ func TestRevisionsAreThoseOfGit(t *testing.T) {
 	runGit(t, dir, "merge", "-q", "--no-ff", "-m", "both", "side")
 	runGit(t, dir, "tag", "-am", "annotated", "v1")
 	runGit(t, dir, "tag", "-am", "of a tag", "v1-again", "v1")
-	runGit(t, dir, "tag", "side", "HEAD~1") // Git takes the tag, and warns
-	runGit(t, dir, "branch", first[:7])     // is the beginning of a hash, too: Git takes the branch
+	runGit(t, dir, "tag", "side", "HEAD~1") // Git prefers the tag, and warns
+	runGit(t, dir, "branch", first[:7])     // also the beginning of a hash: Git prefers the branch
 	runGit(t, dir, "update-ref", "refs/remotes/origin/main", first)
 	runGit(t, dir, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
 	for _, revision := range []string{

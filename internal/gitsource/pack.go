@@ -14,7 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// unpack turns a packfile into objects in memory, after it was weighed.
+// unpack checks the size of a packfile and decodes it into objects in memory.
 func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, error) {
 	if err := weigh(pack, limits); err != nil {
 		return nil, err
@@ -33,10 +33,9 @@ func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, erro
 	return objects, nil
 }
 
-// weigh reads a packfile without keeping anything of it and refuses one whose
-// objects are too many or would inflate to too much. A whole object inflates to the size
-// in its header, which the scanner enforces; a delta to the target size at its start,
-// which is enforced when it is applied (gitformat-pack(5)).
+// weigh reads a packfile without keeping anything, and refuses it if it has too many objects or would inflate to too
+// much. A whole object inflates to the size in its header, which the scanner enforces. A delta inflates to the target
+// size at its start, which is enforced when it is applied (gitformat-pack(5)).
 func weigh(pack io.Reader, limits Limits) error {
 	scanner := packfile.NewScanner(pack)
 	_, count, err := scanner.Header()
@@ -59,8 +58,7 @@ func weigh(pack io.Reader, limits Limits) error {
 	return nil
 }
 
-// weighNext returns the size of the next object once it is inflated and, if it is a
-// delta, applied.
+// weighNext returns the size of the next object after it is inflated and, if it is a delta, applied.
 func weighNext(scanner *packfile.Scanner, limits Limits) (int64, error) {
 	header, err := scanner.NextObjectHeader()
 	if err != nil {
@@ -90,19 +88,19 @@ func (l Limits) checkFile(size int64) error {
 	return nil
 }
 
-// prefix keeps the start of what is written to it: enough for two sizes.
+// prefix keeps the first bytes that are written to it: enough for two sizes.
 type prefix struct {
 	bytes [2 * binary.MaxVarintLen64]byte
 	n     int
 }
 
-// Write keeps what there is room for and drops the rest.
+// Write keeps bytes while there is room and drops the rest.
 func (p *prefix) Write(b []byte) (int, error) {
 	p.n += copy(p.bytes[p.n:], b)
 	return len(b), nil
 }
 
-// deltaTarget reads the second of the two sizes that a delta starts with.
+// deltaTarget reads the second of the two sizes at the start of a delta.
 func (p *prefix) deltaTarget() (int64, error) {
 	_, first := binary.Uvarint(p.bytes[:p.n])
 	if first <= 0 {

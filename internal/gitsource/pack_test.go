@@ -27,7 +27,7 @@ const (
 	refDeltaType = 7
 )
 
-// packBuilder writes packfiles that git would not.
+// packBuilder writes packfiles that git would not write.
 type packBuilder struct {
 	bytes.Buffer
 }
@@ -40,7 +40,7 @@ func newPack(count uint32) *packBuilder {
 	return p
 }
 
-// add writes an object that declares a size, whatever its content is.
+// add writes an object with a declared size, whatever its content is.
 func (p *packBuilder) add(kind byte, declared uint64, base, content []byte) *packBuilder {
 	first := kind<<4 | byte(declared&0xf)
 	for declared >>= 4; declared > 0; declared >>= 7 {
@@ -130,8 +130,7 @@ func store(t *testing.T, objects storer.EncodedObjectStorer, encoder interface {
 	return hash
 }
 
-// Ten folders that each hold the same folder ten times, nine levels deep, are a
-// thousand million files in ten objects.
+// Ten folders that each contain the same folder ten times, nine levels deep, are a billion files in ten objects.
 func TestTreeBombIsRefused(t *testing.T) {
 	objects := memory.NewStorage()
 	hash := tree(t, objects)

@@ -25,22 +25,22 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 )
 
-// session is a conversation with git-upload-pack (gitprotocol-pack(5)), whatever carries it.
+// session is a git-upload-pack session (gitprotocol-pack(5)) over any transport.
 type session interface {
-	// AdvertisedReferencesContext returns what the server says it has.
+	// AdvertisedReferencesContext returns the server's references.
 	AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error)
-	// UploadPack asks for objects.
+	// UploadPack requests objects.
 	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
 }
 
-// carrier is what a session runs over.
+// carrier is the transport of a session.
 type carrier interface {
-	// explain returns what an error came of, whatever go-git made of it.
+	// explain returns the original cause of an error that go-git has wrapped or replaced.
 	explain(error) error
 	close()
 }
 
-// remote is a repository behind a server.
+// remote is a repository on a server.
 type remote struct {
 	session
 	carrier
@@ -48,7 +48,7 @@ type remote struct {
 	advertised *packp.AdvRefs
 }
 
-// openHTTP asks a server that speaks Git's smart HTTP protocol (gitprotocol-http(5)) for its references.
+// openHTTP requests the references of a server with Git's smart HTTP protocol (gitprotocol-http(5)).
 func openHTTP(ctx context.Context, request Request, limits Limits) (repository, error) {
 	endpoint, err := transport.NewEndpoint(request.URL)
 	if err != nil {
@@ -68,7 +68,7 @@ func openHTTP(ctx context.Context, request Request, limits Limits) (repository, 
 	return newRemote(ctx, session, meter, limits)
 }
 
-// newRemote asks for the references, and closes the carrier if there are none.
+// newRemote requests the references, and closes the carrier if that fails.
 func newRemote(ctx context.Context, s session, c carrier, limits Limits) (repository, error) {
 	advertised, err := s.AdvertisedReferencesContext(ctx)
 	if err != nil {
@@ -141,8 +141,8 @@ func (r *remote) resolveName(name plumbing.ReferenceName) (target, error) {
 	return target{commit: hash}, nil
 }
 
-// resolveCommit says no only when the server would: not every server hands out a
-// commit that is not the tip of a reference.
+// resolveCommit fails only if the server would refuse: not every server serves a commit that is not the tip of a
+// reference.
 func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
 	capabilities := r.advertised.Capabilities
 	if capabilities.Supports(capability.AllowReachableSHA1InWant) || capabilities.Supports(capability.AllowTipSHA1InWant) {
@@ -155,18 +155,18 @@ func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
 			}
 		}
 	}
-	return plumbing.ZeroHash, fmt.Errorf("%w: no branch or tag stands at %s, and the server hands out no other commits; name a branch or a tag",
+	return plumbing.ZeroHash, fmt.Errorf("%w: no branch or tag points to %s, and the server serves no other commits; name a branch or a tag",
 		ErrRefNotFound, commit)
 }
 
-// fetch receives the commit without its history, and the tag. All of it is received before any
-// of it is inflated, so that the limits can be checked against what it declares.
+// fetch receives the commit without its history, and the tag. It receives everything before it inflates anything, so
+// that the declared sizes can be checked against the limits first.
 func (r *remote) fetch(ctx context.Context, found target) (storer.EncodedObjectStorer, error) {
 	request, err := r.newUploadRequest(found)
 	if err != nil {
 		return nil, err
 	}
-	r.advertised = nil // its memory is for the objects
+	r.advertised = nil // frees its memory for the objects
 	response, err := r.UploadPack(ctx, request)
 	if err != nil {
 		return nil, r.explain(err)
@@ -183,7 +183,7 @@ func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error
 	request := packp.NewUploadPackRequestFromCapabilities(r.advertised.Capabilities)
 	request.Wants = []plumbing.Hash{found.commit}
 	if !found.tag.IsZero() {
-		request.Wants = []plumbing.Hash{found.tag} // the tip, which comes with its commit
+		request.Wants = []plumbing.Hash{found.tag} // the tip, whose commit is sent as well
 	}
 	if r.advertised.Capabilities.Supports(capability.NoProgress) {
 		if err := request.Capabilities.Set(capability.NoProgress); err != nil {
@@ -199,7 +199,7 @@ func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error
 	return request, nil
 }
 
-// demultiplexed is the packfile's part of the answer.
+// demultiplexed returns the part of the answer that contains the packfile.
 func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader {
 	switch {
 	case capabilities.Supports(capability.Sideband64k):
@@ -210,19 +210,18 @@ func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader 
 	return response
 }
 
-// meter carries requests over HTTP and ends answers that are longer than the limit, each counted
-// after decompression.
+// meter sends requests over HTTP and fails if an answer exceeds its limit. Answers are counted after decompression.
 type meter struct {
 	next     *http.Transport
 	limits   Limits
 	exceeded atomic.Int64            // the limit that was exceeded
-	astray   atomic.Pointer[url.URL] // where a redirect led that is not followed
-	broken   atomic.Pointer[error]   // what the network said last
+	astray   atomic.Pointer[url.URL] // the target of a refused redirect
+	broken   atomic.Pointer[error]   // the last network error
 }
 
-// checkRedirect lets a server send us elsewhere on itself, as to another path or from http to https.
-// To another host it may not: what is asked, and what is believed, is what the spec names, and a
-// server outside could lead into a network that only we can reach.
+// checkRedirect allows redirects on the same host, for example to another path or from http to https. It refuses
+// redirects to other hosts: the spec names the server to trust, and a server outside could redirect into a network that
+// only the controller can reach.
 func (m *meter) checkRedirect(request *http.Request, via []*http.Request) error {
 	from, to := via[0].URL, request.URL
 	upgraded := from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname()
@@ -233,7 +232,7 @@ func (m *meter) checkRedirect(request *http.Request, via []*http.Request) error 
 	return ErrNotAllowed
 }
 
-// RoundTrip sends a request whose answer is bounded.
+// RoundTrip sends a request and limits its answer.
 func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := m.next.RoundTrip(request)
 	if err != nil {
@@ -250,7 +249,7 @@ func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (m *meter) close() { m.next.CloseIdleConnections() }
 
-// explain says so when an error came of the limit, of a redirect or of the network, whatever go-git made of it.
+// explain returns the original error if it came from the limit, a redirect or the network.
 func (m *meter) explain(err error) error {
 	if to := m.astray.Load(); to != nil {
 		return fmt.Errorf("%w: the server redirects to another host, %.100s://%.200s; if that is right, name it in the URL", ErrNotAllowed, to.Scheme, to.Host)
@@ -258,8 +257,8 @@ func (m *meter) explain(err error) error {
 	if limit := m.exceeded.Load(); limit > 0 {
 		return sentTooMuch(limit)
 	}
-	if said := m.broken.Load(); said != nil {
-		return *said
+	if broken := m.broken.Load(); broken != nil {
+		return *broken
 	}
 	return err
 }

@@ -21,26 +21,27 @@ import (
 // moduleFile marks the top folder of a CUE module.
 const moduleFile = "cue.mod/module.cue"
 
-// Revision holds the definitions of a commit of a repository on this machine.
+// Revision holds the definitions of a commit of a local repository.
 type Revision struct {
 	// Commit is the hash of the commit.
 	Commit string
-	// Top is the top folder of the repository's work tree, absolute.
+	// Top is the absolute path of the top folder of the repository's work tree.
 	Top string
-	// Module is the folder of the definitions: the closest with a CUE module at or above the one asked for, or else that itself. It
-	// is relative to Top, with slashes; "." is Top.
+	// Module is the folder of the definitions: the closest folder with a CUE module at or above the requested folder,
+	// or else the requested folder. It is relative to Top, with slashes; "." is Top.
 	Module string
-	// Path of the folder that was asked for, relative to Module.
+	// Path is the requested folder, relative to Module.
 	Path string
-	// FS holds the files of Module and below, named from there. Symbolic links are there as memfs.Link, submodules as memfs.Submodule.
+	// FS holds the files at and below Module, with paths relative to it. Symbolic links are memfs.Link, submodules
+	// memfs.Submodule.
 	FS fs.FS
-	// Absent is true when the commit does not have the folder that was asked for; then FS is empty.
+	// Absent is true if the commit does not have the requested folder; FS is then empty.
 	Absent bool
 }
 
-// ReadRevision reads the definitions of a folder as they are at a revision of the repository that the folder is in: anything that
-// names a commit as main, origin/main, HEAD~2, v1.2 or a hash do. Nothing of the work tree is read, nor need the folder be in it; with a
-// bare repository there is an error. Errors wrap ErrNotFound, ErrRefNotFound, ErrTooLarge or ErrUnusable.
+// ReadRevision reads the definitions of a folder at a revision of its repository. The revision is any name of a commit,
+// such as main, origin/main, HEAD~2, v1.2 or a hash. It does not read the work tree, and the folder need not exist
+// there. A bare repository is an error. Errors wrap ErrNotFound, ErrRefNotFound, ErrTooLarge or ErrUnusable.
 func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (*Revision, error) {
 	repository, top, err := repositoryOf(folder)
 	if err != nil {
@@ -73,7 +74,7 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	return r, lackOf(repository, err)
 }
 
-// within names a folder relative to the top, with slashes.
+// within returns a folder's path relative to the top, with slashes.
 func within(top, folder string) (string, error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
@@ -92,7 +93,8 @@ func within(top, folder string) (string, error) {
 	return "", fmt.Errorf("%w: %s is not below %s", ErrNotFound, folder, top)
 }
 
-// moduleOf returns the closest folder at or above asked that has a CUE module, or else asked, and the path from there to asked.
+// moduleOf returns the closest folder at or above asked that has a CUE module, or else asked, and the path from there
+// to asked.
 func moduleOf(tree *object.Tree, asked string) (module, rest string) {
 	for dir := asked; ; dir = path.Dir(dir) {
 		if _, err := tree.FindEntry(path.Join(dir, moduleFile)); err == nil {
@@ -108,7 +110,7 @@ func moduleOf(tree *object.Tree, asked string) (module, rest string) {
 	}
 }
 
-// readBelow reads the files of a folder of a tree and below.
+// readBelow reads the files at and below a folder of a tree.
 func readBelow(ctx context.Context, repository *git.Repository, tree *object.Tree, folder string, limits Limits) (fs.FS, error) {
 	hash := tree.Hash
 	if folder != "." {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// filesOf are the files of a revision, with what they hold.
+// filesOf returns the files of a revision with their contents.
 func filesOf(t *testing.T, r *Revision) map[string]string {
 	t.Helper()
 	files := map[string]string{}

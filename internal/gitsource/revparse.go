@@ -19,21 +19,23 @@ import (
 )
 
 var (
-	// revisionForm is what is understood of gitrevisions(7): a name, and steps from there to ancestors. A name of other characters is none of git-check-ref-format(1).
+	// revisionForm matches the supported part of gitrevisions(7): a name, and steps from there to ancestors.
+	// git-check-ref-format(1) allows no other characters in names.
 	revisionForm = regexp.MustCompile(`^([^\x00-\x20\x7f~^:?*\[\\]+)((?:~[0-9]*|\^[0-9]*|\^\{(?:commit)?\})*)$`)
 	revisionStep = regexp.MustCompile(`\^\{(?:commit)?\}|[~^][0-9]*`)
 	pseudoRef    = regexp.MustCompile(`^[A-Z_]+$`)
 	hashForm     = regexp.MustCompile(`^[0-9a-f]{4,40}$`)
 )
 
-// mostSteps is how many ancestors are stepped through at most.
+// mostSteps is how many ancestors are followed.
 const mostSteps = 100_000
 
-// commitNamed finds the commit that a revision names. What Git would take for something else is refused: the reflog, a file's content, a search, a range.
+// commitNamed finds the commit for a revision. It refuses forms that Git would interpret differently: the reflog, a
+// file's content, a search, a range.
 func commitNamed(repository *git.Repository, revision string) (*object.Commit, error) {
 	parts := revisionForm.FindStringSubmatch(revision)
 	if parts == nil || strings.HasPrefix(revision, "-") || strings.Contains(revision, "@{") || strings.Contains(revision, "..") {
-		return nil, fmt.Errorf("%w: %q is no revision that is understood: give a branch, a tag, a hash, or HEAD~1; git rev-parse finds the hash of others", ErrRefNotFound, revision)
+		return nil, fmt.Errorf("%w: %q is not a supported revision: give a branch, a tag, a hash, or HEAD~1; git rev-parse finds the hash of others", ErrRefNotFound, revision)
 	}
 	commit, err := commitBy(repository, parts[1])
 	for _, step := range revisionStep.FindAllString(parts[2], -1) {
@@ -58,7 +60,8 @@ func isUnborn(repository *git.Repository) bool {
 	return errors.Is(err, plumbing.ErrReferenceNotFound)
 }
 
-// commitBy finds the commit of a name in the order of gitrevisions(7): a whole hash, a reference, the beginning of a hash.
+// commitBy finds the commit for a name in the order of gitrevisions(7): a whole hash, a reference, the beginning of a
+// hash.
 func commitBy(repository *git.Repository, name string) (*object.Commit, error) {
 	if name == "@" {
 		name = "HEAD"
@@ -84,7 +87,7 @@ func commitBy(repository *git.Repository, name string) (*object.Commit, error) {
 	return nil, plumbing.ErrReferenceNotFound
 }
 
-// abbreviated finds the one commit whose hash, or whose tag's, begins so.
+// abbreviated finds the only commit whose hash, or whose tag's hash, has a prefix.
 func abbreviated(repository *git.Repository, prefix string) (*object.Commit, error) {
 	var found []plumbing.Hash
 	for _, kind := range []plumbing.ObjectType{plumbing.CommitObject, plumbing.TagObject} {
@@ -108,10 +111,10 @@ func abbreviated(repository *git.Repository, prefix string) (*object.Commit, err
 	case 1:
 		return peelCommit(repository, found[0])
 	}
-	return nil, fmt.Errorf("%d hashes begin so, as %s and %s: give more of it", len(found), found[0], found[1])
+	return nil, fmt.Errorf("%d objects match, such as %s and %s: give more digits", len(found), found[0], found[1])
 }
 
-// peelCommit returns the commit that a hash is of, or that a tag stands for.
+// peelCommit returns the commit with a hash, or the commit that a tag stands for.
 func peelCommit(repository *git.Repository, hash plumbing.Hash) (*object.Commit, error) {
 	for range maxTagDepth {
 		tag, err := object.GetTag(repository.Storer, hash)
@@ -123,13 +126,14 @@ func peelCommit(repository *git.Repository, hash plumbing.Hash) (*object.Commit,
 		}
 		hash = tag.Target
 	}
-	return nil, fmt.Errorf("tag %s is of tags of tags", hash)
+	return nil, fmt.Errorf("tag %s points to too many nested tags", hash)
 }
 
-// maxTagDepth bounds how many tags stand for each other.
+// maxTagDepth is the maximum length of a chain of tags.
 const maxTagDepth = 10
 
-// stepFrom goes from a commit to an ancestor: ~N the N-th by first parents, ^N the N-th parent, ^0, ^{} and ^{commit} the commit itself.
+// stepFrom returns an ancestor of a commit: ~N is the N-th by first parents, ^N the N-th parent, and ^0, ^{} and
+// ^{commit} the commit itself.
 func stepFrom(commit *object.Commit, step string) (*object.Commit, error) {
 	if strings.HasPrefix(step, "^{") {
 		return commit, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// checkRange refuses a range of versions that can't be read.
+// checkRange refuses an invalid range of versions.
 func checkRange(text string) error {
 	if _, err := semver.NewConstraint(text); err != nil {
 		return fmt.Errorf("%w: semver %q is no range of versions: %w; write one as >=1.2.0 <2.0.0, ~1.4 or 1.x", ErrNotAllowed, text, err)
@@ -18,10 +18,9 @@ func checkRange(text string) error {
 	return nil
 }
 
-// highest returns the tag with the highest version in a range. Tags that are no version, with or
-// without a v in front, are passed over, and so are those of a pre-release unless the range names
-// one. Of two tags with the same version, as v1.0.0 and 1.0.0, it is the one that sorts last: what
-// is chosen must not change from one look to the next.
+// highest returns the tag with the highest version in a range. It ignores tags that are not a version, with or without
+// a leading v, and pre-releases unless the range names one. If two tags have the same version, such as v1.0.0 and
+// 1.0.0, it chooses the tag that sorts last, so that the choice is stable.
 func highest(text string, tags []string) (string, error) {
 	wanted, err := semver.NewConstraint(text)
 	if err != nil {
@@ -48,7 +47,7 @@ func highest(text string, tags []string) (string, error) {
 	return name, nil
 }
 
-// compare is above 0 where there is nothing to compare with.
+// compare returns a positive number if best is nil.
 func compare(version, best *semver.Version) int {
 	if best == nil {
 		return 1

@@ -23,23 +23,22 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Limits of the keys of those who may sign. They come from a Secret that a tenant wrote, and to check
-// with one takes longer the larger it is.
+// Limits for the keys of signers. The keys come from a tenant's Secret, and a check takes longer with a larger key.
 const (
 	maxSignersBytes = 256 << 10
 	maxKeyBits      = 8192
 )
 
-// Signers are the public keys of those who may sign.
+// Signers are the public keys of trusted signers.
 type Signers struct {
 	digest string
 	pgp    openpgp.EntityList
 	ssh    map[string]ssh.PublicKey // by fingerprint
 }
 
-// ParseSigners reads public keys as a Secret has them: OpenPGP ones, armored, under names that end in
-// .asc, and SSH ones, one a line as in authorized_keys (sshd(8)) and without options, under names that
-// end in .pub. Other names are passed over. An error names the key of the Secret and wraps ErrNotAllowed.
+// ParseSigners reads public keys from a Secret: armored OpenPGP keys under names that end in .asc, and SSH keys under
+// names that end in .pub, one per line as in authorized_keys (sshd(8)) and without options. It ignores other names.
+// Errors name the key of the Secret and wrap ErrNotAllowed.
 func ParseSigners(files map[string][]byte) (*Signers, error) {
 	s := &Signers{ssh: map[string]ssh.PublicKey{}}
 	sum, size := sha256.New(), 0
@@ -78,17 +77,17 @@ func (s *Signers) readSSH(data []byte) error {
 		}
 		key, _, options, _, err := ssh.ParseAuthorizedKey(line)
 		if err != nil {
-			return fmt.Errorf("line %d is no SSH public key", number)
+			return fmt.Errorf("line %d is not an SSH public key", number)
 		}
 		if len(options) > 0 {
-			return fmt.Errorf("line %d has options (%.60s), which are not understood here; leave the key alone on its line", number, strings.Join(options, ","))
+			return fmt.Errorf("line %d has options (%.60s), which are not supported; keep only the key on its line", number, strings.Join(options, ","))
 		}
 		s.ssh[ssh.FingerprintSHA256(key)] = key
 	}
 	return nil
 }
 
-// readPGP reads one block or several, one after the other.
+// readPGP reads one or more blocks.
 func (s *Signers) readPGP(data []byte) error {
 	const end = "-----END PGP PUBLIC KEY BLOCK-----"
 	for {
@@ -98,7 +97,7 @@ func (s *Signers) readPGP(data []byte) error {
 		}
 		block, rest, found := bytes.Cut(data, []byte(end))
 		if !found {
-			return errors.New("is no armored OpenPGP public key (gpg --armor --export writes one)")
+			return errors.New("is not an armored OpenPGP public key (gpg --armor --export writes one)")
 		}
 		if err := s.readPGPBlock(append(block, end...)); err != nil {
 			return err
@@ -110,11 +109,11 @@ func (s *Signers) readPGP(data []byte) error {
 func (s *Signers) readPGPBlock(data []byte) error {
 	block, err := armor.Decode(bytes.NewReader(data))
 	if err != nil || block.Type != openpgp.PublicKeyType {
-		return errors.New("is no armored OpenPGP public key (gpg --armor --export writes one)")
+		return errors.New("is not an armored OpenPGP public key (gpg --armor --export writes one)")
 	}
 	body, err := io.ReadAll(block.Body)
 	if err != nil {
-		return fmt.Errorf("is no armored OpenPGP public key: %w", err)
+		return fmt.Errorf("is not an armored OpenPGP public key: %w", err)
 	}
 	if err := checkKeySizes(body); err != nil {
 		return err
@@ -127,7 +126,7 @@ func (s *Signers) readPGPBlock(data []byte) error {
 	return nil
 }
 
-// checkKeySizes looks at the keys before a signature, their own ones included, is checked with them.
+// checkKeySizes checks the sizes of the keys before any signature, including their own, is verified with them.
 func checkKeySizes(keys []byte) error {
 	packets := packet.NewReader(bytes.NewReader(keys))
 	for {
@@ -148,7 +147,7 @@ func checkKeySizes(keys []byte) error {
 	}
 }
 
-// check returns who signed instead, as the end of a sentence.
+// check returns an error that describes the actual signer, as the end of a sentence.
 func (s *Signers) check(payload, signature []byte) error {
 	if blocks(signature) > 1 {
 		return errors.New("carries several signatures; sign it once")
@@ -167,7 +166,7 @@ type unknownSigner string
 
 func (u unknownSigner) Error() string { return string(u) }
 
-// Is reports whether the error is of that kind.
+// Is implements the interface of errors.Is.
 func (u unknownSigner) Is(target error) bool { return target == ErrUnknownSigner }
 
 // checkSSH follows PROTOCOL.sshsig of OpenSSH; Git signs in the namespace git.
@@ -182,7 +181,7 @@ func (s *Signers) checkSSH(payload, armored []byte) error {
 		return unknownSigner(fmt.Sprintf("is signed by %s, which is not among the %s", name, s))
 	}
 	if err := sshsig.Verify(bytes.NewReader(payload), signature, key, signature.HashAlgorithm, "git"); err != nil {
-		return fmt.Errorf("claims to be signed by %s, but the signature is not of it: %w", name, err)
+		return fmt.Errorf("claims to be signed by %s, but another key made the signature: %w", name, err)
 	}
 	return nil
 }
@@ -200,10 +199,10 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	case errors.Is(err, pgperrors.ErrKeyRevoked):
 		return fmt.Errorf("is signed by %s, which was revoked", name)
 	}
-	return fmt.Errorf("claims to be signed by %s, but the signature does not hold: %w", name, err)
+	return fmt.Errorf("claims to be signed by %s, but the signature is not valid: %w", name, err)
 }
 
-// issuer names the key that an OpenPGP signature claims to be of.
+// issuer returns the key that an OpenPGP signature claims to be made with.
 func issuer(armored []byte) string {
 	block, err := armor.Decode(bytes.NewReader(armored))
 	if err != nil {
@@ -222,7 +221,7 @@ func issuer(armored []byte) string {
 	return "an unknown OpenPGP key"
 }
 
-// String counts the keys.
+// String returns the number of keys.
 func (s *Signers) String() string {
 	return fmt.Sprintf("%d OpenPGP and %d SSH keys of those who may sign", len(s.pgp), len(s.ssh))
 }

@@ -22,16 +22,16 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// maxStderr is how much is kept of what a server says on standard error, in bytes.
+// maxStderr is how many bytes of a server's standard error are kept.
 const maxStderr = 2048
 
-// sshSession runs git-upload-pack at a server (gitprotocol-pack(5), "SSH Transport"). go-git's own
-// transport knows neither a deadline nor a limit and reads files of the user who runs it.
+// sshSession runs git-upload-pack on a server (gitprotocol-pack(5), "SSH Transport"). go-git's own transport supports
+// neither deadlines nor limits, and reads files of the current user.
 type sshSession struct {
 	conn    *countedConn
 	client  *ssh.Client
 	session *ssh.Session
-	release func() bool // of the context
+	release func() bool // releases the context
 
 	download int64 // the limit for objects
 	stdin    io.WriteCloser
@@ -75,13 +75,13 @@ func openSSH(ctx context.Context, location *url.URL, auth Auth, limits Limits) (
 	return newRemote(ctx, s, s, limits)
 }
 
-// uploadPack is the command for a path, quoted for a POSIX shell as Git does it (sq_quote_buf).
+// uploadPack returns the command for a path, quoted for a POSIX shell as Git does it (sq_quote_buf).
 func uploadPack(path string) (string, error) {
 	if strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("%w: the URL's path has control characters", ErrNotAllowed)
 	}
 	if strings.HasPrefix(path, "/~") {
-		path = path[1:] // of a user's home, as Git has it
+		path = path[1:] // relative to a user's home, as in Git
 	}
 	return "git-upload-pack '" + strings.NewReplacer("'", `'\''`, "!", `'\!'`).Replace(path) + "'", nil
 }
@@ -106,7 +106,7 @@ func (s *sshSession) start(address, command string, config *ssh.ClientConfig) er
 	return s.session.Start(command)
 }
 
-// AdvertisedReferencesContext reads what the server says first. The deadline is that of the connection.
+// AdvertisedReferencesContext reads the server's first message. The connection has the deadline.
 func (s *sshSession) AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error) {
 	advertised := packp.NewAdvRefs()
 	err := advertised.Decode(s.output(ctx))
@@ -120,42 +120,42 @@ func (s *sshSession) AdvertisedReferencesContext(ctx context.Context) (*packp.Ad
 	return advertised, nil
 }
 
-// refusal is what the server said instead of its references.
+// refusal returns the message that the server sent instead of its references, as an error.
 func (s *sshSession) refusal(err error) error {
-	said := ""
+	message := ""
 	line := &pktline.ErrorLine{}
 	if errors.As(err, &line) {
-		said = line.Text
+		message = line.Text
 	} else if errors.Is(err, packp.ErrEmptyInput) {
-		_ = s.session.Wait() // until all that it says has arrived
-		said = s.stderr.String()
+		_ = s.session.Wait() // until all output has arrived
+		message = s.stderr.String()
 	}
-	said = strings.TrimSpace(said)
-	if said == "" {
+	message = strings.TrimSpace(message)
+	if message == "" {
 		return err
 	}
 	for _, known := range []string{"not found", "does not exist", "not appear to be a git repository", "could not be found", "no such"} {
-		if strings.Contains(strings.ToLower(said), known) {
-			return fmt.Errorf("%w: check the URL; a server may also answer so when the key gives no access; it says %.300q", ErrNotFound, said)
+		if strings.Contains(strings.ToLower(message), known) {
+			return fmt.Errorf("%w: check the URL; a server may also answer so when the key gives no access; it says %.300q", ErrNotFound, message)
 		}
 	}
-	return fmt.Errorf("the server says %.300q", said)
+	return fmt.Errorf("the server says %.300q", message)
 }
 
-// UploadPack asks for objects, without the history and with nothing that we have already.
+// UploadPack requests objects without their history. It announces no objects of our own.
 func (s *sshSession) UploadPack(ctx context.Context, request *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	s.asked = true
 	s.conn.limit = s.download
 	s.conn.left.Store(s.conn.limit)
 	buffer := &bytes.Buffer{}
 	if err := request.UploadRequest.Encode(buffer); err != nil {
-		return nil, fmt.Errorf("asking for objects: %w", err)
+		return nil, fmt.Errorf("requesting objects: %w", err)
 	}
 	if err := pktline.NewEncoder(buffer).EncodeString("done\n"); err != nil {
-		return nil, fmt.Errorf("asking for objects: %w", err)
+		return nil, fmt.Errorf("requesting objects: %w", err)
 	}
 	if _, err := buffer.WriteTo(s.stdin); err != nil {
-		return nil, fmt.Errorf("asking for objects: %w", err)
+		return nil, fmt.Errorf("requesting objects: %w", err)
 	}
 	response := packp.NewUploadPackResponse(request)
 	if err := response.Decode(io.NopCloser(s.output(ctx))); err != nil {
@@ -164,7 +164,7 @@ func (s *sshSession) UploadPack(ctx context.Context, request *packp.UploadPackRe
 	return response, nil
 }
 
-// output is what the server sends. Its end is an error if it came of the deadline or of the limit.
+// output returns what the server sends. Its end is an error if the deadline or the limit caused it.
 func (s *sshSession) output(ctx context.Context) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		n, err := s.stdout.Read(p)
@@ -184,7 +184,7 @@ type readerFunc func([]byte) (int, error)
 // Read calls the function.
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// explain says so when an error came of the limit or of the key.
+// explain returns a specific error if the limit or the key caused it.
 func (s *sshSession) explain(err error) error {
 	switch {
 	case s.conn.exceeded.Load():
@@ -197,7 +197,7 @@ func (s *sshSession) explain(err error) error {
 
 func (s *sshSession) close() {
 	if s.stdin != nil && !s.asked {
-		_ = pktline.NewEncoder(s.stdin).Flush() // tells git-upload-pack that nothing is wanted
+		_ = pktline.NewEncoder(s.stdin).Flush() // an empty request ends git-upload-pack
 	}
 	if s.client != nil {
 		_ = s.client.Close()
@@ -206,7 +206,7 @@ func (s *sshSession) close() {
 	s.conn.drop()
 }
 
-// countedConn is a connection that fails at the first byte beyond the limit.
+// countedConn is a connection that fails at the first byte beyond its limit.
 type countedConn struct {
 	net.Conn
 	limit    int64
@@ -214,7 +214,7 @@ type countedConn struct {
 	exceeded atomic.Bool
 }
 
-// Read counts.
+// Read counts the bytes.
 func (c *countedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.left.Add(-int64(n)) < 0 {
@@ -224,16 +224,16 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drop ends the connection. Nothing is lost with it that an error would tell of.
+// drop closes the connection. An error of Close would have no consequence.
 func (c *countedConn) drop() { _ = c.Close() }
 
-// boundedBuffer keeps the beginning of what is written to it.
+// boundedBuffer keeps the first bytes that are written to it.
 type boundedBuffer struct {
 	mu   sync.Mutex
 	kept []byte
 }
 
-// Write drops what there is no room for.
+// Write drops bytes that exceed the limit.
 func (w *boundedBuffer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

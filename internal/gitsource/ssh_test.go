@@ -24,7 +24,7 @@ import (
 
 const strangerSeed = 3
 
-// authOf is what a server asks for and is known by.
+// authOf returns the credentials and the host key for a server.
 func authOf(s *sshgit.Server) Auth { return Auth{Identity: s.Identity, KnownHosts: s.KnownHosts} }
 
 func TestFetchOverSSH(t *testing.T) {
@@ -97,7 +97,7 @@ func TestRefusalsOverSSH(t *testing.T) {
 		"a password in the URL":      {url: strings.Replace(s.URL(r.dir), "git@", "git:x@", 1), ref: main, cause: ErrNotAllowed, says: "carries credentials"},
 		"a line break in the path":   {url: s.URL("/a%0ab"), ref: main, cause: ErrNotAllowed, says: "control characters"},
 		"no key":                     {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = nil }, cause: ErrAuthRefused, says: "no private key (identity)"},
-		"a malformed key":            {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = []byte("secret") }, cause: ErrAuthRefused, says: "identity is no private key as ssh-keygen writes it"},
+		"a malformed key":            {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = []byte("secret") }, cause: ErrAuthRefused, says: "identity is not a private key in a format of ssh-keygen"},
 		"a passphrase that is amiss": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity = sshgit.Identity(t, key, "sesame") }, cause: ErrAuthRefused, says: "put it under password"},
 		"another passphrase":         {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.Identity, a.Password = sshgit.Identity(t, key, "sesame"), "open" }, cause: ErrAuthRefused, says: "does not open identity"},
 		"a key hashed for ever": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) {
@@ -108,7 +108,7 @@ func TestRefusalsOverSSH(t *testing.T) {
 		"another host key": {url: s.URL(r.dir), ref: main, auth: func(a *Auth) {
 			a.KnownHosts = []byte("# ours\n" + knownhosts.Line([]string{s.Address}, other.PublicKey()))
 		}, cause: ErrUntrusted, says: " shows the ssh-ed25519 key " + ssh.FingerprintSHA256(s.Host.PublicKey()) +
-			", and line 2 of known_hosts has " + ssh.FingerprintSHA256(other.PublicKey()) + ": the key was changed, or somebody stands between"},
+			", and line 2 of known_hosts has " + ssh.FingerprintSHA256(other.PublicKey()) + ": the key changed, or another server intercepts the connection"},
 		"a revoked host key":        {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(line + "\n@revoked " + line) }, cause: ErrUntrusted, says: "revoked"},
 		"malformed known hosts":     {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte("# ours\nexample.com ssh-rsa x") }, cause: ErrUntrusted, says: "known_hosts:2"},
 		"patterns without end":      {url: s.URL(r.dir), ref: main, auth: func(a *Auth) { a.KnownHosts = []byte(strings.Repeat("*1", 60) + line) }, cause: ErrUntrusted, says: "more than 2 * in one pattern"},
@@ -132,7 +132,7 @@ func TestRefusalsOverSSH(t *testing.T) {
 	}
 }
 
-// hashedFor rewrites how often a key's passphrase is hashed.
+// hashedFor changes the number of rounds with which a key's passphrase is hashed.
 func hashedFor(t *testing.T, data []byte, rounds uint32) []byte {
 	t.Helper()
 	block, _ := pem.Decode(data)
@@ -161,7 +161,7 @@ func TestHostileSSHServers(t *testing.T) {
 				git.Stdout = channel
 				stdin, _ := git.StdinPipe()
 				_ = git.Start()
-				_, _ = io.ReadFull(channel, make([]byte, 60)) // a part of what is wanted
+				_, _ = io.ReadFull(channel, make([]byte, 60)) // part of the request
 				expire(nil)
 				_, _ = io.Copy(io.Discard, channel)
 				_ = stdin.Close()

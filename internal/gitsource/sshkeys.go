@@ -18,17 +18,17 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Limits of keys and known hosts. They come from a Secret that a tenant wrote, and some of what may
-// stand in them takes time without end.
+// Limits for keys and known hosts. They come from a tenant's Secret, and some valid contents take practically unlimited
+// time to process.
 const (
 	maxIdentityBytes   = 16 << 10
-	maxRounds          = 256 // of bcrypt_pbkdf(3); ssh-keygen takes 16 or 24 unless told otherwise
+	maxRounds          = 256 // of bcrypt_pbkdf(3); the defaults of ssh-keygen are 16 or 24
 	maxKnownHostsBytes = 64 << 10
 	maxWildcards       = 128
 	maxWildcardsEach   = 2
 )
 
-// parseIdentity reads a private key. The errors wrap ErrAuthRefused and tell nothing of the key.
+// parseIdentity reads a private key. Its errors wrap ErrAuthRefused and reveal nothing about the key.
 func parseIdentity(data []byte, passphrase string) (ssh.Signer, error) {
 	switch {
 	case len(data) == 0:
@@ -37,7 +37,7 @@ func parseIdentity(data []byte, passphrase string) (ssh.Signer, error) {
 		return nil, fmt.Errorf("%w: identity is more than %d bytes", ErrAuthRefused, maxIdentityBytes)
 	}
 	if rounds := keyRounds(data); rounds > maxRounds {
-		return nil, fmt.Errorf("%w: the passphrase of identity is hashed in %d rounds, more than %d; write it anew with ssh-keygen -p -a 100", ErrAuthRefused, rounds, maxRounds)
+		return nil, fmt.Errorf("%w: the passphrase of identity is hashed in %d rounds, more than %d; rewrite it with ssh-keygen -p -a 100", ErrAuthRefused, rounds, maxRounds)
 	}
 	signer, err := ssh.ParsePrivateKey(data)
 	encrypted := &ssh.PassphraseMissingError{}
@@ -45,7 +45,7 @@ func parseIdentity(data []byte, passphrase string) (ssh.Signer, error) {
 	case err == nil:
 		return signer, nil
 	case !errors.As(err, &encrypted):
-		return nil, fmt.Errorf("%w: identity is no private key as ssh-keygen writes it", ErrAuthRefused)
+		return nil, fmt.Errorf("%w: identity is not a private key in a format of ssh-keygen", ErrAuthRefused)
 	case passphrase == "":
 		return nil, fmt.Errorf("%w: identity has a passphrase; put it under password", ErrAuthRefused)
 	}
@@ -55,8 +55,8 @@ func parseIdentity(data []byte, passphrase string) (ssh.Signer, error) {
 	return signer, nil
 }
 
-// keyRounds is how often the passphrase of a key is hashed (PROTOCOL.key of OpenSSH), 0 where that is
-// not known.
+// keyRounds returns the number of rounds with which a key's passphrase is hashed (PROTOCOL.key of OpenSSH); 0 if
+// unknown.
 func keyRounds(data []byte) uint32 {
 	const magic = "openssh-key-v1\x00"
 	block, _ := pem.Decode(data)
@@ -77,13 +77,13 @@ func keyRounds(data []byte) uint32 {
 	return options.Rounds
 }
 
-// hostKeys knows servers by their keys.
+// hostKeys verifies servers by their keys.
 type hostKeys struct {
 	known   *knownhosts.HostKeyDB
 	refused error // the last refusal, which the handshake may hide
 }
 
-// parseKnownHosts reads a file known_hosts.
+// parseKnownHosts reads a known_hosts file.
 func parseKnownHosts(data []byte) (*hostKeys, error) {
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:
@@ -106,7 +106,7 @@ func parseKnownHosts(data []byte) (*hostKeys, error) {
 	return &hostKeys{known: known}, nil
 }
 
-// checkWildcards refuses patterns that take time without end to match.
+// checkWildcards refuses patterns whose matching takes practically unlimited time.
 func checkWildcards(data []byte) error {
 	total := 0
 	for pattern := range strings.FieldsFuncSeq(string(data), func(r rune) bool { return r <= ' ' || r == ',' }) {
@@ -118,7 +118,7 @@ func checkWildcards(data []byte) error {
 	return nil
 }
 
-// writeTemporary writes a file, as the library reads only files.
+// writeTemporary writes a temporary file, because the library only reads files.
 func writeTemporary(data []byte) (name string, err error) {
 	file, err := os.CreateTemp("", "known_hosts-")
 	if err != nil {
@@ -128,7 +128,7 @@ func writeTemporary(data []byte) (name string, err error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
-// check is asked for each server before it is shown a key.
+// check is called for each server before authentication.
 func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error {
 	err := h.known.HostKeyCallback()(host, remote, key)
 	if err == nil {
@@ -138,7 +138,7 @@ func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error 
 	unknown := &xknownhosts.KeyError{}
 	switch {
 	case errors.As(err, &unknown) && len(unknown.Want) > 0:
-		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key was changed, or somebody stands between",
+		err = fmt.Errorf("%w: %s shows the %s, and line %d of known_hosts has %s: the key changed, or another server intercepts the connection",
 			ErrUntrusted, host, name, unknown.Want[0].Line, ssh.FingerprintSHA256(unknown.Want[0].Key))
 	case errors.As(err, &unknown):
 		err = fmt.Errorf("%w: %s is not in known_hosts; it shows the %s; if that is right, add the line %q",
@@ -150,7 +150,7 @@ func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error 
 	return err
 }
 
-// explain says so when a handshake failed for the host's key.
+// explain returns the refusal of a host key if it caused the failed handshake.
 func (h *hostKeys) explain(err error) error {
 	if h.refused != nil {
 		return h.refused

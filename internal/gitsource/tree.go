@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep folders are nested.
+	// maxDepth is the maximum depth of nested folders.
 	maxDepth = 64
-	// maxName bounds the name of a file or folder in bytes, as file systems do.
+	// maxName is the maximum length of a file's or folder's name in bytes, as in file systems.
 	maxName = 255
-	// maxHeaders bounds what stands before the message of a commit in bytes: its signature, that of a merged tag.
+	// maxHeaders is the maximum size of a commit's headers in bytes, including its signature and a merged tag's signature.
 	maxHeaders = 64 << 10
 )
 
-// readCommit looks at a commit's headers, which end at the first empty line, before go-git reads them: that takes it time by the
-// square of their length.
+// readCommit checks the size of a commit's headers, which end at the first empty line, before go-git reads them.
+// go-git's parser takes quadratic time.
 func readCommit(objects storer.EncodedObjectStorer, hash plumbing.Hash) (commit *object.Commit, err error) {
 	encoded, err := objects.EncodedObject(plumbing.CommitObject, hash)
 	if errors.Is(err, plumbing.ErrObjectNotFound) {
@@ -60,7 +60,7 @@ func readCommit(objects storer.EncodedObjectStorer, hash plumbing.Hash) (commit 
 	return commit, nil
 }
 
-// reader gathers the files of one commit.
+// reader collects the files of one commit.
 type reader struct {
 	objects storer.EncodedObjectStorer
 	limits  Limits
@@ -69,8 +69,8 @@ type reader struct {
 	bytes   int64
 }
 
-// readTree reads a commit's files. The same folder may stand in a tree many times: it
-// is counted each time, so that a small repository can't unfold into a large one.
+// readTree reads a commit's files. A folder that occurs in a tree several times is counted each time, so that a small
+// repository cannot expand into a large one.
 func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plumbing.Hash, limits Limits) (fs.FS, error) {
 	commit, err := readCommit(objects, hash)
 	if err != nil {
@@ -79,7 +79,8 @@ func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plum
 	return readFiles(ctx, objects, commit.TreeHash, limits)
 }
 
-// readFiles reads the files of a tree. What its errors quote stands in one line: anybody chose the names.
+// readFiles reads the files of a tree. Its errors quote file names in one line, because anyone with push access chooses
+// them.
 func readFiles(ctx context.Context, objects storer.EncodedObjectStorer, tree plumbing.Hash, limits Limits) (fs.FS, error) {
 	r := &reader{objects: objects, limits: limits, files: memfs.FS{}}
 	if err := r.readFolder(ctx, ".", tree, 0); err != nil {
@@ -88,7 +89,7 @@ func readFiles(ctx context.Context, objects storer.EncodedObjectStorer, tree plu
 	return r.files, nil
 }
 
-// inOneLine is an error whose text has nothing in it that acts on a terminal.
+// inOneLine is an error whose text contains no control characters for terminals.
 type inOneLine struct{ error }
 
 func (e inOneLine) Error() string { return wording.Escape(e.error.Error(), "") }
@@ -175,13 +176,13 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (data []byte, err err
 	return data, nil
 }
 
-// What is said of a list of files, and of a file, that are too large.
+// Messages about a list of files, and about a file, that is too large.
 const (
 	largeFolder = "%w: the folder %s has too many files: their list is %d bytes, more than %d; %s"
 	largeFile   = "%w: %s is %d bytes, more than %d a file; %s"
 )
 
-// check looks at the size of a file, or of a folder's list of files, before it is read.
+// check checks the size of a file, or of a folder's list of files, before it is read.
 func (r *reader) check(name string, hash plumbing.Hash, tooLarge string) error {
 	size, err := r.objects.EncodedObjectSize(hash)
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// Verification is what of a revision must be signed, and by whom. Nil wants nothing.
+// Verification describes the required signatures of a revision. Nil requires none.
 type Verification struct {
-	// Commit must be signed.
+	// Commit is true if the commit must be signed.
 	Commit bool
-	// Tag must be an annotated one and signed. It needs a Ref with a tag or a range.
+	// Tag is true if the tag must be annotated and signed. The Ref must be a tag or a range.
 	Tag bool
-	// Signers are those whose signatures count.
+	// Signers are the trusted signers.
 	Signers *Signers
 }
 
-// Digest identifies what is wanted, so that what was accepted for one set of signers is not
-// taken as accepted for another. That of nil is empty.
+// Digest identifies the requirements, so that a revision that was accepted for one set of signers is verified again for
+// another. The digest of nil is empty.
 func (v *Verification) Digest() string {
 	if v == nil {
 		return ""
@@ -35,12 +35,12 @@ func (v *Verification) Digest() string {
 // checkRef refuses a verification that could never succeed.
 func (v *Verification) checkRef(ref Ref) error {
 	if v != nil && v.Tag && ref.Tag == "" && ref.SemVer == "" {
-		return fmt.Errorf("%w: a signed tag is wanted (verify.mode), but ref names no tag; set ref.tag or ref.semver, or mode HEAD", ErrNotAllowed)
+		return fmt.Errorf("%w: a signed tag is required (verify.mode), but ref names no tag; set ref.tag or ref.semver, or mode HEAD", ErrNotAllowed)
 	}
 	return nil
 }
 
-// check returns an error that wraps ErrUnsigned unless all that is wanted is signed.
+// check returns an error that wraps ErrUnsigned if a required signature is missing.
 func (v *Verification) check(objects storer.EncodedObjectStorer, ref Ref, found target) error {
 	if v == nil {
 		return nil
@@ -56,8 +56,8 @@ func (v *Verification) check(objects storer.EncodedObjectStorer, ref Ref, found 
 	return nil
 }
 
-// checkTag looks into the tag too: who may push could show one that was signed for another name or,
-// as the server says what a tag stands for, for another commit.
+// checkTag also checks the content of the tag. Otherwise anyone with push access could present a tag that was signed
+// under another name, and the server could present one for another commit.
 func (v *Verification) checkTag(objects storer.EncodedObjectStorer, name string, found target) error {
 	if found.tag.IsZero() {
 		return fmt.Errorf("%w: tag %.100s is not signed: it is a lightweight tag; make it with git tag -s", ErrUnsigned, name)
@@ -85,14 +85,14 @@ func (v *Verification) checkCommit(objects storer.EncodedObjectStorer, hash plum
 	return v.checkSignature(what, commit.PGPSignature, commit)
 }
 
-// author is bounded: who commits writes it.
+// author truncates names, because the author of a commit chooses them.
 func author(who object.Signature) string {
 	return fmt.Sprintf("%.60q <%.60s>", who.Name, who.Email)
 }
 
 // signed is a commit or a tag.
 type signed interface {
-	// EncodeWithoutSignature writes what the signature is of.
+	// EncodeWithoutSignature encodes the signed content.
 	EncodeWithoutSignature(plumbing.EncodedObject) error
 }
 
@@ -102,16 +102,16 @@ func (v *Verification) checkSignature(what, signature string, of signed) error {
 	}
 	encoded := &plumbing.MemoryObject{}
 	if err := of.EncodeWithoutSignature(encoded); err != nil {
-		return fmt.Errorf("%w: reading what is signed of %s: %w", ErrUnusable, what, err)
+		return fmt.Errorf("%w: reading the signed content of %s: %w", ErrUnusable, what, err)
 	}
 	content, err := encoded.Reader()
 	if err != nil {
-		return fmt.Errorf("%w: reading what is signed of %s: %w", ErrUnusable, what, err)
+		return fmt.Errorf("%w: reading the signed content of %s: %w", ErrUnusable, what, err)
 	}
 	defer func() { _ = content.Close() }()
 	payload, err := io.ReadAll(content)
 	if err != nil {
-		return fmt.Errorf("%w: reading what is signed of %s: %w", ErrUnusable, what, err)
+		return fmt.Errorf("%w: reading the signed content of %s: %w", ErrUnusable, what, err)
 	}
 	if err := v.Signers.check(payload, []byte(signature)); err != nil {
 		return fmt.Errorf("%w: %s %w", ErrUnsigned, what, err)
@@ -119,7 +119,7 @@ func (v *Verification) checkSignature(what, signature string, of signed) error {
 	return nil
 }
 
-// blocks counts signatures: who signed can't be told of several.
+// blocks counts signatures. With several, the signer would be ambiguous.
 func blocks(signature []byte) int {
 	count := 0
 	for line := range bytes.Lines(signature) {

@@ -29,8 +29,8 @@ import (
 	"github.com/corral-dev/corral/test/sshgit"
 )
 
-// signers makes keys and signs with them, as people do: SSH keys with git and ssh-keygen, OpenPGP ones
-// with go-git, as gpg would leave an agent behind.
+// signers generates keys and signs with them as users do: SSH keys with git and ssh-keygen, OpenPGP keys with go-git,
+// because gpg would leave an agent running.
 type signers struct {
 	t   *testing.T
 	dir string // of the SSH keys
@@ -71,7 +71,7 @@ func (s *signers) addPGP(name string, config *packet.Config) {
 	s.pgp[name] = entity
 }
 
-// asc is an OpenPGP public key, armored.
+// asc returns an armored OpenPGP public key.
 func (s *signers) asc(name string) []byte {
 	s.t.Helper()
 	buffer := &bytes.Buffer{}
@@ -85,7 +85,7 @@ func (s *signers) asc(name string) []byte {
 	return buffer.Bytes()
 }
 
-// pub is an SSH public key.
+// pub returns an SSH public key.
 func (s *signers) pub(name string) []byte {
 	s.t.Helper()
 	data, err := os.ReadFile(filepath.Join(s.dir, name+".pub"))
@@ -103,7 +103,7 @@ func (s *signers) fingerprint(name string) string {
 	return ssh.FingerprintSHA256(key)
 }
 
-// git runs git in a repository as somebody who signs with an SSH key.
+// git runs git in a repository, configured to sign with the named SSH key.
 func (s *signers) git(r *repo, name string, args ...string) {
 	s.t.Helper()
 	c := exec.Command("git", append([]string{
@@ -139,7 +139,7 @@ func (s *signers) commitPGP(r *repo, name string) plumbing.Hash {
 	return hash
 }
 
-// pgpSigner signs as soon as its key was made: it may have expired since.
+// pgpSigner signs at the time when its key was created, because the key may have expired since.
 type pgpSigner struct{ key *openpgp.Entity }
 
 func (p pgpSigner) Sign(message io.Reader) ([]byte, error) {
@@ -149,7 +149,7 @@ func (p pgpSigner) Sign(message io.Reader) ([]byte, error) {
 	return buffer.Bytes(), err
 }
 
-// forge stores a commit that is like another but for its message, with a signature of somebody's choice.
+// forge stores a copy of a commit with another message and the given signature.
 func (r *repo) forge(of plumbing.Hash, signature string) {
 	r.t.Helper()
 	commit, err := r.git.CommitObject(of)
@@ -166,7 +166,7 @@ func (r *repo) forge(of plumbing.Hash, signature string) {
 	}
 }
 
-// aliceSigned is a repository with all that somebody may sign, on branches and in tags.
+// aliceSigned returns a repository with signed and unsigned branches and tags.
 func aliceSigned(t *testing.T, s *signers) *repo {
 	t.Helper()
 	r := newRepo(t)
@@ -283,10 +283,10 @@ func TestSignersThatCannotBeRead(t *testing.T) {
 	}{
 		"none":                   {nil, "no public key under a name that ends in .asc (OpenPGP) or .pub (SSH)"},
 		"under another name":     {map[string][]byte{"alice": s.pub("alice")}, "no public key"},
-		"a private key":          {map[string][]byte{"alice.pub": []byte("-----BEGIN OPENSSH PRIVATE KEY-----")}, "alice.pub: line 1 is no SSH public key"},
+		"a private key":          {map[string][]byte{"alice.pub": []byte("-----BEGIN OPENSSH PRIVATE KEY-----")}, "alice.pub: line 1 is not an SSH public key"},
 		"with options":           {map[string][]byte{"a.pub": []byte("# ours\n\ncert-authority " + string(s.pub("alice")))}, "a.pub: line 3 has options (cert-authority)"},
-		"not armored":            {map[string][]byte{"a.asc": []byte("none")}, "a.asc: is no armored OpenPGP public key"},
-		"one of two":             {map[string][]byte{"a.asc": append(s.asc("alice"), "more"...)}, "a.asc: is no armored OpenPGP public key"},
+		"not armored":            {map[string][]byte{"a.asc": []byte("none")}, "a.asc: is not an armored OpenPGP public key"},
+		"one of two":             {map[string][]byte{"a.asc": append(s.asc("alice"), "more"...)}, "a.asc: is not an armored OpenPGP public key"},
 		"more bits than allowed": {map[string][]byte{"a.asc": large.Bytes()}, "has 16385 bits, more than 8192"},
 		"larger than allowed":    {map[string][]byte{"a.pub": bytes.Repeat([]byte("#\n"), maxSignersBytes)}, "more than 262144 bytes"},
 	} {
@@ -302,8 +302,7 @@ func TestSignersThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What is wanted is told apart by the keys and by the mode, so that nothing that was accepted once is
-// taken for accepted otherwise.
+// Digests differ by keys and by mode, so that a revision accepted under one verification is not accepted under another.
 func TestDigestsTellVerificationsApart(t *testing.T) {
 	s := newSigners(t)
 	seen := map[string]string{"": "nothing"}

@@ -19,13 +19,14 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/index"
 )
 
-// LeftOut returns what a clone would lack of a folder of a work tree: the submodules below the folder, and those of the files named that
-// Git ignores and doesn't hold. All names are relative to the folder, with slashes. Of a folder in no work tree there are none. What is
-// ignored is read from the repository, not from the user's configuration. Errors wrap ErrUnusable or ErrNotFound.
+// LeftOut returns the parts of a folder in a work tree that a clone would not contain: the submodules below the folder,
+// and the given files that Git ignores and does not track. All names are relative to the folder, with slashes. A folder
+// outside of a work tree has none. The ignore rules come from the repository, not from the user's configuration. Errors
+// wrap ErrUnusable or ErrNotFound.
 func LeftOut(folder string, files []string) (submodules, ignored []string, err error) {
 	repository, entries, below, err := indexed(folder)
 	if repository == nil && errors.Is(err, ErrNotFound) {
-		return nil, nil, nil // then there is no clone either
+		return nil, nil, nil // without a repository there is no clone
 	}
 	if err != nil {
 		return nil, nil, err
@@ -58,8 +59,9 @@ func LeftOut(folder string, files []string) (submodules, ignored []string, err e
 	return submodules, ignored, nil
 }
 
-// Sparse returns the files below a folder that a sparse checkout leaves out of its work tree, relative to the folder, with slashes. Of a
-// folder in no work tree, or in one that isn't understood, there are none: LeftOut says that.
+// Sparse returns the files below a folder that a sparse checkout leaves out of its work tree, relative to the folder,
+// with slashes. It returns none for a folder outside of a work tree or in an unsupported one; LeftOut returns the
+// error.
 func Sparse(folder string) ([]string, error) {
 	repository, entries, below, err := indexed(folder)
 	if repository == nil {
@@ -77,14 +79,15 @@ func Sparse(folder string) ([]string, error) {
 		if !entry.SkipWorktree || err != nil || !filepath.IsLocal(name) {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(folder, name)); errors.Is(err, fs.ErrNotExist) { // others are there all the same
+		if _, err := os.Lstat(filepath.Join(folder, name)); errors.Is(err, fs.ErrNotExist) { // others exist despite the sparse checkout
 			missing = append(missing, filepath.ToSlash(name))
 		}
 	}
 	return missing, nil
 }
 
-// isSparse reports whether a work tree may be a sparse checkout: git-sparse-checkout(1) sets it for the work tree or for the repository.
+// isSparse reports whether a work tree may be a sparse checkout: git-sparse-checkout(1) sets it for the work tree or
+// for the repository.
 func isSparse(repository *git.Repository) bool {
 	c, err := repository.Storer.(reading).Storage.Config()
 	if err != nil {
@@ -93,7 +96,8 @@ func isSparse(repository *git.Repository) bool {
 	return c.Raw.Section("core").Option("sparseCheckout") == "true" || c.Raw.Section(extensionsSection).Option("worktreeConfig") == "true"
 }
 
-// indexed reads the index of a folder's repository, which is nil if it can't be opened. The folder is named from the top of the work tree.
+// indexed reads the index of a folder's repository; the repository is nil if it cannot be opened. below is the folder's
+// path from the top of the work tree.
 func indexed(folder string) (repository *git.Repository, entries []*index.Entry, below string, err error) {
 	repository, top, err := repositoryOf(folder)
 	if err != nil {

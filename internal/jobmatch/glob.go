@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Patterns are compared with texts. A comparison with one pattern takes time in proportion to the lengths of the two, and no memory.
+// Patterns match texts. Matching one pattern takes linear time and no memory.
 type Patterns struct {
 	texts   []string
-	crosses bool // a * stands for / too
+	crosses bool // a * matches / too
 }
 
-// Compile returns patterns in which * stands for any characters but /.
+// Compile returns patterns in which * matches any characters but /.
 func Compile(patterns []string) Patterns { return Patterns{texts: patterns} }
 
-// CompileNames returns patterns in which * stands for any characters.
+// CompileNames returns patterns in which * matches any characters.
 func CompileNames(patterns []string) Patterns { return Patterns{texts: patterns, crosses: true} }
 
 // CompileRepositories returns patterns of OWNER/NAME for AnyRepository.
@@ -29,7 +29,7 @@ func CompileRepositories(patterns []string) Patterns {
 	return Compile(all)
 }
 
-// Any reports whether a text matches one of the patterns. No pattern is for all.
+// Any reports whether a text matches one of the patterns. An empty list matches everything.
 func (p Patterns) Any(text string) bool {
 	match := Glob
 	if p.crosses {
@@ -38,21 +38,21 @@ func (p Patterns) Any(text string) bool {
 	return len(p.texts) == 0 || slices.ContainsFunc(p.texts, func(pattern string) bool { return match(pattern, text) })
 }
 
-// AnyRepository is Any for a repository as OWNER/NAME, whatever its case.
+// AnyRepository is Any for a repository, OWNER/NAME, ignoring case.
 func (p Patterns) AnyRepository(repository string) bool { return p.Any(strings.ToLower(repository)) }
 
-// Glob reports whether text matches a pattern in which * stands for any characters but /.
+// Glob reports whether text matches a pattern in which * matches any characters but /.
 func Glob(pattern, text string) bool {
 	part, restOfPattern, isMore := strings.Cut(pattern, "/")
 	field, restOfText, hasMore := strings.Cut(text, "/")
 	return isMore == hasMore && matchPart(part, field) && (!isMore || Glob(restOfPattern, restOfText))
 }
 
-// cut is a variable so that a test can count the characters that are looked at.
+// cut is a variable so that a test can count the visited characters.
 var cut = strings.Cut
 
-// matchPart looks for each text between two stars behind the one before. The first place is the best: it leaves the most for the texts
-// that follow. So no character is looked at twice.
+// matchPart looks for each literal text between two stars after the previous one. The first match is the best, because
+// it leaves the most text for the following ones. So no character is visited twice.
 func matchPart(pattern, text string) bool {
 	wanted, pattern, isMore := cut(pattern, "*")
 	text, ok := strings.CutPrefix(text, wanted)

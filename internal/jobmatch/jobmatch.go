@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobmatch decides which pool a job is for, where GitHub says what a job asks for and not who gets it:
-// by scope, runner group and labels, as GitHub itself gives jobs to runners. All of it works on values.
+// Package jobmatch decides which pool a job belongs to if GitHub reports only the job's requirements. It uses scope,
+// runner group and labels, as GitHub itself does when it assigns jobs to runners. It is pure.
 package jobmatch
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Kind is what a pool's runners are registered for, the most specific first.
+// Kind is the level at which a pool's runners are registered, most specific first.
 type Kind int
 
 // Kinds.
@@ -26,41 +26,42 @@ const (
 	Enterprise
 )
 
-// Scope is what a pool's runners are registered for.
+// Scope is where a pool's runners are registered.
 type Scope struct {
-	// Host of the GitHub, as github.com.
+	// Host of the GitHub server, such as github.com.
 	Host string
 	// Kind of the scope.
 	Kind Kind
-	// Path is OWNER/NAME, the organization's or the enterprise's name.
+	// Path is OWNER/NAME, or the name of the organization or enterprise.
 	Path string
 }
 
-// Pool is a pool as a job sees it. Make it with NewPool.
+// Pool is a pool from the point of view of a job. NewPool creates it.
 type Pool struct {
 	// Namespace and Name of the RunnerPool.
 	Namespace, Name string
-	// Created is when the RunnerPool was made.
+	// Created is the RunnerPool's creation time.
 	Created time.Time
-	// Scope of its connection.
+	// Scope is the scope of its connection.
 	Scope Scope
 	// Group is the runner group's name.
 	Group string
-	// Repositories as OWNER/NAME whose jobs count, with * for any characters but /; all if empty. NewPool prepares them.
+	// Repositories are patterns, as OWNER/NAME, of the repositories whose jobs count, where * matches any characters
+	// but /; empty means all. NewPool compiles them.
 	Repositories []string
-	// Resting pools (spec.stopPolicy) get what no other pool gets.
+	// Resting pools (spec.stopPolicy) only get jobs that no other pool can run.
 	Resting bool
 
-	labels       map[string]struct{} // that its runners bear, in lower case
-	size         int                 // how many there are
+	labels       map[string]struct{} // of its runners, in lower case
+	size         int                 // the number of labels
 	repositories Patterns
 }
 
 // DefaultGroup is the runner group that each scope has.
 const DefaultGroup = "default"
 
-// NewPool returns p with the labels that its runners bear on GitHub: the declared ones, self-hosted, the operating system and the
-// architecture.
+// NewPool returns p with the labels of its runners on GitHub: the declared labels, self-hosted, the operating system
+// and the architecture.
 func NewPool(p Pool, labels []string) Pool {
 	p.labels = make(map[string]struct{}, len(labels))
 	for _, l := range Labels(labels) {
@@ -72,7 +73,8 @@ func NewPool(p Pool, labels []string) Pool {
 	return p
 }
 
-// Of returns a RunnerPool as a job sees it, on what its connection is for. The jobs of a scale set name its own labels and no others.
+// Of returns the Pool for a RunnerPool and the scope of its connection. Jobs for a scale set may only request the scale
+// set's own labels.
 func Of(p *v1alpha1.RunnerPool, scope Scope) Pool {
 	match := Pool{
 		Namespace: p.Namespace, Name: p.Name, Created: p.CreationTimestamp.Time, Scope: scope, Group: p.Spec.GetRunnerGroup(), Resting: p.Spec.Stops(),
@@ -86,35 +88,35 @@ func Of(p *v1alpha1.RunnerPool, scope Scope) Pool {
 	return NewPool(match, p.GetRunnerLabels())
 }
 
-// Job is what an event tells of a job.
+// Job is a job in an event.
 type Job struct {
-	// Host of the GitHub that it is from.
+	// Host of the GitHub server.
 	Host string
 	// Repository as OWNER/NAME.
 	Repository string
-	// OfUser is true if a user owns the repository: no organization's runners take its jobs.
+	// OfUser is true if a user owns the repository: runners of organizations do not take its jobs.
 	OfUser bool
-	// Enterprise that the repository's owner belongs to; "" if it isn't known.
+	// Enterprise is the enterprise of the repository's owner; "" if unknown.
 	Enterprise string
-	// Labels that it asks for.
+	// Labels are the requested labels.
 	Labels []string
 }
 
-// Visibility is whether a runner group may be used by a repository.
+// Visibility is whether a repository may use a runner group.
 type Visibility int
 
-// Visibilities. What isn't known is taken as visible.
+// Visibilities. Unknown counts as visible.
 const (
 	Unknown Visibility = iota
 	Visible
 	Hidden
 )
 
-// Winner returns the index of the pool that a job is for, -1 if it is for none of them. Of several that would do, it is, in this
-// order: one that isn't resting, the one of the most specific scope (repository, organization, enterprise), one in another runner
-// group than the default, the one with the fewest labels beyond those that the job asks for, the older, the first by namespace and name.
-// visible reports whether the runner group of a pool, by its index, may be used by the job's repository; it is only asked
-// about pools that would do otherwise.
+// Winner returns the index of the pool that a job belongs to, or -1. If several pools match, the first of these
+// criteria decides: a pool that is not resting, the most specific scope (repository, organization, enterprise), a
+// runner group other than the default, the fewest labels beyond the requested ones, the older pool, and the namespace
+// and name. visible reports whether the job's repository may use the runner group of a pool, given by its index. It is
+// only called for pools that match otherwise.
 func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 	asked := Labels(job.Labels)
 	best := -1
@@ -128,7 +130,7 @@ func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 	return best
 }
 
-// Covers reports whether a repository's events concern a pool, by its scope and by the repositories it is bound to.
+// Covers reports whether a repository's events concern a pool, by its scope and its repositories.
 func (p *Pool) Covers(job Job) bool {
 	return p.Scope.Covers(job) && p.repositories.AnyRepository(job.Repository)
 }
@@ -150,10 +152,11 @@ func (s Scope) Covers(job Job) bool {
 	return false
 }
 
-// Bears reports whether the pool's runners have all labels, whatever their case. A job that asks for none is for no pool.
+// Bears reports whether the pool's runners have all labels, ignoring case. A job that requests no labels belongs to no
+// pool.
 func (p *Pool) Bears(labels []string) bool { return p.Has(Labels(labels)) }
 
-// Has is Bears for labels as Labels returns them.
+// Has is Bears for normalized labels.
 func (p *Pool) Has(asked []string) bool {
 	for _, l := range asked {
 		if _, ok := p.labels[l]; !ok {
@@ -166,7 +169,10 @@ func (p *Pool) Has(asked []string) bool {
 // Labels returns the labels of the pool's runners, in lower case.
 func (p *Pool) Labels() iter.Seq[string] { return maps.Keys(p.labels) }
 
-// Labels returns labels as they are compared: in lower case, without those that are empty.
+// Size returns how many labels the pool's runners bear.
+func (p *Pool) Size() int { return p.size }
+
+// Labels normalizes labels: it converts them to lower case and drops empty ones.
 func Labels(labels []string) []string {
 	all := make([]string, 0, len(labels))
 	for _, l := range labels {
@@ -177,8 +183,8 @@ func Labels(labels []string) []string {
 	return all
 }
 
-// Compare says which of two pools that would do comes first. As both have all labels that are asked for, the fewest labels beyond
-// those are the fewest labels.
+// Compare orders two pools that match a job. Both have all requested labels, so the pool with the fewest labels has the
+// fewest further ones.
 func Compare(a, b *Pool) int {
 	if c := rank(a, b); c != 0 {
 		return c
@@ -186,7 +192,7 @@ func Compare(a, b *Pool) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// rank is Compare as far as what is declared decides.
+// rank compares two pools by their declarations only.
 func rank(a, b *Pool) int {
 	return cmp.Or(
 		first(!a.Resting, !b.Resting),
@@ -208,7 +214,7 @@ func first(a, b bool) int {
 
 func isDefault(group string) bool { return group == "" || strings.EqualFold(group, DefaultGroup) }
 
-// Compete reports whether there are jobs that two pools would both do for and that nothing declared gives to one of them: the older
+// Compete reports whether there are jobs that match two pools and that no declaration assigns to one of them: the older
 // pool gets all of them, and the other none.
 func Compete(a, b *Pool) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || rank(a, b) != 0 {
@@ -220,6 +226,20 @@ func Compete(a, b *Pool) bool {
 		}
 	}
 	return ShareRepositories(a.Repositories, b.Repositories)
+}
+
+// SharedName returns one of the names of scale sets that both pools have as a label; empty if there is none. A job that asks for the name alone may go to
+// either.
+func SharedName(a, b *Pool, names ...string) string {
+	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
+		return ""
+	}
+	for _, name := range names {
+		if label := []string{name}; a.Bears(label) && b.Bears(label) {
+			return name
+		}
+	}
+	return ""
 }
 
 // ShareRepositories reports whether two lists of patterns surely have a repository in common.

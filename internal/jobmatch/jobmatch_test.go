@@ -23,7 +23,7 @@ func pool(name string, s Scope, labels ...string) Pool {
 	return NewPool(Pool{Namespace: "ci", Name: name, Scope: s, Created: day}, registered(labels))
 }
 
-// registered are the labels of a runner of these tests, on x64 unless arm64 is declared.
+// registered returns the labels of a runner in these tests, on x64 unless arm64 is declared.
 func registered(labels []string) []string {
 	arch := "x64"
 	if slices.ContainsFunc(labels, func(l string) bool { return strings.EqualFold(l, "arm64") }) {
@@ -192,7 +192,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// The patterns that once took as many steps as their length multiplied by the text's look at each character once.
+// Patterns that once took quadratic time visit each character once.
 func TestAComparisonIsLinear(t *testing.T) {
 	looked := 0
 	cut = func(text, wanted string) (string, string, bool) {
@@ -215,7 +215,7 @@ func TestAComparisonIsLinear(t *testing.T) {
 	}
 }
 
-// What patterns mean is what it is when each * is tried with each number of characters.
+// Patterns match as if each * were tried with every number of characters.
 func FuzzPatterns(f *testing.F) {
 	for _, seed := range [][2]string{{"acme/*", "acme/web"}, {"*a*b", "xaab"}, {"**/", "a/"}, {"", ""}, {"*/*", "/"}} {
 		f.Add(seed[0], seed[1])
@@ -233,7 +233,7 @@ func FuzzPatterns(f *testing.F) {
 	})
 }
 
-// tried compares by trying everything.
+// tried matches by trying everything.
 func tried(pattern, text, stop string) bool {
 	if pattern == "" {
 		return text == ""

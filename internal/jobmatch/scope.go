@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ScopeOf returns what the URL of a GitHubConnection is for: https://HOST/ORG, https://HOST/OWNER/REPO or
-// https://HOST/enterprises/NAME. It is false for any other.
+// ScopeOf parses the URL of a GitHubConnection: https://HOST/ORG, https://HOST/OWNER/REPO or
+// https://HOST/enterprises/NAME. It returns false for any other URL.
 func ScopeOf(raw string) (Scope, bool) {
 	u, err := url.Parse(strings.TrimRight(raw, "/"))
 	if err != nil || u.Host == "" {

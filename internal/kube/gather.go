@@ -22,10 +22,12 @@ type Gathered struct {
 	rate      *rate.Limiter
 	now       func() time.Time
 
-	mu     sync.Mutex
-	since  map[types.UID]time.Time // when the first change came that isn't written
-	second int64
-	parts  map[string]int // writes in this second, by namespace
+	mu    sync.Mutex
+	since map[types.UID]time.Time // when the first change came that isn't written
+	// parts are the writes of each namespace in a window, which ends at a second. It has more than one second if more namespaces write than there may
+	// be writes in a second, so that each namespace's part is one write or more.
+	parts       map[string]int
+	window, end int64
 }
 
 // Gather puts changes off for the given time after the first of them, and up to five
@@ -38,11 +40,12 @@ func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered 
 	}
 }
 
-// allows reports whether a namespace may have one more write now; with the lock. A namespace has an equal part of the writes of a second. It may
-// have more if others leave some, but not more than a quarter while there are others.
+// allows reports whether a namespace may have one more write now; with the lock. A namespace has an equal part of the writes of a window. It may
+// have more if others leave some, but not more than a quarter of a second's while there are others.
 func (g *Gathered) allows(namespace string, now time.Time) bool {
-	if g.second != now.Unix() {
-		g.second = now.Unix()
+	if second := now.Unix(); second >= g.end || second < g.end-g.window {
+		g.window = int64(max(1, (len(g.parts)+g.perSecond-1)/g.perSecond))
+		g.end = second + g.window
 		clear(g.parts)
 	}
 	g.parts[namespace]++
@@ -51,7 +54,7 @@ func (g *Gathered) allows(namespace string, now time.Time) bool {
 	if isLeft {
 		return true
 	}
-	isOwn := own <= g.perSecond/(others+1)
+	isOwn := own <= min(g.perSecond, g.perSecond*int(g.window)/(others+1))
 	if !isOwn {
 		g.parts[namespace]--
 	}

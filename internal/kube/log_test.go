@@ -23,7 +23,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// What a process can't say yet, as it has only begun, changes nothing of what is said, and is told to nobody.
+// A controller that has just started and does not know an object's state yet leaves its conditions unchanged, and
+// emits no events.
 func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 	starting := kube.Starting(time.Second, catalog.SessionOpening.With())
 	for name, before := range map[string]error{"ready": nil, "stalled": kube.Stall(catalog.PolicyDenied.With()), "waiting": kube.Wait(1, catalog.PodQuota.With())} {
@@ -36,15 +37,15 @@ func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 			return result.RequeueAfter
 		}
 		if finish(starting); !conditions.IsUnknown(b.pool(t), v1alpha1.ReadyCondition) || len(b.events) > 0 {
-			t.Errorf("%s: nothing was said yet, and now it is %+v", name, b.pool(t).Status.Conditions)
+			t.Errorf("%s: the conditions were changed to %+v", name, b.pool(t).Status.Conditions)
 		}
 		finish(before)
-		said := b.pool(t).Status.Conditions
+		snapshot := b.pool(t).Status.Conditions
 		<-b.events
 		if again := finish(starting); again != time.Second || len(b.events) > 0 {
-			t.Errorf("%s: it is looked at again after %s, and %d events tell of it", name, again, len(b.events))
+			t.Errorf("%s: got a requeue after %s and %d events", name, again, len(b.events))
 		}
-		if diff := cmp.Diff(said, b.pool(t).Status.Conditions); diff != "" {
+		if diff := cmp.Diff(snapshot, b.pool(t).Status.Conditions); diff != "" {
 			t.Errorf("%s: the conditions changed (-before +after):\n%s", name, diff)
 		}
 		changed := b.pool(t)
@@ -53,12 +54,13 @@ func TestWhatIsNotKnownYetLeavesTheConditionsAsTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		if finish(starting); !conditions.IsUnknown(b.pool(t), v1alpha1.ReadyCondition) {
-			t.Errorf("%s: of another generation it says %+v", name, b.pool(t).Status.Conditions)
+			t.Errorf("%s: got %+v for another generation", name, b.pool(t).Status.Conditions)
 		}
 	}
 }
 
-// What another object repeats is told of that alone, unless it is deleted, when the other is gone.
+// A failure that another object reports emits no event for this object. The exception is an object that is being
+// deleted, because the other object may be gone.
 func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 	b := newBench(t)
 	b.reporter.Mirrored = true
@@ -71,13 +73,14 @@ func TestWhatAnotherObjectRepeatsIsToldOnce(t *testing.T) {
 		if _, err := b.reporter.Begin(pool).Finish(t.Context(), kube.Done{}, kube.Stall(catalog.RunnerGroupNotFound.With())); err != nil {
 			t.Fatal(err)
 		}
-		if told := len(b.events) > 0; told != (pool == gone) {
-			t.Errorf("deleted %v, told %v", pool == gone, told)
+		if emitted := len(b.events) > 0; emitted != (pool == gone) {
+			t.Errorf("deleted %v, event emitted %v", pool == gone, emitted)
 		}
 	}
 }
 
-// One more runner that fails for the same cause is no news, nor what else GitHub answers in an outage.
+// Another runner that fails with the same cause emits no event, and neither does a different error from GitHub
+// during one outage.
 func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 	for _, all := range [][]catalog.Cause{
 		{catalog.CircuitOpen.With(3, "Crash").Detailed("ended"), catalog.CircuitOpen.With(4, "Crash").Detailed("exited"), catalog.CircuitOpen.With(5, "ImagePull")},
@@ -89,26 +92,26 @@ func TestWhatFailsAgainForTheSameCauseIsToldOnce(t *testing.T) {
 			if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Second, cause)); err != nil {
 				t.Fatal(err)
 			}
-			if told, said := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); told != 1+i/2 || said != text {
-				t.Errorf("%q: %d events, the condition says %q", text, told, said)
+			if n, message := len(b.events), conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); n != 1+i/2 || message != text {
+				t.Errorf("%q: %d events, the condition is %q", text, n, message)
 			}
 		}
 	}
 }
 
-// What belongs to the course of things is told once, however its count goes down, and is no Warning.
+// An expected wait emits one Normal event, even if the count in its message changes.
 func TestAWaitThatBelongsToTheCourseOfThingsIsToldOnce(t *testing.T) {
 	b := newBench(t)
 	for _, text := range []string{"2 runners finish their jobs", "1 runner finishes its job"} {
 		if _, err := b.reporter.Begin(b.pool(t)).Finish(t.Context(), kube.Done{}, kube.Wait(time.Second, catalog.RunnersLeaving.With(text))); err != nil {
 			t.Fatal(err)
 		}
-		if said := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); said != text {
-			t.Errorf("it says %q", said)
+		if message := conditions.GetMessage(b.pool(t), v1alpha1.ReadyCondition); message != text {
+			t.Errorf("got the message %q", message)
 		}
 	}
-	if told := <-b.events; told != "Normal Draining 2 runners finish their jobs" || len(b.events) > 0 {
-		t.Errorf("told %q, and %d more", told, len(b.events))
+	if event := <-b.events; event != "Normal Draining 2 runners finish their jobs" || len(b.events) > 0 {
+		t.Errorf("got the event %q and %d more", event, len(b.events))
 	}
 }
 

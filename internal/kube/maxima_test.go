@@ -24,10 +24,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// short are a UUID, a hash and codes, by what they are made of.
+// short lists fields whose length is bounded by construction: a UUID, a hash and codes.
 var short = []string{"status.diagnostics[0].code", "status.sessionID", "status.policy.templateDigest"}
 
-// A status that the API server refuses is never written: what is said about an object would stay as it was.
+// The API server rejects a status that exceeds a length limit. The object's status would then never be updated
+// again.
 func TestNoTextOfAStatusIsTooLongForTheAPIServer(t *testing.T) {
 	for kind, obj := range map[string]kube.Object{
 		"RunnerPool": &v1alpha1.RunnerPool{}, "Runner": &v1alpha1.Runner{}, "RunnerScaleSet": &v1alpha1.RunnerScaleSet{}, "PoolSource": &v1alpha1.PoolSource{},
@@ -51,7 +52,7 @@ func TestNoTextOfAStatusIsTooLongForTheAPIServer(t *testing.T) {
 			status := reflect.ValueOf(obj).Elem().FieldByName("Status")
 			fill(status)
 			wording.Texts(status.Addr().Interface(), func(text reflect.Value, _ reflect.StructField) { text.SetString(strings.Repeat("é", 20_000)) })
-			obj.SetConditions(nil) // which are cut where they are made
+			obj.SetConditions(nil) // conditions are truncated where they are created
 			if err := attempt.Save(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -69,7 +70,7 @@ func TestNoTextOfAStatusIsTooLongForTheAPIServer(t *testing.T) {
 	}
 }
 
-// fill gives pointers and lists an element.
+// fill sets pointers, and gives slices one element.
 func fill(v reflect.Value) {
 	switch {
 	case !v.CanSet():

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// fakeNotifier is a notifier that remembers.
+// fakeNotifier records the events that it receives.
 type fakeNotifier struct{ events []string }
 
 func (n *fakeNotifier) Notify(object client.Object, eventType, reason, message string, metadata map[string]string) {

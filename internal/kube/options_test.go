@@ -17,7 +17,7 @@ import (
 
 func TestRemoteEndsHoldAPartOfTheWorkers(t *testing.T) {
 	for name, tc := range map[string]struct {
-		workers, remotes, want int // remote ends are of one namespace
+		workers, remotes, want int // all remote endpoints belong to one namespace
 	}{
 		"one":                           {64, 1, 12},
 		"two":                           {64, 2, 16},

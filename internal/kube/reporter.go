@@ -166,7 +166,7 @@ func (a *Attempt) Save(ctx context.Context) error {
 		return err
 	}
 	if lost := a.saved.LostStatus(); lost != "" {
-		Warn(ctx, "The status can't be read and is written anew", "error", lost)
+		Warn(ctx, "Cannot decode the status; rewriting it", "error", lost)
 	}
 	written := a.obj.DeepCopyObject().(Object)
 	answer := written.DeepCopyObject().(Object)

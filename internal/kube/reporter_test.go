@@ -29,7 +29,7 @@ import (
 	"github.com/corral-dev/corral/test/reword"
 )
 
-// bench is a reporter over a fake cluster with one pool, and what it did.
+// bench is a reporter with a fake cluster that has one pool. It records the reporter's writes and events.
 type bench struct {
 	reporter *kube.Reporter
 	client   client.Client
@@ -68,7 +68,8 @@ func (b *bench) pool(t *testing.T) *v1alpha1.RunnerPool {
 	return p
 }
 
-// The cache may show an object as it was before the last write of its status. What is written next must not be compared with that.
+// The cache may return an object from before the last status write. The next status must be compared with the
+// written one.
 func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) {
 	b := newBench(t)
 	b.reporter.Written = kube.NewWritten()
@@ -83,7 +84,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	finish(older.DeepCopy(), kube.Progress(time.Second, catalog.SessionOpening.With()))
 	finish(older.DeepCopy(), nil)
 	if now := b.pool(t); !conditions.IsReady(now) {
-		t.Errorf("the session is open, the status says %+v", now.Status.Conditions)
+		t.Errorf("the session is open, but the conditions are %+v", now.Status.Conditions)
 	}
 	changed := b.pool(t)
 	changed.Labels = map[string]string{"a": "b"}
@@ -93,7 +94,7 @@ func TestAStatusIsComparedWithTheLastWrittenAndNotWithAnOlderCopy(t *testing.T) 
 	shown := b.pool(t)
 	finish(shown, nil)
 	if shown.Labels["a"] != "b" {
-		t.Error("what is newer than the last write was replaced by it")
+		t.Error("the last write replaced a newer status")
 	}
 }
 
@@ -102,7 +103,7 @@ func TestFinishTurnsOutcomesIntoConditions(t *testing.T) {
 	cases := map[string]struct {
 		done    kube.Done
 		outcome error
-		// want are the conditions as TYPE=STATUS/REASON.
+		// want lists the conditions as TYPE=STATUS/REASON.
 		want   []string
 		result ctrl.Result
 		err    error
@@ -181,7 +182,7 @@ func TestALostStatusIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(string(b.last), `[{"op":"add","path":"/status","value":{"conditions":`) {
-		t.Errorf("wrote %s, which leaves what can't be read", b.last)
+		t.Errorf("wrote %s, which leaves the unreadable field in place", b.last)
 	}
 }
 
@@ -197,7 +198,7 @@ func TestWhatDoesNotChangeIsNeitherWrittenNorTold(t *testing.T) {
 	}
 }
 
-// What is wrong is wrong since it began, and it is one event, however often it is tried again.
+// A retry of the same failure keeps its start time, and emits no further event.
 func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 	b := newBench(t)
 	begun := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
@@ -220,7 +221,7 @@ func TestAnotherTryIsNeitherNewsNorABeginning(t *testing.T) {
 			t.Errorf("%d: %q since %s", i, ready.Message, ready.LastTransitionTime)
 		}
 		if ready.Message != outcome.Error() {
-			t.Errorf("%d: %q isn't written", i, outcome)
+			t.Errorf("%d: %q was not written", i, outcome)
 		}
 	}
 	if len(b.events) != 2 {
@@ -245,7 +246,7 @@ func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
 	}
 }
 
-// What another object was to tell of, and doesn't, is told once.
+// If the other object that was expected to report a failure does not, this object emits the event, once.
 func TestWhatNobodyElseTellsIsToldLate(t *testing.T) {
 	b := newBench(t)
 	for i, done := range []kube.Done{{Elsewhere: true}, {Elsewhere: true}, {News: true}, {}} {
@@ -347,14 +348,15 @@ func TestManyChangesWaitTheirTurnForABoundedTime(t *testing.T) {
 		got = append(got, change(jobs+1))
 		now = now.Add(time.Second)
 	}
-	// One a second, also of the first, which are news; and after five seconds whoever still waits.
+	// One write per second, including the first statuses, which are news. After five seconds, all waiting changes are
+	// written.
 	if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 7, 8}, got); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 }
 
-// However many statuses of one namespace change, a change in another one is written at once, and both together make about as many writes a second
-// as there may be.
+// Even if many statuses in one namespace change, a change in another namespace is written at once. The total rate
+// of writes stays close to the limit.
 func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 	const perSecond, greedy = 8, 40
 	now := time.Unix(1_000_000, 0)
@@ -371,7 +373,7 @@ func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var got [][2]int // writes of each namespace in the first seconds
+	var got [][2]int // writes per namespace in each of the first seconds
 	for range 4 {
 		writes := [2]int{}
 		for i, p := range pools {
@@ -391,7 +393,8 @@ func TestManyChangesOfANamespacePutOffNoOthers(t *testing.T) {
 	}
 }
 
-// What reads conditions compares their times with those of objects, which are the API server's: this machine's clock may be another.
+// Readers compare the times of conditions with timestamps of the API server, so conditions use the reporter's
+// clock rather than the machine's.
 func TestConditionsChangeByTheReportersClock(t *testing.T) {
 	b, now := newBench(t), time.Unix(1_000_000, 0)
 	b.reporter.Now = func() time.Time { return now }
@@ -412,7 +415,7 @@ func TestConditionsChangeByTheReportersClock(t *testing.T) {
 	}
 }
 
-// The causes of conditions are for programs: with the facts that a message is rendered from, and since when they hold.
+// Causes are for programs. They contain the parameters of the message and the time since when they hold.
 func TestCausesAreWritten(t *testing.T) {
 	b, now := newBench(t), time.Unix(1_000_000, 0)
 	b.reporter.Now = func() time.Time { return now }
@@ -438,16 +441,16 @@ func TestCausesAreWritten(t *testing.T) {
 	if !got[2].Since.Time.Equal(now.Add(-time.Hour)) || !got[0].Since.Time.Equal(now) {
 		t.Errorf("since %s and %s", got[0].Since, got[2].Since)
 	}
-	if want := "GitHub answered 502 to calls for pools; next try by 14:47:40Z; pools go on with the former credentials, and a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
+	if want := "GitHub responded with 502 to requests made for pools; next try by 14:47:40Z; pools continue with the previous credentials: a restart of the controller would stop them"; conditions.GetMessage(pool, v1alpha1.ReadyCondition) != want {
 		t.Errorf("the message is %q", conditions.GetMessage(pool, v1alpha1.ReadyCondition))
 	}
 	pool = finish(nil)
 	if len(pool.Status.Causes) != 1 || pool.Status.Causes[0].Condition != v1alpha1.HealthyCondition {
-		t.Errorf("it is ready, and the causes are %+v", pool.Status.Causes)
+		t.Errorf("the pool is ready, but its causes are %+v", pool.Status.Causes)
 	}
 }
 
-// A status is bounded, whatever a cause's parts are.
+// The size of a status is bounded, whatever the size of a cause's parts.
 func TestCausesAreCut(t *testing.T) {
 	b := newBench(t)
 	long := strings.Repeat("x", 5000)
@@ -464,7 +467,7 @@ func TestCausesAreCut(t *testing.T) {
 	}
 }
 
-// A status of an older release has no causes. What it reports is no news to the next one.
+// A status from an older release has no causes. After an upgrade, the same failure does not emit another event.
 func TestAStatusWithoutCausesIsKnown(t *testing.T) {
 	b := newBench(t)
 	pool := b.pool(t)
@@ -477,7 +480,8 @@ func TestAStatusWithoutCausesIsKnown(t *testing.T) {
 	}
 }
 
-// What another program says of the same spec is no news when it says it otherwise; of another spec it is: a user changed something.
+// If another program changes the wording of its error for the same spec, no event is emitted. After a change of
+// the spec, an event is emitted.
 func TestAnotherDetailIsNewsOfAnotherSpec(t *testing.T) {
 	b := newBench(t)
 	for i, step := range []struct {
@@ -499,7 +503,8 @@ func TestAnotherDetailIsNewsOfAnotherSpec(t *testing.T) {
 	}
 }
 
-// A release that words a cause otherwise emits no event for it: the cause is the same. Ready says it in the new words.
+// After an upgrade to a release with a different wording for the same cause, no event is emitted. The Ready
+// condition gets the new wording.
 func TestAnotherWordingIsNoNews(t *testing.T) {
 	outcomes := func() map[string]error {
 		all := map[string]error{}
@@ -525,7 +530,7 @@ func TestAnotherWordingIsNoNews(t *testing.T) {
 	for code, outcome := range outcomes() {
 		finish(code, outcome)
 		if got := conditions.GetMessage(benches[code].pool(t), v1alpha1.ReadyCondition); len(benches[code].events) != 1 || got != outcome.Error() {
-			t.Errorf("%s: %d events, it says %q", code, len(benches[code].events), got)
+			t.Errorf("%s: %d events, got the message %q", code, len(benches[code].events), got)
 		}
 	}
 }

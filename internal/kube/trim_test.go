@@ -29,7 +29,7 @@ func TestWhatNoControllerReadsIsNotCached(t *testing.T) {
 		"other kinds":    {TrimForeign, map[string]string{"corral.dev/cache-holder": "r"}},
 	} {
 		want := metav1.ObjectMeta{Name: "x", Labels: map[string]string{"team": "web"}, Annotations: tc.want}
-		for range 2 { // it may be called with what it returned
+		for range 2 { // applying it twice gives the same result
 			got, err := tc.trim(&metav1.PartialObjectMetadata{ObjectMeta: object()})
 			if err == nil {
 				got, err = tc.trim(got)

@@ -45,7 +45,7 @@ func TestASilentWatchIsRestarted(t *testing.T) {
 		t.Error("not restarted")
 	}
 	if err := <-runners; err != nil {
-		t.Errorf("the watch ends with %v, not as one that the API server ends", err)
+		t.Errorf("the watch ended with %v, unlike a watch that the API server closes", err)
 	}
 	again := watch("runners")
 	if watches.Restart("runners") {
@@ -63,7 +63,8 @@ func TestASilentWatchIsRestarted(t *testing.T) {
 	}
 }
 
-// After a restore of etcd, a watch is not resumed at a version that the API server has yet to reach.
+// After a restore of etcd, resource versions go back. A watch must not resume at a version that the API server has
+// not reached yet.
 func TestAWatchOfVersionsThatWentBackExpires(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("watch") == "" {

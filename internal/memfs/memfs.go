@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memfs holds files in memory as an fs.FS. To open a file or a folder takes the time that its own folder does, however many
-// others there are: who wrote the files chose how many. It is a package because two adapters fill what the compiler and the command
-// line read, and none of them imports another.
+// Package memfs holds files in memory as an fs.FS. Opening a file or a folder takes time in proportion to its own
+// folder, however many others there are, because their number is not trusted. It is a separate package because two
+// adapters write what the compiler and the command line read, and none of these may import another.
 package memfs
 
 import (
@@ -13,8 +13,8 @@ import (
 	"testing/fstest"
 )
 
-// FS holds what is in each folder, by the folder's name. Its zero value is empty, and can't be added to.
-type FS map[string]fstest.MapFS // an fs.FS over a map, which needs no test to be useful; it looks at all of it to find a folder
+// FS maps each folder's name to its content. The zero value is empty and read-only.
+type FS map[string]fstest.MapFS // an fs.FS over a map, useful outside of tests as well; it searches all entries to find a folder
 
 // Open opens a file or a folder (fs.FS).
 func (f FS) Open(name string) (fs.File, error) {
@@ -28,7 +28,7 @@ func (f FS) Open(name string) (fs.File, error) {
 // Lstat describes a file, a folder or a link (fs.ReadLinkFS).
 func (f FS) Lstat(name string) (fs.FileInfo, error) { return f[path.Dir(name)].Lstat(name) }
 
-// ReadLink says where a link leads (fs.ReadLinkFS).
+// ReadLink returns the target of a link (fs.ReadLinkFS).
 func (f FS) ReadLink(name string) (string, error) {
 	info, err := f.Lstat(name)
 	if err != nil {
@@ -41,20 +41,22 @@ func (f FS) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// Link returns a link to target that nobody follows: it is listed as one, and to open it says that it is not there (fs.ErrNotExist). So
-// whoever would read it notices that it can't.
+// Link returns a link to target that is not followed. It is listed as a link, and opening it returns fs.ErrNotExist, so
+// that a reader gets an error.
 func Link(target string) *fstest.MapFile {
-	return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/"), Sys: target} // MapFS would follow what Data names
+	return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/"), Sys: target} // MapFS would follow the path in Data
 }
 
-// Submodule stands for a folder of another repository that nobody fetches: it is listed, and is neither a file nor a folder.
+// Submodule stands for a folder of another repository that is not fetched. It is listed, and is neither a file nor a
+// folder.
 var Submodule = &fstest.MapFile{Mode: fs.ModeIrregular}
 
 // dir stands for each folder in the one above it.
 var dir = &fstest.MapFile{Mode: fs.ModeDir | 0o555}
 
-// Add adds a file in place of one of the same name, and the folders above it. It returns how many files and folders are new. An error
-// says that the name is none (fs.ValidPath), or that something is both a file and a folder. Not to be called while f is read.
+// Add adds or replaces a file, and adds the folders above it. It returns how many files and folders are new. It fails
+// if the name is invalid (fs.ValidPath), or if a path is both a file and a folder. It must not be called while f is
+// read.
 func (f FS) Add(name string, file *fstest.MapFile) (added int, err error) {
 	if name == "." || !fs.ValidPath(name) {
 		return 0, fmt.Errorf("%q is not the name of a file", name)
@@ -70,7 +72,7 @@ func (f FS) Add(name string, file *fstest.MapFile) (added int, err error) {
 		}
 		f[folder][name] = file
 		if other != nil {
-			break // and so are the folders above it
+			break // and so do the folders above it
 		}
 		added++
 	}

@@ -63,7 +63,7 @@ func TestNamesThatCantBe(t *testing.T) {
 	}
 }
 
-// Were all files looked at to read each folder, this would take minutes.
+// If reading a folder searched all files, this would take minutes.
 func TestAFolderTakesItsOwnTime(t *testing.T) {
 	const folders = 50_000
 	files := FS{}

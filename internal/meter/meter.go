@@ -4,19 +4,24 @@
 // Package meter defines metrics in one line each.
 package meter
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
+	"sync"
 
-// Counter counts from 0 on.
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Counter returns a counter.
 func Counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// Counters are a Counter for each combination of labels.
+// Counters returns a counter for each combination of labels.
 func Counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// CountersOf are a Counter for each of the values of a label, which are there before anything is counted.
+// CountersOf returns a counter for each value of a label. They exist before anything is counted.
 func CountersOf(name, help, label string, values ...string) *prometheus.CounterVec {
 	counters := Counters(name, help, label)
 	for _, value := range values {
@@ -25,12 +30,57 @@ func CountersOf(name, help, label string, values ...string) *prometheus.CounterV
 	return counters
 }
 
-// Gauges are numbers that rise and fall, one for each combination of labels.
+// Gauges returns a gauge for each combination of labels.
 func Gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
 
-// Histograms count by how large a value is, for each combination of labels.
+// Histograms returns a histogram for each combination of labels.
 func Histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+// Vec is a metric for each combination of labels.
+type Vec[M any] interface {
+	prometheus.Collector
+	WithLabelValues(values ...string) M
+	DeleteLabelValues(values ...string) bool
+}
+
+// Owned is a Vec whose first two labels are the namespace and the name of an object. It knows the series of each object. To find them by their labels,
+// Prometheus visits the series of all objects, under a lock that each measurement needs.
+type Owned[M any] struct {
+	Vec[M]
+
+	mu     sync.Mutex
+	series map[owner][][]string
+}
+
+type owner struct{ namespace, name string }
+
+// OwnedBy returns a Vec that knows the series of each object.
+func OwnedBy[M any](vec Vec[M]) *Owned[M] {
+	return &Owned[M]{Vec: vec, series: map[owner][][]string{}}
+}
+
+// WithLabelValues returns the metric for these values, of which the first two name the object.
+func (o *Owned[M]) WithLabelValues(values ...string) M {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := owner{values[0], values[1]}
+	if !slices.ContainsFunc(o.series[of], func(known []string) bool { return slices.Equal(known, values) }) {
+		o.series[of] = append(o.series[of], values)
+	}
+	return o.Vec.WithLabelValues(values...)
+}
+
+// Drop removes the series of an object.
+func (o *Owned[M]) Drop(namespace, name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := owner{namespace, name}
+	for _, values := range o.series[of] {
+		o.DeleteLabelValues(values...)
+	}
+	delete(o.series, of)
 }

@@ -221,7 +221,7 @@ func parseAnswer(status int, raw []byte) (*answer, error) {
 	case status != http.StatusOK:
 		return nil, fmt.Errorf("it answered %d", status)
 	case err != nil || a.Status != "success":
-		return nil, errors.New("the answer isn't one of Prometheus")
+		return nil, errors.New("the response is not from Prometheus")
 	}
 	return a, nil
 }

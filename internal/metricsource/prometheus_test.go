@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/metricsource"
 )
 
-// now is the time of all clocks here, and at what an answer has as that.
+// now is the time of all clocks here, and at is that time in an answer.
 var (
 	now = time.Unix(1_770_000_000, 0)
 	at  = "1770000000.25"
@@ -35,7 +35,7 @@ func vector(samples ...string) string {
 	return fmt.Sprintf(`{"status":"success","data":{"resultType":"vector","result":[%s]}}`, strings.Join(series, ","))
 }
 
-// ask asks a server that answers as the handler does.
+// ask sends a query to a server with the handler.
 func ask(t *testing.T, handler http.HandlerFunc, o metricsource.ServersOptions) (float64, error) {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -56,11 +56,11 @@ func TestQuery(t *testing.T) {
 		answer string
 		want   float64
 		err    string
-		silent bool // the server answered, and there is no number to go by
+		silent bool // the server answered without a usable number
 	}{
 		"one series":           {answer: vector(`[` + at + `,"12.5"]`), want: 12.5},
 		"a scalar":             {answer: `{"status":"success","data":{"resultType":"scalar","result":[` + at + `,"3"]}}`, want: 3},
-		"without end":          {answer: vector(`[` + at + `,"+Inf"]`), want: math.Inf(1)}, // what it means is for demand.FromValue
+		"without end":          {answer: vector(`[` + at + `,"+Inf"]`), want: math.Inf(1)}, // demand.FromValue interprets it
 		"none":                 {answer: vector(), err: "the query has no result", silent: true},
 		"several":              {answer: vector(`[`+at+`,"1"]`, `[`+at+`,"2"]`), err: "the query has 2 results: add them up, as with sum()", silent: true},
 		"stale":                {answer: vector(`[1769999800,"1"]`), err: "the value is of 2026-02-02T02:36:40Z, more than 2m0s from now", silent: true},
@@ -74,7 +74,7 @@ func TestQuery(t *testing.T) {
 		"too much":             {answer: vector(`[`+at+`,"1"]`) + strings.Repeat(" ", 300<<10), err: `asking Prometheus "main": the answer has more than 256 kB: the query must give one number`, silent: true},
 		"a bad query":          {status: 400, answer: `{"status":"error","errorType":"bad_data","error":"parse error\n\u001b[31m: x` + strings.Repeat("!", 300) + `"}`, err: `asking Prometheus "main": it answered 400: parse error  [31m: x` + strings.Repeat("!", 140) + "…"},
 		"an error as success":  {answer: `{"status":"error","error":"no"}`, err: `asking Prometheus "main": it answered 200: no`},
-		"a page of a proxy":    {answer: "<html>", err: `asking Prometheus "main": the answer isn't one of Prometheus`},
+		"a page of a proxy":    {answer: "<html>", err: `asking Prometheus "main": the response is not from Prometheus`},
 		"refused":              {status: 403, answer: "<html>", err: `asking Prometheus "main": it answered 403`},
 		"down":                 {status: 503, answer: "", err: `asking Prometheus "main": it answered 503`},
 		"success with a fault": {status: 500, answer: vector(`[` + at + `,"1"]`), err: `asking Prometheus "main": it answered 500`},
@@ -121,7 +121,7 @@ func TestQueryAsksAsPrometheusWantsIt(t *testing.T) {
 	}
 }
 
-// A server that sends elsewhere isn't followed: the controller may reach what nobody else does.
+// Redirects are not followed, because the controller may be able to reach hosts that others cannot.
 func TestQueryFollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	reached := false
@@ -141,7 +141,7 @@ func TestQueryFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// A server that doesn't answer, or never ends its answer, takes no longer than the time-out.
+// A server that does not answer, or never ends its answer, takes no longer than the timeout.
 func TestQueryIsBoundedInTime(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]http.HandlerFunc{
@@ -155,7 +155,7 @@ func TestQueryIsBoundedInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := ask(t, func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body) // so that the server notices when the client is gone
+				io.Copy(io.Discard, r.Body) // so that the server notices when the client leaves
 				handler(w, r)
 			}, metricsource.ServersOptions{Timeout: 50 * time.Millisecond})
 			if want := `asking Prometheus "main": it took too long`; err == nil || err.Error() != want {

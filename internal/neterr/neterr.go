@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neterr says why a server gave no answer, in words that are the same at each attempt: they stand in a status, which is
-// written when it changes. It is a package because five adapters need it, none of which imports another.
+// Package neterr describes network errors in texts that do not change between attempts, because a status with the text
+// is written when it changes. It is a separate package because five adapters need it, and they may not import each other.
 package neterr
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// NoAnswer says why there was no answer.
+// NoAnswer describes why there was no answer.
 func NoAnswer(err error) string {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return "no answer in time"
@@ -21,13 +21,13 @@ func NoAnswer(err error) string {
 	return "no answer: " + Describe(err)
 }
 
-// Describe returns the text of an error of the network without the local port, the time, and the URL that was asked. Another error's
-// text is as it is.
+// Describe returns the text of a network error without the local port, the time and the URL. It returns the text of any
+// other error unchanged.
 func Describe(err error) string {
 	name, op, certificate, asked := new(net.DNSError), new(net.OpError), x509.CertificateInvalidError{}, new(url.Error)
 	switch {
 	case errors.As(err, &name):
-		// It may quote an OpError, which ends in what went wrong.
+		// The error may quote an OpError, whose text ends with the actual problem.
 		return "lookup " + name.Name + ": " + name.Err[strings.LastIndex(": "+name.Err, ": "):]
 	case errors.As(err, &op):
 		bare := *op

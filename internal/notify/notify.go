@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify posts events to Flux's notification-controller, or to whoever else takes its form:
-// JSON of eventv1.Event, as in https://fluxcd.io/flux/components/notification/events/. It never holds anybody up.
+// Package notify posts events to Flux's notification-controller, or to another receiver of the same format: JSON of
+// eventv1.Event, see https://fluxcd.io/flux/components/notification/events/. It never blocks its callers.
 package notify
 
 import (
@@ -35,19 +35,19 @@ import (
 )
 
 const (
-	// queueLength is how many events wait at most, a quarter of them of one namespace; those beyond are dropped.
+	// queueLength is how many events may wait, with a quarter at most for one namespace; further events are dropped.
 	queueLength = 1000
 	// timeout of one attempt, as in Flux's own controllers.
 	timeout = 5 * time.Second
-	// retries of one event at most.
+	// retries is the maximum number of retries of one event.
 	retries = 2
-	// maxMessage bounds a message, in bytes: notification-controller takes 39,000 characters.
+	// maxMessage is the maximum size of a message in bytes: notification-controller accepts 39,000 characters.
 	maxMessage = 39_000
-	// controllerName is what events are reported as.
+	// controllerName is the reporting controller in events.
 	controllerName = "corral"
 )
 
-// Results of a post, as the metric counts them.
+// Results of a post, as labels of the metric.
 const (
 	sent      = "sent"
 	duplicate = "duplicate"
@@ -66,17 +66,18 @@ func Collectors() []prometheus.Collector { return []prometheus.Collector{posts} 
 type Options struct {
 	// URL to post to, http:// or https://.
 	URL string
-	// Scheme knows the kinds of the objects that events are about.
+	// Scheme contains the kinds of the events' objects.
 	Scheme *runtime.Scheme
 	// Instance is the name of this process; may be empty.
 	Instance string
-	// Now is the clock that stamps events.
+	// Now is the clock for the times of events.
 	Now func() time.Time
 	// Backoff is the time before the first retry. The second retry waits twice as long. Default: 1s.
 	Backoff time.Duration
 }
 
-// Poster posts events one after the other: those of a namespace in the order in which they came, and one of each namespace in turn.
+// Poster posts events one after another: namespaces take turns, and the events of a namespace are posted in the order
+// of their arrival.
 type Poster struct {
 	options Options
 	client  *retryablehttp.Client
@@ -86,11 +87,11 @@ type Poster struct {
 	waiting chan struct{} // has an entry when events may wait
 }
 
-// New makes a Poster, to be added to a manager.
+// New returns a Poster, which must be added to a manager.
 func New(o Options) (*Poster, error) {
 	location, err := url.Parse(o.URL)
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
-		return nil, fmt.Errorf("reading the address for events: %q is no http URL", o.URL)
+		return nil, fmt.Errorf("reading the address for events: %q is not an http URL", o.URL)
 	}
 	o.Backoff = cmp.Or(o.Backoff, time.Second)
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -100,7 +101,7 @@ func New(o Options) (*Poster, error) {
 		client: &retryablehttp.Client{
 			HTTPClient: &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone(), Timeout: timeout, CheckRedirect: stay},
 			CheckRetry: retriesFaults, RetryMax: retries, ErrorHandler: retryablehttp.PassthroughErrorHandler,
-			Backoff: retryablehttp.LinearJitterBackoff, RetryWaitMin: o.Backoff, RetryWaitMax: o.Backoff, // it ignores Retry-After: other events wait
+			Backoff: retryablehttp.LinearJitterBackoff, RetryWaitMin: o.Backoff, RetryWaitMax: o.Backoff, // it ignores Retry-After, because other events wait
 		},
 	}, nil
 }
@@ -113,8 +114,8 @@ func retriesFaults(ctx context.Context, response *http.Response, err error) (boo
 	return retryablehttp.ErrorPropagatedRetryPolicy(ctx, response, err)
 }
 
-// Notify has an event posted later. The type is one of corev1.EventType…; metadata has keys with our group before a slash. Objects without a
-// namespace are left out, as Flux's alerts name a namespace each.
+// Notify queues an event. The type is one of corev1.EventType…; the keys of metadata must have Corral's group as
+// prefix. Events about objects without a namespace are dropped, because each of Flux's alerts is for a namespace.
 func (p *Poster) Notify(object client.Object, eventType, reason, message string, metadata map[string]string) {
 	involved, err := reference.GetReference(p.options.Scheme, object)
 	if err != nil || involved.Namespace == "" {
@@ -139,7 +140,7 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	}
 }
 
-// withAnnotations adds what an object's annotations have for notification-controller, as Flux's own controllers do.
+// withAnnotations adds an object's annotations for notification-controller, as Flux's own controllers do.
 func withAnnotations(metadata, annotations map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, metadata)
@@ -151,10 +152,10 @@ func withAnnotations(metadata, annotations map[string]string) map[string]string 
 	return all
 }
 
-// NeedLeaderElection says that a Poster works beside any controller that has something to say.
+// NeedLeaderElection returns false, because controllers on every replica may emit events.
 func (*Poster) NeedLeaderElection() bool { return false }
 
-// Start posts until the context ends; what still waits then is lost.
+// Start posts events until the context ends. It drops the events that still wait then.
 func (p *Poster) Start(ctx context.Context) error {
 	for {
 		select {
@@ -173,7 +174,7 @@ func (p *Poster) Start(ctx context.Context) error {
 	}
 }
 
-// next takes the event that is to be posted next; nil if there is none.
+// next returns the next event to post, or nil if there is none.
 func (p *Poster) next() *eventv1.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +182,7 @@ func (p *Poster) next() *eventv1.Event {
 	return event
 }
 
-// deliver posts an event, and retries if the receiver can't be reached or has a fault.
+// deliver posts an event, and retries if the receiver is unreachable or fails.
 func (p *Poster) deliver(ctx context.Context, event *eventv1.Event) (result string, err error) {
 	body, err := json.Marshal(event)
 	if err != nil {
@@ -194,7 +195,7 @@ func (p *Poster) deliver(ctx context.Context, event *eventv1.Event) (result stri
 	request.Header.Set("Content-Type", "application/json")
 	response, err := p.client.Do(request)
 	if response == nil {
-		return failed, errors.New(neterr.NoAnswer(err)) // without the address, which may hold a secret
+		return failed, errors.New(neterr.NoAnswer(err)) // without the address, which may contain a secret
 	}
 	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	switch {

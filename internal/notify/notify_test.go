@@ -28,7 +28,7 @@ import (
 
 var now = time.Unix(1_700_000_000, 0).UTC()
 
-// receiver takes posts and answers as it is told; the last answer is repeated.
+// receiver records posts and returns the queued answers; it repeats the last one.
 type receiver struct {
 	posts   chan post
 	answers chan int
@@ -52,7 +52,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case status = <-r.answers:
 	default:
 	}
-	w.Header().Set("Retry-After", "3600") // must not hold up other events
+	w.Header().Set("Retry-After", "3600") // must not delay other events
 	w.WriteHeader(status)
 	r.posts <- p
 }
@@ -192,7 +192,7 @@ func TestNobodyWaitsForAReceiver(t *testing.T) {
 	}
 }
 
-// However many events there are about one namespace, those about another are posted, and in turn with them.
+// Events about one namespace, however many, leave room for events about another, and take turns with them.
 func TestEventsOfOneNamespaceLeaveRoomForOthers(t *testing.T) {
 	r := &receiver{posts: make(chan post, 2000), answers: make(chan int)}
 	server := httptest.NewServer(r)
@@ -244,7 +244,7 @@ func TestWhatHasNoNamespaceIsLeftOut(t *testing.T) {
 	}
 }
 
-// Receivers such as chats have their secret in the address.
+// The addresses of receivers such as chats contain secrets.
 func TestLogsHoldNoAddress(t *testing.T) {
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
 	t.Cleanup(broken.Close)

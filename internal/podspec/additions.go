@@ -19,13 +19,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// workFolderEnv is the variable that config.sh reads the work folder from; run.sh takes it out of the environment. The registration of a
-// runner that takes one job has the folder, too.
+// workFolderEnv is the variable from which config.sh reads the work folder; run.sh removes it from the environment. For
+// a runner that runs one job, the registration contains the folder, too.
 const workFolderEnv = "ACTIONS_RUNNER_INPUT_WORK"
 
-// Template returns the template that the pool's runners are made of: spec.template, and what other fields add to it. Without these
-// it is spec.template, byte for byte. All that differs between pods of the pool by what it declares is in it: another is another revision. An error
-// names the field of the pool.
+// Template returns the template for the pool's runners: spec.template with the additions from other fields. If none of
+// these fields is set, it is spec.template, byte for byte. It contains every declared difference between pods of the
+// pool, so that any such change is a new revision. Errors name the field of the pool.
 func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
 	s, declared := &pool.Spec, pool.Spec.Template.Raw
 	if len(declared) == 0 { // the API server's definitions may be newer
@@ -60,7 +60,7 @@ func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
 	return expanded, nil
 }
 
-// addMode adds what runs the containers of jobs.
+// addMode adds the containers and volumes that a container mode needs.
 func (x *expansion) addMode(mode *v1alpha1.ContainerMode, account string) error {
 	switch {
 	case mode == nil:
@@ -75,20 +75,20 @@ func (x *expansion) addMode(mode *v1alpha1.ContainerMode, account string) error 
 	return x.addHooks(mode, account)
 }
 
-// runnersFolders are what the runner is made of, in its folder; systemFolders are the image's.
+// runnersFolders contain the runner program, in its folder; systemFolders belong to the image.
 var (
 	runnersFolders = []string{"_diag", "bin", "externals", "k8s", "k8s-novolume"}
 	systemFolders  = []string{"/bin", "/boot", "/dev", "/etc", "/home", runnerFolder, "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var", socketFolder}
 	driveOnly      = regexp.MustCompile(`^[A-Za-z]:[^/\\]`)
 )
 
-// isTaken reports whether a folder, by its clean path, is of the runner itself or of its system.
+// isTaken reports whether a folder, given as a clean path, belongs to the runner program or to its system.
 func isTaken(folder string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(folder, runnerFolder+"/"), "/")
 	return slices.Contains(systemFolders, folder) || slices.Contains(runnersFolders, name)
 }
 
-// workFolder is the folder that jobs work in: the template's, or else the pool's.
+// workFolder returns the folder for jobs: the template's, or else the pool's.
 func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 	folder := s.GetWorkFolder()
 	for _, e := range x.declaredRunner().Env {
@@ -96,7 +96,7 @@ func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 			continue
 		}
 		if s.WorkFolder != "" && s.WorkFolder != e.Value {
-			return "", fmt.Errorf("spec.workFolder: the template sets %s itself, so this wouldn't hold; remove one of the two", workFolderEnv)
+			return "", fmt.Errorf("spec.workFolder: the template sets %s itself, so this would have no effect; remove one of the two", workFolderEnv)
 		}
 		folder = e.Value
 	}
@@ -104,12 +104,12 @@ func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 	case driveOnly.MatchString(folder):
 		return "", fmt.Errorf("spec.workFolder: must have a slash after the drive; found %s", folder)
 	case isTaken(workPath(strings.ReplaceAll(folder, `\`, "/"))):
-		return "", fmt.Errorf("spec.workFolder: %s is of the runner itself or of its system; choose another", folder)
+		return "", fmt.Errorf("spec.workFolder: %s belongs to the runner or its operating system; choose another", folder)
 	}
 	return folder, nil
 }
 
-// workPath is the path of a work folder in Linux containers; "" for one of Windows.
+// workPath returns the path of a work folder in Linux containers; "" for a Windows path.
 func workPath(folder string) string {
 	switch {
 	case strings.ContainsAny(folder, `\:`):
@@ -120,14 +120,14 @@ func workPath(folder string) string {
 	return path.Join(runnerFolder, folder)
 }
 
-// addWorkFolder has the runner work in another folder than its own.
+// addWorkFolder sets the runner's work folder.
 func (x *expansion) addWorkFolder(s *v1alpha1.RunnerPoolSpec) {
 	if s.WorkFolder != "" {
 		add(x.runner(), "env", env(workFolderEnv, s.WorkFolder))
 	}
 }
 
-// WorkFolder returns the folder that jobs of a template's runners work in; empty for GitHub's default.
+// WorkFolder returns the folder for jobs of a template's runners; empty for GitHub's default.
 func WorkFolder(template []byte) string {
 	_, runner := runnerWith(template, workFolderEnv)
 	if runner == nil {
@@ -137,13 +137,13 @@ func WorkFolder(template []byte) string {
 	return runner.Env[i].Value
 }
 
-// addCache adds a volume in the place of that of any runner's claim.
+// addCache adds a volume as a placeholder for the runner's claim.
 func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
 	if c == nil {
 		return nil
 	}
 	if isTaken(path.Clean(c.MountPath)) {
-		return fmt.Errorf("spec.cache.mountPath: %s is of the runner itself or of its system; choose another", c.MountPath)
+		return fmt.Errorf("spec.cache.mountPath: %s belongs to the runner or its operating system; choose another", c.MountPath)
 	}
 	mounts, _ := x.runner()["volumeMounts"].([]any)
 	for i, m := range mounts {
@@ -162,7 +162,7 @@ func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
 	return nil
 }
 
-// addMetadata adds labels and annotations that the template doesn't set.
+// addMetadata adds labels and annotations that the template does not set.
 func (x *expansion) addMetadata(s *v1alpha1.RunnerPoolSpec) {
 	if s.ObjectMetadata == nil {
 		return
@@ -182,7 +182,7 @@ func (x *expansion) addMetadata(s *v1alpha1.RunnerPoolSpec) {
 // isWindows reports whether pods of a template run on Windows.
 func isWindows(spec *corev1.PodSpec) bool { return spec.OS != nil && spec.OS.Name == corev1.Windows }
 
-// checkDeclaredVolumes refuses a volume in the place of the cache's.
+// checkDeclaredVolumes refuses a volume with the name of the cache volume.
 func checkDeclaredVolumes(spec *corev1.PodSpec) error {
 	isCache := func(v corev1.Volume) bool { return v.Name == cacheVolume }
 	if i := slices.IndexFunc(spec.Volumes, isCache); i >= 0 {

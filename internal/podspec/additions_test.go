@@ -15,7 +15,7 @@ import (
 
 const plainTemplate = "\ntemplate: {spec: {containers: [{name: runner, image: r}]}}"
 
-// Jobs work in one folder: that of the registration, of the runner's mount and of the daemon's.
+// Jobs work in one folder: the folder in the registration, in the runner's mount and in the daemon's mount.
 func TestTheWorkFolderIsTheSameInEachMode(t *testing.T) {
 	const inKubernetes = "containerMode: {type: Kubernetes, kubernetes: {workVolumeClaim: {size: 1Gi}}}"
 	for name, tc := range map[string]struct{ spec, folder, mounted, err string }{
@@ -64,7 +64,7 @@ func TestTheWorkFolderIsTheSameInEachMode(t *testing.T) {
 	}
 }
 
-// The template's own mount and variable win.
+// The template's own mount and variable take precedence.
 func TestATemplateMaySayItsWorkFolder(t *testing.T) {
 	template, err := podspec.Template(poolOf(t, `
 containerMode: {type: Docker}
@@ -91,20 +91,20 @@ func TestAWorkFolderThatIsSomethingElse(t *testing.T) {
 	}
 	own := template("{name: ACTIONS_RUNNER_INPUT_WORK, value: /own}")
 	for spec, want := range map[string]string{
-		"workFolder: bin" + template(""):                      "spec.workFolder: bin is of the runner itself or of its system; choose another",
-		"workFolder: /home/runner/./externals" + template(""): "spec.workFolder: /home/runner/./externals is of",
-		"workFolder: k8s/x" + template(""):                    "spec.workFolder: k8s/x is of",
-		`workFolder: 'bin\x'` + template(""):                  `spec.workFolder: bin\x is of`,
-		"workFolder: /home/runner" + template(""):             "spec.workFolder: /home/runner is of",
-		"workFolder: /home" + template(""):                    "spec.workFolder: /home is of",
-		"workFolder: /etc" + template(""):                     "spec.workFolder: /etc is of",
+		"workFolder: bin" + template(""):                      "spec.workFolder: bin belongs to the runner or its operating system; choose another",
+		"workFolder: /home/runner/./externals" + template(""): "spec.workFolder: /home/runner/./externals belongs to",
+		"workFolder: k8s/x" + template(""):                    "spec.workFolder: k8s/x belongs to",
+		`workFolder: 'bin\x'` + template(""):                  `spec.workFolder: bin\x belongs to`,
+		"workFolder: /home/runner" + template(""):             "spec.workFolder: /home/runner belongs to",
+		"workFolder: /home" + template(""):                    "spec.workFolder: /home belongs to",
+		"workFolder: /etc" + template(""):                     "spec.workFolder: /etc belongs to",
 		"workFolder: C:foo" + template(""):                    "spec.workFolder: must have a slash after the drive",
 		`workFolder: 'C:\foo'` + template(""):                 "",
 		"workFolder: bins" + template(""):                     "",
 		"workFolder: /usr/work" + template(""):                "",
-		"workFolder: builds" + own:                            "spec.workFolder: the template sets ACTIONS_RUNNER_INPUT_WORK itself, so this wouldn't hold; remove one of the two",
+		"workFolder: builds" + own:                            "spec.workFolder: the template sets ACTIONS_RUNNER_INPUT_WORK itself, so this would have no effect; remove one of the two",
 		"workFolder: /own" + own:                              "",
-		"containerMode: {type: Docker}" + template("{name: ACTIONS_RUNNER_INPUT_WORK, value: bin}"): "spec.workFolder: bin is of",
+		"containerMode: {type: Docker}" + template("{name: ACTIONS_RUNNER_INPUT_WORK, value: bin}"): "spec.workFolder: bin belongs to",
 	} {
 		_, err := podspec.Template(poolOf(t, spec))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {

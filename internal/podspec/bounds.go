@@ -7,19 +7,17 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Bounds of a template. What policies of the library take grows with them, and nothing else stops those.
-const (
-	maxTemplateBytes = 128 << 10
-	maxContainers    = 64 // init containers included
-	maxVolumes       = 128
-)
+// maxTemplateBytes limits a template, as v1alpha1.MaxContainers and MaxVolumes do. The cost of library policies grows with it.
+const maxTemplateBytes = 128 << 10
 
 // Fits reports whether a pool may have a template of that size.
 func Fits(template []byte) bool { return checkSize(template) == nil }
 
-// checkSize refuses templates that are too large, before anything is done with them.
+// checkSize refuses templates that are too large, before they are processed.
 func checkSize(template []byte) error {
 	if len(template) > maxTemplateBytes {
 		return fmt.Errorf("spec.template: it has %d bytes, more than %d: keep scripts and configuration in the image, or in ConfigMaps", len(template), maxTemplateBytes)
@@ -27,13 +25,13 @@ func checkSize(template []byte) error {
 	return nil
 }
 
-// checkCounts refuses templates with too many of something.
+// checkCounts refuses templates with too many containers or volumes.
 func checkCounts(spec *corev1.PodSpec) error {
-	if n := len(spec.Containers) + len(spec.InitContainers); n > maxContainers {
-		return fmt.Errorf("spec.template.spec.containers: %d containers and init containers, more than %d", n, maxContainers)
+	if n := len(spec.Containers) + len(spec.InitContainers); n > v1alpha1.MaxContainers {
+		return fmt.Errorf("spec.template.spec.containers: %d containers and init containers, more than %d", n, v1alpha1.MaxContainers)
 	}
-	if n := len(spec.Volumes); n > maxVolumes {
-		return fmt.Errorf("spec.template.spec.volumes: %d volumes, more than %d", n, maxVolumes)
+	if n := len(spec.Volumes); n > v1alpha1.MaxVolumes {
+		return fmt.Errorf("spec.template.spec.volumes: %d volumes, more than %d", n, v1alpha1.MaxVolumes)
 	}
 	return nil
 }

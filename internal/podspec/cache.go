@@ -19,14 +19,16 @@ import (
 const (
 	// cacheVolume is the volume with the claim of the pool's cache.
 	cacheVolume = "corral-cache"
-	// claimPrefix begins the names of all claims of caches, so that a template that names one is recognised.
+	// claimPrefix is the prefix of the names of all cache claims, so that a template that references one can be
+	// detected.
 	claimPrefix = "corral-cache-"
-	// SpecimenClaim stands for the claim of any runner. It is no pool's: theirs end in a number.
+	// SpecimenClaim stands for the claim of any runner. No pool has it, because the names of real claims end in a
+	// number.
 	SpecimenClaim = claimPrefix + "specimen"
 )
 
-// ClaimName is the name of a claim of a pool's cache, by its number. There are as many names as there may be claims, so that no more
-// than these can be made, whatever a cache shows.
+// ClaimName returns the name of a claim of a pool's cache, by its number. There are only as many names as allowed
+// claims, so that a stale informer cache cannot lead to more.
 func ClaimName(pool string, number int) string {
 	return claimPrefix + pool + "-" + strconv.Itoa(number)
 }
@@ -40,8 +42,8 @@ func MountsCache(template []byte) bool {
 	return err == nil && slices.ContainsFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == cacheVolume })
 }
 
-// mountCache puts the runner's claim in its place in the template, if that has one, and reports whether it did. Without a claim the runner
-// has no such volume.
+// mountCache replaces the placeholder volume in the template with the runner's claim, and reports whether there was
+// one. If the runner has no claim, it removes the volume.
 func mountCache(spec *corev1.PodSpec, runner int, claim string) bool {
 	i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == cacheVolume })
 	if i >= 0 && claim == "" {
@@ -56,8 +58,8 @@ func mountCache(spec *corev1.PodSpec, runner int, claim string) bool {
 	return true
 }
 
-// checkClaims refuses claims of caches, and a volume in the place of the cache's that Template didn't put there: a claim is a single runner's,
-// and which it is, isn't up to a template.
+// checkClaims refuses references to cache claims, and volumes with the name of the cache volume that Template did not
+// add. A claim belongs to a single runner, and the template must not choose which.
 func checkClaims(spec *corev1.PodSpec) error {
 	for i, v := range spec.Volumes {
 		if v.Name == cacheVolume && v.Ephemeral == nil {
@@ -70,7 +72,8 @@ func checkClaims(spec *corev1.PodSpec) error {
 	return cmp.Or(checkCacheMounts("containers", spec.Containers, v1alpha1.RunnerContainerName), checkCacheMounts("initContainers", spec.InitContainers, ""))
 }
 
-// checkCacheMounts refuses mounts of the cache's volume, but in one container: each that has it writes to the claim, and may outlive the runner's.
+// checkCacheMounts refuses mounts of the cache volume, except in one container: each container with the mount writes to
+// the claim, and may outlive the runner's container.
 func checkCacheMounts(field string, list []corev1.Container, but string) error {
 	for i, c := range list {
 		for j, m := range c.VolumeMounts {
@@ -82,7 +85,7 @@ func checkCacheMounts(field string, list []corev1.Container, but string) error {
 	return nil
 }
 
-// checkCacheMode refuses a cache that no step would see.
+// checkCacheMode refuses a cache that no step could see.
 func checkCacheMode(pool *v1alpha1.RunnerPool) error {
 	if mode := pool.Spec.ContainerMode; pool.Spec.Cache != nil && mode.UsesHooks() {
 		return fmt.Errorf("spec.cache: must not be set with spec.containerMode.type %s: steps run in pods that the runner's hooks make, which don't have the claim; remove it, or choose type Docker", mode.Type)

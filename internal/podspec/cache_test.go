@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// cached is the template that runners of a pool with a cache are made of.
+// cached returns the template for runners of a pool with a cache.
 func cached(t *testing.T, declared string, c *v1alpha1.CacheSpec) []byte {
 	t.Helper()
 	pool := &v1alpha1.RunnerPool{}
@@ -26,7 +26,7 @@ func cached(t *testing.T, declared string, c *v1alpha1.CacheSpec) []byte {
 	return template
 }
 
-// What a runner's pod mounts is part of its revision; how many claims there may be, and for how long, is not.
+// The revision covers what a runner's pod mounts, but not how many claims there may be and for how long.
 func TestTheCacheIsPartOfTheRevision(t *testing.T) {
 	const declared = `{"spec": {"containers": [{"name": "runner", "image": "r"}]}}`
 	digest := func(c *v1alpha1.CacheSpec) string {
@@ -72,7 +72,7 @@ func TestWithoutAClaimThereIsNoVolume(t *testing.T) {
 		t.Error("which template mounts a cache")
 	}
 	r := runner
-	r.Claim = "corral-cache-linux-0" // of a former revision, which had a cache
+	r.Claim = "corral-cache-linux-0" // from an earlier revision, which had a cache
 	if pod, err = podspec.Build(r, []byte(`{"spec": {"containers": [{"name": "runner"}]}}`)); err != nil || pod.Annotations[v1alpha1.CacheClaimAnnotation] != "" {
 		t.Errorf("%v, %v", pod, err)
 	}
@@ -127,14 +127,14 @@ func TestATemplateInTheWayOfTheCacheIsRefused(t *testing.T) {
 	}
 }
 
-// A claim mounted over the runner or its system hides them: no runner would start.
+// A claim that is mounted over the runner or its system hides them: no runner would start.
 func TestACacheInThePlaceOfTheRunnerIsRefused(t *testing.T) {
 	for at, refused := range map[string]bool{
 		"/home/runner": true, "/home": true, "/usr": true, "/home/runner/bin": true, "/home/runner/./externals/": true, "/etc": true,
 		"/home/runner/.cache": false, "/home/runner/_work/_tool": false, "/usr/local/cache": false, "/bin/x": false, "/cache": false,
 	} {
 		pool := poolOf(t, "cache: {size: 1Gi, maxClaims: 1, mountPath: "+at+"}"+plainTemplate)
-		if _, err := podspec.Template(pool); refused != (err != nil && strings.HasPrefix(err.Error(), "spec.cache.mountPath: "+at+" is of the runner itself or of its system; choose another")) {
+		if _, err := podspec.Template(pool); refused != (err != nil && strings.HasPrefix(err.Error(), "spec.cache.mountPath: "+at+" belongs to the runner or its operating system; choose another")) {
 			t.Errorf("%s: %v", at, err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestASpecimenHasAPlaceholderForItsClaim(t *testing.T) {
 	}
 }
 
-// Steps run in pods that the hooks make, which never have the claim.
+// Steps run in pods that the hooks create, which never have the claim.
 func TestACacheAndHooksExcludeEachOther(t *testing.T) {
 	for mode, want := range map[v1alpha1.ContainerModeType]string{
 		v1alpha1.KubernetesMode:         "spec.cache: must not be set with spec.containerMode.type Kubernetes: ",

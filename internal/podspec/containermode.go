@@ -18,7 +18,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// What spec.containerMode adds to a template has names that ARC gives them, so that a template written for it stays as it is.
+// Names of the objects that spec.containerMode adds to a template. They are the same as in ARC, so that templates
+// written for ARC work unchanged.
 const (
 	dockerContainer    = "dind"
 	externalsContainer = "init-dind-externals"
@@ -28,7 +29,7 @@ const (
 	hookTemplateVolume = "hook-template"
 )
 
-// Folders in the runner's image, which the runner and its hooks expect there.
+// Folders in the runner's image, where the runner and its hooks expect them.
 const (
 	runnerFolder    = "/home/runner"
 	externalsFolder = "/home/runner/externals"
@@ -45,25 +46,25 @@ const (
 	hostEnv         = "DOCKER_HOST" // of the Docker client
 )
 
-// hooks are where the runner's image has its container hooks.
+// hooks are the paths of the container hooks in the runner's image.
 var hooks = map[v1alpha1.ContainerModeType]string{
 	v1alpha1.KubernetesMode:         "/home/runner/k8s/index.js",
 	v1alpha1.KubernetesNoVolumeMode: "/home/runner/k8s-novolume/index.js",
 }
 
-// runnerGroup is the group of the runner's user in its image, who writes to the work volume.
+// runnerGroup is the group of the runner's user in its image, which writes to the work volume.
 const runnerGroup = 1001
 
-// object is a part of a template as JSON. What is added is written so, and not as Go types are encoded: that changes with their library,
-// and with it the digests of all templates.
+// object is a part of a template as JSON. Additions are written in this form and not as Go types, because the encoding
+// of those can change with their library, and with it the digests of all templates.
 type object = map[string]any
 
-// expansion is a template that is added to.
+// expansion is a template with its additions.
 type expansion struct {
 	template *corev1.PodTemplateSpec // as declared
 	index    int                     // of the runner's container
 	content  object
-	work     string // the folder that jobs work in
+	work     string // the folder for jobs
 }
 
 func newExpansion(pool *v1alpha1.RunnerPool) (*expansion, error) {
@@ -93,15 +94,15 @@ func (x *expansion) declaredRunner() *corev1.Container { return &x.template.Spec
 
 func (x *expansion) spec() object { return x.content["spec"].(object) }
 
-// runner is the runner's container; it was found in the typed template, so it is there.
+// runner returns the runner's container. It exists, because it was found in the typed template.
 func (x *expansion) runner() object { return x.spec()["containers"].([]any)[x.index].(object) }
 
-// at is a field of the runner's container.
+// at returns the path of a field of the runner's container.
 func (x *expansion) at(format string, args ...any) string {
 	return fmt.Sprintf("spec.template.spec.containers[%d].", x.index) + fmt.Sprintf(format, args...)
 }
 
-// add puts what a list lacks, by name, at its end.
+// add appends the items whose name the list does not contain yet.
 func add(o object, field string, items ...object) {
 	list, _ := o[field].([]any)
 	for _, item := range items {
@@ -116,7 +117,7 @@ func add(o object, field string, items ...object) {
 	o[field] = list
 }
 
-// setDefault sets a field that isn't set, or null.
+// setDefault sets a field that is missing or null.
 func setDefault(o object, field string, value any) {
 	if o[field] == nil {
 		o[field] = value
@@ -151,13 +152,14 @@ func (x *expansion) addDocker(declared *v1alpha1.DockerSpec) error {
 	return nil
 }
 
-// externals copies what actions run with out of the runner's image: the daemon mounts it into the containers of jobs.
+// externals returns the container that copies the tools for actions out of the runner's image. The daemon mounts them
+// into the containers of jobs.
 func (x *expansion) externals() object {
 	c := object{
 		"name": externalsContainer, "command": []any{"cp"}, "args": []any{"-r", externalsFolder + "/.", "/home/runner/tmpDir/"},
 		"volumeMounts": []any{object{"name": externalsVolume, "mountPath": "/home/runner/tmpDir"}},
 	}
-	for _, field := range []string{"image", "imagePullPolicy", "resources"} { // a quota may ask for resources of each container
+	for _, field := range []string{"image", "imagePullPolicy", "resources"} { // a quota may require resources for each container
 		if value, ok := x.runner()[field]; ok {
 			c[field] = value
 		}
@@ -165,13 +167,13 @@ func (x *expansion) externals() object {
 	return c
 }
 
-// dockerDaemon is the daemon's container.
+// dockerDaemon returns the daemon's container.
 func dockerDaemon(d *v1alpha1.DockerSpec, work corev1.VolumeMount) object {
 	args := []any{"dockerd", "--host=unix://" + socketFolder + "/docker.sock", "--group=$(DOCKER_GROUP_GID)"}
 	for _, mirror := range d.RegistryMirrors {
 		args = append(args, "--registry-mirror="+mirror)
 	}
-	if d.MTU != nil { // of the default network, and of those that the runner makes for jobs
+	if d.MTU != nil { // of the default network, and of the networks that the runner creates for jobs
 		args = append(args, fmt.Sprintf("--mtu=%d", *d.MTU), fmt.Sprintf("--default-network-opt=bridge=com.docker.network.driver.mtu=%d", *d.MTU))
 	}
 	c := object{
@@ -201,7 +203,7 @@ func mountOf(m corev1.VolumeMount) object {
 	return o
 }
 
-// find names the field of a container of the template, empty if there is none of that name.
+// find returns the path of a container in the template by its name; empty if there is none.
 func (x *expansion) find(name string) string {
 	for _, list := range []struct {
 		field      string
@@ -214,11 +216,12 @@ func (x *expansion) find(name string) string {
 	return ""
 }
 
-// checkDocker refuses what wouldn't work, and returns where the runner's work folder is: the containers of jobs mount it by that path.
+// checkDocker refuses settings that would not work, and returns the runner's mount of its work folder, which the
+// containers of jobs mount by the same path.
 func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount, err error) {
 	own := x.find(dockerContainer)
 	if own != "" && d != nil {
-		return work, fmt.Errorf("spec.containerMode.docker: %s is a container %s of the template's own, so nothing of this would hold; remove one of the two", own, dockerContainer)
+		return work, fmt.Errorf("spec.containerMode.docker: %s is a container %s of the template's own, so this would have no effect; remove one of the two", own, dockerContainer)
 	}
 	mounts := x.declaredRunner().VolumeMounts
 	for i, m := range mounts {
@@ -239,7 +242,8 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 	return work, x.checkOwnDaemon(own, work)
 }
 
-// socketElsewhere is the index of the runner's only mount of the socket's volume, if its Docker client doesn't look there; -1 otherwise.
+// socketElsewhere returns the index of the runner's only mount of the socket's volume if its Docker client does not
+// look there, and otherwise -1.
 func (x *expansion) socketElsewhere() int {
 	at := -1
 	for i, m := range x.declaredRunner().VolumeMounts {
@@ -253,11 +257,11 @@ func (x *expansion) socketElsewhere() int {
 	return at
 }
 
-// folderOf is where a volume is mounted, without a slash at the end.
+// folderOf returns the path of a mount without a trailing slash.
 func folderOf(m corev1.VolumeMount) string { return strings.TrimSuffix(m.MountPath, "/") }
 
-// workMount is the index of the runner's mount of its work folder: the one at its place, or else the first of the volume of
-// that name; -1 if there is none.
+// workMount returns the index of the runner's mount of its work folder: the mount with its path, or else the first
+// mount of the work volume; -1 if there is none.
 func (x *expansion) workMount() int {
 	mounts := x.declaredRunner().VolumeMounts
 	if i := slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return folderOf(m) == x.work }); i >= 0 {
@@ -266,21 +270,36 @@ func (x *expansion) workMount() int {
 	return slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == workVolume })
 }
 
-// checkOwnDaemon refuses a daemon of the template's own that mounts the volume of the work folder, but not as the runner does.
+// checkOwnDaemon refuses a daemon of the template's own that doesn't mount the work folder as the runner does. It may mount the volume
+// elsewhere as well.
 func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
-	isWork := func(m corev1.VolumeMount) bool {
-		return m.Name == work.Name && folderOf(m) == folderOf(work) && m.SubPath == work.SubPath && m.SubPathExpr == work.SubPathExpr
-	}
 	for _, c := range containersOf(&x.template.Spec) {
-		if c.Name != dockerContainer || slices.ContainsFunc(c.VolumeMounts, isWork) {
+		if c.Name != dockerContainer {
 			continue
 		}
-		if i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == work.Name }); i >= 0 {
-			return fmt.Errorf("%s.volumeMounts[%d]: must have the mountPath %s, the subPath %q and the subPathExpr %q, as in the runner's container: the containers of jobs mount it by that path",
-				own, i, work.MountPath, work.SubPath, work.SubPathExpr)
+		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return folderOf(m) == folderOf(work) })
+		if i < 0 {
+			return fmt.Errorf("%s.volumeMounts: must have a mount of the volume %s at %s, as the runner's container has: the containers of jobs mount the work folder by that path; add %s",
+				own, work.Name, work.MountPath, mountText(work))
+		}
+		if m := c.VolumeMounts[i]; m.Name != work.Name || m.SubPath != work.SubPath || m.SubPathExpr != work.SubPathExpr {
+			return fmt.Errorf("%s.volumeMounts[%d]: must be of the volume %s with the subPath %q and the subPathExpr %q, as in the runner's container: the containers of jobs mount it by that path",
+				own, i, work.Name, work.SubPath, work.SubPathExpr)
 		}
 	}
 	return nil
+}
+
+// mountText is a mount as one writes it.
+func mountText(m corev1.VolumeMount) string {
+	text := fmt.Sprintf("{name: %q, mountPath: %q", m.Name, m.MountPath)
+	if m.SubPath != "" {
+		text += fmt.Sprintf(", subPath: %q", m.SubPath)
+	}
+	if m.SubPathExpr != "" {
+		text += fmt.Sprintf(", subPathExpr: %q", m.SubPathExpr)
+	}
+	return text + "}"
 }
 
 // addHooks adds what the runner's container hooks need. Account is the ServiceAccount that is made for the pool, empty if the template names one.
@@ -298,7 +317,7 @@ func (x *expansion) addHooks(mode *v1alpha1.ContainerMode, account string) error
 	if mode.Type == v1alpha1.KubernetesMode {
 		x.addWork(h.WorkVolumeClaim)
 	} else {
-		add(x.runner(), "env", env("ACTIONS_RUNNER_IMAGE", x.declaredRunner().Image)) // which the hooks copy externals from
+		add(x.runner(), "env", env("ACTIONS_RUNNER_IMAGE", x.declaredRunner().Image)) // from which the hooks copy externals
 	}
 	if t := h.HookTemplate; t != nil {
 		add(x.runner(), "env", env(hookTemplateEnv, hooksFolder+"/"+t.Key))
@@ -322,7 +341,7 @@ func (x *expansion) addWork(claim *v1alpha1.WorkVolumeClaim) {
 	if claim == nil { // the volume is the template's
 		own := x.volume(workVolume)
 		if shared := x.template.Spec.Volumes[own].PersistentVolumeClaim; shared != nil {
-			add(x.runner(), "env", env(claimEnv, shared.ClaimName)) // the hooks look for POD-work else
+			add(x.runner(), "env", env(claimEnv, shared.ClaimName)) // otherwise the hooks look for POD-work
 		}
 		return
 	}
@@ -333,12 +352,12 @@ func (x *expansion) addWork(claim *v1alpha1.WorkVolumeClaim) {
 	add(x.spec(), "volumes", object{"name": workVolume, "ephemeral": object{"volumeClaimTemplate": object{"spec": spec}}})
 }
 
-// volume is the index of a volume of the template, -1 if there is none of that name.
+// volume returns the index of a volume in the template by its name, or -1.
 func (x *expansion) volume(name string) int {
 	return slices.IndexFunc(x.template.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
 }
 
-// checkHooks refuses what the hooks can't work with.
+// checkHooks refuses settings with which the hooks cannot work.
 func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.HooksSpec) error {
 	runner := x.declaredRunner()
 	if mounts := x.template.Spec.AutomountServiceAccountToken; mounts != nil && !*mounts && !mountsToken(runner) {
@@ -349,7 +368,7 @@ func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.Hook
 			return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.containerMode.kubernetes.hookTemplate; choose another name, or remove one of the two", i, hookTemplateVolume)
 		}
 		if hasEnv(runner, hookTemplateEnv) {
-			return fmt.Errorf("spec.containerMode.kubernetes.hookTemplate: the template sets %s itself, so nothing of this would hold; remove one of the two", hookTemplateEnv)
+			return fmt.Errorf("spec.containerMode.kubernetes.hookTemplate: the template sets %s itself, so this would have no effect; remove one of the two", hookTemplateEnv)
 		}
 	}
 	if mode == v1alpha1.KubernetesNoVolumeMode {
@@ -362,12 +381,12 @@ func (x *expansion) checkHooks(mode v1alpha1.ContainerModeType, h *v1alpha1.Hook
 	return x.checkWork(h.WorkVolumeClaim)
 }
 
-// mountsToken says whether a container mounts a token by itself, where clients of the API server look for one.
+// mountsToken reports whether a container explicitly mounts a token where clients of the API server look for it.
 func mountsToken(c *corev1.Container) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return folderOf(m) == tokenFolder })
 }
 
-// checkWork refuses a work folder that the hooks can't share with the pods of jobs.
+// checkWork refuses a work folder that the hooks cannot share with the pods of jobs.
 func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
 	own := x.volume(workVolume)
 	switch {
@@ -389,7 +408,8 @@ func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
 	return nil
 }
 
-// HooksMayRead says whether jobs of the pool could read the credentials of its connection; empty if not.
+// HooksMayRead returns a warning if jobs of the pool could read the credentials of its connection; otherwise it is
+// empty.
 func HooksMayRead(pool *v1alpha1.RunnerPool) string {
 	ref := pool.Spec.ConnectionRef
 	if !pool.Spec.ContainerMode.UsesHooks() || ref.From(pool.Namespace).Namespace != pool.Namespace {
@@ -398,20 +418,21 @@ func HooksMayRead(pool *v1alpha1.RunnerPool) string {
 	return fmt.Sprintf("jobs can read each Secret of the namespace, and GitHubConnection %s is in it: keep its credentials in another, and name this one in its spec.allowedNamespaces", ref.Name)
 }
 
-// HooksAccount returns the ServiceAccount as which the container hooks of a template make pods; empty if it has no such hooks.
+// HooksAccount returns the ServiceAccount with which the container hooks of a template create pods; empty if it has no
+// such hooks.
 func HooksAccount(template []byte) string {
 	t, runner := runnerWith(template, hooksEnv)
 	if runner == nil {
 		return ""
 	}
 	if mounts := t.Spec.AutomountServiceAccountToken; (mounts == nil || !*mounts) && !mountsToken(runner) {
-		return "" // the hooks can make nothing
+		return "" // the hooks have no access
 	}
 	return cmp.Or(t.Spec.ServiceAccountName, t.Spec.DeprecatedServiceAccount, "default")
 }
 
-// runnerWith returns a template and its runner's container, if that has an environment variable; nil otherwise, and of a template of which no
-// runner is made. Most templates don't have it, and aren't decoded.
+// runnerWith returns a template and its runner's container if that has an environment variable. Otherwise, or for an
+// invalid template, it returns nil. It does not decode templates without the variable.
 func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *corev1.Container) {
 	if !bytes.Contains(template, []byte(variable)) {
 		return nil, nil
@@ -428,8 +449,11 @@ func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *cor
 }
 
 // DeclaredPath returns where a field of the template that runners are made of is declared: containers of spec.containerMode come before
-// those of spec.template.
+// those of spec.template, and labels and annotations may be those of spec.objectMetadata.
 func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
+	if of, ok := strings.CutPrefix(path, "spec.template.metadata."); ok && pool.Spec.ObjectMetadata != nil {
+		return declaredMetadata(pool, of)
+	}
 	const list = "spec.template.spec.initContainers["
 	rest, ok := strings.CutPrefix(path, list)
 	number, field, closed := strings.Cut(rest, "]")
@@ -450,4 +474,26 @@ func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 		return "spec.containerMode"
 	}
 	return list + strconv.Itoa(i) + "]" + field
+}
+
+// declaredMetadata is DeclaredPath for labels and annotations, or one of them.
+func declaredMetadata(pool *v1alpha1.RunnerPool, path string) string {
+	end := len(path)
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		end = i
+	}
+	key := strings.Trim(path[end:], `.[]"`)
+	declared, added := map[string]string{}, pool.Spec.AnnotationsOfObjects()
+	if t, err := decode(pool.Spec.Template.Raw); err == nil {
+		declared = t.Annotations
+		if path[:end] == "labels" {
+			declared, added = t.Labels, pool.Spec.LabelsOfObjects()
+		}
+	}
+	_, isOwn := declared[key]
+	_, isAdded := added[key]
+	if !isOwn && isAdded || key == "" && len(declared) == 0 {
+		return "spec.objectMetadata." + path
+	}
+	return "spec.template.metadata." + path
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// poolOf is a pool whose spec is YAML.
+// poolOf returns a pool with a spec in YAML.
 func poolOf(t *testing.T, spec string) *v1alpha1.RunnerPool {
 	t.Helper()
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "pool"}}
@@ -44,7 +44,7 @@ func templateOf(t *testing.T, p *v1alpha1.RunnerPool) map[string]any {
 	return template
 }
 
-// flat adds the leaves of a value by their path; elements of lists are known by their name, if they have one.
+// flat adds the leaves of a value by their path. Elements of lists are identified by their name, if they have one.
 func flat(into map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -70,7 +70,7 @@ func flat(into map[string]string, path string, value any) {
 	into[strings.TrimPrefix(path, ".")] = string(text)
 }
 
-// The pod of each mode is that of ARC's chart for the same settings, but for what is listed here.
+// The pod of each mode equals the pod of ARC's chart for the same settings, except for the listed differences.
 func TestModesAreThoseOfARC(t *testing.T) {
 	const template = `
 template:
@@ -168,7 +168,7 @@ func TestWithoutAModeTheTemplateStaysByteForByte(t *testing.T) {
 	}
 }
 
-// What a mode adds must not change from version to version: runners would be replaced.
+// The additions of a mode must not change between versions, because runners would be replaced.
 func TestDigestsOfModesStay(t *testing.T) {
 	for mode, want := range map[string]string{
 		"{type: Docker, docker: {image: i, groupID: 5, mtu: 1400, registryMirrors: [\"https://m\"], resources: {limits: {cpu: 2}}}}": "a78ac35ad0",
@@ -192,7 +192,7 @@ func TestTemplate(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		mode, spec string
-		want       map[string]string // by path; empty is none
+		want       map[string]string // by path; empty for a missing field
 	}{
 		"Docker with all fields": {
 			`{type: Docker, docker: {image: "d:1", groupID: 5, mtu: 1400, registryMirrors: ["https://a", "https://b"], resources: {limits: {memory: 4Gi, cpu: 2}}}}`, runner,
@@ -203,11 +203,11 @@ func TestTemplate(t *testing.T) {
 			},
 		},
 		"a daemon of the template's own": {
-			"{type: Docker}", `initContainers: [{name: dind, image: mine}], ` + runner,
+			"{type: Docker}", `initContainers: [{name: dind, image: mine, volumeMounts: [{name: work, mountPath: /home/runner/_work}]}], ` + runner,
 			map[string]string{"initContainers[dind].image": `"mine"`, "initContainers[dind].args": "", "initContainers[init-dind-externals].image": `"r"`, "volumes[dind-sock].emptyDir": "{}"},
 		},
 		"a daemon among the containers, as ARC had it": {
-			"{type: Docker}", `containers: [{name: runner, image: r}, {name: dind, image: mine}]`,
+			"{type: Docker}", `containers: [{name: runner, image: r}, {name: dind, image: mine, volumeMounts: [{name: work, mountPath: /var/lib/docker, subPath: docker}, {name: work, mountPath: /home/runner/_work/}]}]`,
 			map[string]string{"initContainers[dind].image": "", "containers[dind].image": `"mine"`},
 		},
 		"a work folder elsewhere is the daemon's, too": {
@@ -320,13 +320,14 @@ func TestTemplateRefusesWithTheField(t *testing.T) {
 		"a daemon twice":                 {"{type: Docker, docker: {mtu: 1400}}", `initContainers: [{name: dind}], ` + runner, "spec.containerMode.docker: spec.template.spec.initContainers[0] is a container dind of the template's own"},
 		"a mount in the socket's place":  {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: run, mountPath: /var/run/}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: /var/run is where"},
 		"the socket elsewhere":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: dind-sock, mountPath: /docker}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: must be /var/run, or DOCKER_HOST be set"},
-		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must have the mountPath /home/runner/_work"},
-		"the daemon's part of a volume":  {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPath: a}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must have the mountPath /home/runner/_work"},
+		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work"},
+		"the daemon mounts nothing":      {"{type: Docker}", `initContainers: [{name: dind}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work"},
+		"the daemon's part of a volume":  {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPath: a}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must be of the volume work with the subPath"},
 		"a folder of each pod":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: cache, mountPath: /c}, {name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[1].subPathExpr: must not be set"},
 		"a folder of each pod elsewhere": {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: disk, mountPath: /home/runner/_work/, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[0].subPathExpr: must not be set"},
 		"the daemon has the whole volume": {
 			"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work}]}], containers: [{name: runner, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`,
-			"spec.template.spec.initContainers[0].volumeMounts[0]: must have",
+			"spec.template.spec.initContainers[0].volumeMounts[0]: must be of the volume work with the subPath",
 		},
 		"no claim":                       {"{type: Kubernetes}", runner, "spec.containerMode.kubernetes.workVolumeClaim: must be set"},
 		"a claim and a volume":           {claimed, `volumes: [{name: work, emptyDir: {}}], ` + runner, "spec.template.spec.volumes[0].name: work is the volume of spec.containerMode.kubernetes.workVolumeClaim"},

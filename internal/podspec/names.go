@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxRunnerName is the longest name of a runner: a label's value and GitHub's bound.
+	// maxRunnerName is the maximum length of a runner's name, given by labels and GitHub.
 	maxRunnerName = 57
-	// kinshipLength is how many characters tell pools of the same name apart.
+	// kinshipLength is how many characters distinguish pools with the same name.
 	kinshipLength = 5
 )
 
-// NameStem begins the names of a pool's runners: the pool's name, and what distinguishes it from
-// another pool of that name in another cluster, or from a former one in this.
+// NameStem returns the prefix of the names of a pool's runners: the pool's name, and a hash that distinguishes it from
+// another pool with that name in another cluster, or from a deleted one in this cluster.
 //
-// Names are numbered. Whoever decides on a stale cache to create the next runner comes
-// to the same name as who decided before, and the API server refuses the second.
+// Names are numbered. If a controller with a stale cache decides to create the next runner once more, it arrives at the
+// same name, and the API server refuses the second creation.
 func NameStem(pool string, uid types.UID) string {
 	sum := sha256.Sum256([]byte(uid))
 	kin := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:kinshipLength]
@@ -31,11 +31,11 @@ func NameStem(pool string, uid types.UID) string {
 	return strings.TrimRight(pool[:min(len(pool), room)], "-.") + "-" + kin + "-"
 }
 
-// NumberOf returns the number in a runner's name; 0 if the name is none of the stem's.
+// NumberOf returns the number in a runner's name; 0 if the name does not have the prefix.
 func NumberOf(stem, name string) int64 {
-	digits, ours := strings.CutPrefix(name, stem)
+	digits, found := strings.CutPrefix(name, stem)
 	n, err := strconv.ParseInt(digits, 10, 64)
-	if !ours || err != nil || n < 0 {
+	if !found || err != nil || n < 0 {
 		return 0
 	}
 	return n

@@ -15,33 +15,34 @@ import (
 )
 
 const (
-	// caVolume and caFolder are where containers find their connection's certificates. What is below /usr/local/share/ca-certificates
-	// is what update-ca-certificates(8) adds to the trusted ones.
+	// caVolume and caFolder are where containers find their connection's certificates. update-ca-certificates(8) adds
+	// the files below /usr/local/share/ca-certificates to the trusted ones.
 	caVolume, caFolder = "corral-ca", "/usr/local/share/ca-certificates/corral"
-	// caFile is one that ends as update-ca-certificates wants it.
+	// caFile has the extension that update-ca-certificates requires.
 	caFile = "ca.crt"
 )
 
-// Variables of a proxy, which are their keys in a runner's Secret, too. Programs read one spelling or the other.
+// Variables of a proxy, which are also keys in a runner's Secret. Programs read one spelling or the other.
 const (
 	HTTPProxyKey  = "HTTP_PROXY"
 	HTTPSProxyKey = "HTTPS_PROXY"
 	NoProxyKey    = "NO_PROXY"
 )
 
-// Network says what pods get of their connection's network. It is all that a pod differs in by its connection.
+// Network determines what pods get of their connection's network. Nothing else in a pod depends on its connection.
 type Network struct{ Proxies, CA bool }
 
-// NetworkOf is what a connection has its runners' pods get.
+// NetworkOf returns the network settings for the pods of a connection's runners.
 func NetworkOf(spec *v1alpha1.GitHubConnectionSpec) Network {
 	return Network{Proxies: spec.Proxy != nil && spec.Proxy.GetScope() == v1alpha1.ProxyControllerAndRunners, CA: spec.CA != nil}
 }
 
-// useNetwork gives all containers what the runner's Secret holds of the connection's network: sidecars pull images by it, too. What the
-// template sets stays. Keys that the Secret lacks, as the connection was another when it was made, are none of the containers'.
+// useNetwork passes the network settings in the runner's Secret to all containers, because sidecars pull images with
+// them, too. Settings in the template take precedence. Keys may be missing from the Secret if the connection has
+// changed since its creation; they are then not set.
 func useNetwork(pod *corev1.Pod, n Network) {
 	secret := SecretName(pod.Name)
-	n.CA = n.CA && !isWindows(&pod.Spec) // which has another way to trust them
+	n.CA = n.CA && !isWindows(&pod.Spec) // Windows trusts certificates in a different way
 	if n.CA {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: caVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 			SecretName: secret, Items: []corev1.KeyToPath{{Key: v1alpha1.CAKey, Path: caFile}}, Optional: new(true),
@@ -50,7 +51,7 @@ func useNetwork(pod *corev1.Pod, n Network) {
 	for _, container := range containersOf(&pod.Spec) {
 		for _, name := range []string{HTTPProxyKey, HTTPSProxyKey, NoProxyKey} {
 			lower := strings.ToLower(name)
-			if !n.Proxies || hasEnv(container, name) || hasEnv(container, lower) { // programs differ in which of the two they prefer
+			if !n.Proxies || hasEnv(container, name) || hasEnv(container, lower) { // programs differ in which spelling they prefer
 				continue
 			}
 			from := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
@@ -65,7 +66,8 @@ func useNetwork(pod *corev1.Pod, n Network) {
 	}
 }
 
-// trust mounts the certificates where the image's run.sh has them trusted, and names them to programs of node, which don't look there.
+// trust mounts the certificates where the image's run.sh adds them to the trusted ones, and sets the variable for
+// Node.js programs, which do not look there.
 func trust(container *corev1.Container) {
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: caVolume, MountPath: caFolder, ReadOnly: true})
 	setEnv(container, "NODE_EXTRA_CA_CERTS", corev1.EnvVar{Value: caFolder + "/" + caFile})
@@ -74,8 +76,8 @@ func trust(container *corev1.Container) {
 	}
 }
 
-// hasOwnTrust says whether a template mounts something where the certificates would be, above or below: below a mount that is read-only, no
-// mount point can be made, and the container wouldn't start (kubernetes/kubernetes#121294).
+// hasOwnTrust reports whether a template mounts something at, above or below the path of the certificates. A mount
+// point below a read-only mount cannot be created, and the container would not start (kubernetes/kubernetes#121294).
 func hasOwnTrust(container *corev1.Container) bool {
 	return slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool {
 		own := path.Clean(m.MountPath) + "/"
@@ -83,7 +85,7 @@ func hasOwnTrust(container *corev1.Container) bool {
 	})
 }
 
-// OwnTrust says which containers don't get their connection's certificates; empty if all do.
+// OwnTrust describes the containers that do not get their connection's certificates; empty if all do.
 func OwnTrust(pod *corev1.Pod) string {
 	if isWindows(&pod.Spec) {
 		return "the connection's certificates don't reach containers of Windows: put them into the image"
@@ -100,7 +102,7 @@ func OwnTrust(pod *corev1.Pod) string {
 	return fmt.Sprintf("%s: not given the connection's certificates, as the template mounts something at %s, above or below", strings.Join(names, ", "), caFolder)
 }
 
-// containersOf are all containers of a pod.
+// containersOf returns all containers of a pod.
 func containersOf(spec *corev1.PodSpec) []*corev1.Container {
 	var all []*corev1.Container
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {

@@ -41,7 +41,7 @@ func TestEachContainerGetsTheNetworkButWhatTheTemplateSets(t *testing.T) {
 	runner := pod.Spec.Containers[1]
 	for name, tc := range map[string]struct {
 		container corev1.Container
-		secret    []string // variables that are of the Runner's
+		secret    []string // variables from the runner's Secret
 		value     map[string]string
 	}{
 		"dind":   {pod.Spec.InitContainers[0], []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}, map[string]string{"NODE_EXTRA_CA_CERTS": "/usr/local/share/ca-certificates/corral/ca.crt"}},
@@ -70,7 +70,7 @@ func TestEachContainerGetsTheNetworkButWhatTheTemplateSets(t *testing.T) {
 	}
 }
 
-// Below a mount that is read-only none can be made: kubernetes/kubernetes#121294.
+// A mount point below a read-only mount cannot be created: kubernetes/kubernetes#121294.
 func TestNoMountIsMadeBelowTheTemplates(t *testing.T) {
 	for at, taken := range map[string]bool{
 		"/usr/local/share/ca-certificates/": true, "/usr/local/share/ca-certificates/corral": true, "/usr/local/share": true,

@@ -17,17 +17,18 @@ import (
 )
 
 const (
-	// TokenEnv is the environment variable that config.sh reads its registration token from.
+	// TokenEnv is the environment variable from which config.sh reads its registration token.
 	TokenEnv = "ACTIONS_RUNNER_INPUT_TOKEN"
 	// RegistrationTokenKey is the key of the registration token in a persistent runner's Secret.
 	RegistrationTokenKey = "registrationToken"
-	// registrationVolume and registrationFolder are where a persistent runner's registration outlives its container.
+	// registrationVolume and registrationFolder are where a persistent runner's registration survives restarts of its
+	// container.
 	registrationVolume, registrationFolder = "corral-registration", "/opt/corral/registration"
-	// specimenOwner is the owner's label of a specimen: whose runner it is differs.
+	// specimenOwner is the owner's label in a specimen. In real pods it differs between runners.
 	specimenOwner = "corral-owner-00000000"
-	// specimenURL is where a specimen registers: a pool alone doesn't tell.
+	// specimenURL is the registration URL in a specimen, because a pool alone does not determine it.
 	specimenURL = "https://github.com/acme"
-	// idlePrefix begins the annotations with what the template says of an eviction, for when the runner has no job again.
+	// idlePrefix is the prefix of annotations that save the template's eviction settings while the runner has a job.
 	idlePrefix = "corral.dev/idle-"
 )
 
@@ -36,14 +37,14 @@ const (
 //go:embed persistent.sh
 var registerScript string
 
-// SelfRegistration is what a persistent runner registers itself with.
+// SelfRegistration is what a persistent runner needs to register itself.
 type SelfRegistration struct {
 	// URL of the connection, and Group of runners on GitHub.
 	URL, Group string
 	Labels     []string
 }
 
-// RegistrationFor is what a runner registers itself with; nil for one that takes one job.
+// RegistrationFor returns the registration of a persistent runner; nil for a runner that runs one job.
 func RegistrationFor(r *v1alpha1.Runner) *SelfRegistration {
 	if !r.Persists() {
 		return nil
@@ -51,7 +52,7 @@ func RegistrationFor(r *v1alpha1.Runner) *SelfRegistration {
 	return &SelfRegistration{URL: r.Spec.REST.URL, Group: r.Spec.REST.RunnerGroup, Labels: r.Spec.REST.Labels}
 }
 
-// RegistrationOfSpecimen is RegistrationFor for a specimen of a pool's runners.
+// RegistrationOfSpecimen does the same for a specimen of a pool's runners.
 func RegistrationOfSpecimen(p *v1alpha1.RunnerPool) *SelfRegistration {
 	if !p.Spec.Persists() {
 		return nil
@@ -59,7 +60,8 @@ func RegistrationOfSpecimen(p *v1alpha1.RunnerPool) *SelfRegistration {
 	return &SelfRegistration{URL: specimenURL, Group: p.Spec.GetRunnerGroup(), Labels: append(p.GetRegisteredLabels(), specimenOwner)}
 }
 
-// persist has the runner's container register, and run again when it ends. A command of the template's own has to register by itself.
+// persist makes the runner's container register itself, and run again when it ends. A template with its own command has
+// to register the runner itself.
 func persist(spec *corev1.PodSpec, runner int, r Runner) {
 	spec.RestartPolicy = corev1.RestartPolicyAlways
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: registrationVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
@@ -73,19 +75,19 @@ func persist(spec *corev1.PodSpec, runner int, r Runner) {
 	}
 }
 
-// arguments of config.sh.
+// arguments returns the arguments of config.sh.
 func (s *SelfRegistration) arguments(name string) []string {
 	args := []string{"--url", s.URL, "--name", name, "--labels", strings.Join(s.Labels, ",")}
-	if !strings.EqualFold(s.Group, v1alpha1.DefaultRunnerGroup) { // which is not always called so, and repositories have no other
+	if !strings.EqualFold(s.Group, v1alpha1.DefaultRunnerGroup) { // it can have another name, and repositories have no other group
 		args = append(args, "--runnergroup", s.Group)
 	}
 	for i, arg := range args {
-		args[i] = strings.ReplaceAll(arg, "$(", "$$(") // Kubernetes would put a variable there
+		args[i] = strings.ReplaceAll(arg, "$(", "$$(") // Kubernetes would expand a variable there
 	}
 	return args
 }
 
-// checkPersistent refuses what would keep a persistent runner from registering, or from running again.
+// checkPersistent refuses settings that would prevent a persistent runner from registering, or from running again.
 func checkPersistent(spec *corev1.PodSpec, runner int) error {
 	container := &spec.Containers[runner]
 	field := fmt.Sprintf("spec.template.spec.containers[%d]", runner)
@@ -107,7 +109,7 @@ func checkPersistent(spec *corev1.PodSpec, runner int) error {
 	return nil
 }
 
-// idleAnnotations keep what a template says of an eviction: the mark of a job takes its place.
+// idleAnnotations saves the template's eviction annotations, because the mark of a job replaces them.
 func idleAnnotations(annotations map[string]string) map[string]string {
 	for _, key := range []string{SafeToEvictAnnotation, DoNotDisruptAnnotation} {
 		if value, set := annotations[key]; set {
@@ -117,7 +119,8 @@ func idleAnnotations(annotations map[string]string) map[string]string {
 	return annotations
 }
 
-// IdleAnnotations are what a pod says of an eviction while its runner has no job; nil for nothing.
+// IdleAnnotations returns a pod's eviction annotations while its runner has no job; a nil value means that the
+// annotation is absent.
 func IdleAnnotations(pod *corev1.Pod) map[string]any {
 	idle := map[string]any{SafeToEvictAnnotation: "true", DoNotDisruptAnnotation: nil}
 	for key := range idle {

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// stays is the identity of a persistent runner.
+// stays returns a persistent runner.
 func stays() podspec.Runner {
 	r := runner
 	r.Self = &podspec.SelfRegistration{URL: "https://github.com/acme", Group: "builders", Labels: []string{"gpu", "odd $(HOME)"}}
@@ -82,7 +82,7 @@ func TestWhatKeepsARunnerFromStayingIsRefused(t *testing.T) {
 	}
 }
 
-// The container's own command, with a config.sh and a run.sh that note what they are given.
+// Runs the container's actual command, with a config.sh and a run.sh that record their arguments.
 func TestTheRegistrationOutlivesItsContainer(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -95,13 +95,13 @@ func TestTheRegistrationOutlivesItsContainer(t *testing.T) {
 	kept := t.TempDir()
 	run := func(token, config string) (notes string, err error) {
 		t.Helper()
-		home := t.TempDir() // a container that runs again has nothing of the one before
+		home := t.TempDir() // a restarted container has no files of the previous one
 		script(t, home, "config.sh", `echo "config $ACTIONS_RUNNER_INPUT_TOKEN $*" >> notes; `+config)
 		script(t, home, "run.sh", `echo "run with $(cat .runner .credentials .env) and token '${ACTIONS_RUNNER_INPUT_TOKEN-none}', its first environment has $(tr '\0' '\n' < /proc/$$/environ | grep -c TOKEN)" >> notes; exit 3`)
 		c := exec.CommandContext(t.Context(), bash, append(pod.Spec.Containers[0].Command[1:], pod.Spec.Containers[0].Args...)...)
 		c.Dir, c.Env = home, []string{"PATH=" + os.Getenv("PATH"), "CORRAL_REGISTRATION_FOLDER=" + kept, podspec.TokenEnv + "=" + token}
 		err = c.Run()
-		text, _ := os.ReadFile(filepath.Join(home, "notes")) // without one nothing ran
+		text, _ := os.ReadFile(filepath.Join(home, "notes")) // without the file nothing ran
 		return string(text), err
 	}
 	const registers = "echo id > .runner; echo key > .credentials; echo lang > .env"

@@ -30,47 +30,50 @@ import (
 )
 
 const (
-	// JITEnv is the environment variable a runner reads its JIT configuration from.
+	// JITEnv is the environment variable from which a runner reads its JIT configuration.
 	JITEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
-	// ReturnOutdatedEnv has the runner's image end with exit code 7 if GitHub refuses its version; else that becomes 0 (its run-helper.sh).
+	// ReturnOutdatedEnv makes the runner's image exit with code 7 if GitHub refuses its version; otherwise its
+	// run-helper.sh turns that into 0.
 	ReturnOutdatedEnv = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
-	// SafeToEvictAnnotation tells cluster-autoscaler whether it may evict a pod to take its node away: a runner without a job, and none with one.
+	// SafeToEvictAnnotation controls whether cluster-autoscaler may evict a pod to remove its node: it may if the
+	// runner has no job.
 	SafeToEvictAnnotation = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-	// DoNotDisruptAnnotation keeps Karpenter from evicting a pod.
+	// DoNotDisruptAnnotation prevents Karpenter from evicting a pod.
 	DoNotDisruptAnnotation = "karpenter.sh/do-not-disrupt"
 	// JITKey is the key of the JIT configuration in a runner's Secret, as in ARC.
 	JITKey = "jitToken"
 	// RunnerIDKey is the key of the registration's id in a runner's Secret.
 	RunnerIDKey = "runnerID"
-	// jitSuffix ends the name of every runner's Secret, so that a template that names one is recognised.
+	// jitSuffix is the suffix of the name of every runner's Secret, so that a template that references one can be
+	// detected.
 	jitSuffix = "-jit"
-	// revisionLength is how many hexadecimal digits of a template's digest name a revision.
+	// revisionLength is how many hexadecimal digits of a template's digest are in the name of a revision.
 	revisionLength = 10
 	// revisionNames is how many templates with the same digits can be stored at once.
 	revisionNames = 10
 )
 
-// Runner is the identity a pod is built for.
+// Runner describes the runner for which a pod is built.
 type Runner struct {
 	Namespace, Name, Pool, Revision string
-	// UID of the Runner, and that of its namespace; without them the pod is a sketch that nobody owns.
+	// UID of the Runner, and of its namespace. Without them the pod is a draft without owners.
 	UID, NamespaceUID types.UID
-	// ID of the registration on GitHub; 0 before there is one.
+	// ID of the registration on GitHub; 0 if there is none yet.
 	ID int64
-	// Network is what the pod gets of the connection's.
+	// Network determines the proxy settings and certificates that the pod gets from the connection.
 	Network Network
-	// Self is what a persistent runner registers itself with; nil for one that takes one job.
+	// Self is the registration of a persistent runner; nil for a runner that runs one job.
 	Self *SelfRegistration
-	// Claim of the pool's cache that the pod mounts, if its template has a cache; empty for none.
+	// Claim is the cache claim that the pod mounts if its template has a cache; empty for none.
 	Claim string
 }
 
-// BelongsTo says whether a pod is the Runner's, and not another's of the same name.
+// BelongsTo reports whether a pod belongs to the Runner, and not to another Runner with the same name.
 //
-// A pod has two owners. Its Runner is the controller, so that "kubectl drain" evicts it and GitOps tools show it.
-// A foreground deletion of the pool, as some of them do it, would reach through the Runner and end a pod whose job
-// goes on, so it is its Namespace's, too: then the garbage collector only takes the first reference away. Its Runner deletes
-// the pod, held by a finalizer until it did.
+// A pod has two owners. Its Runner is the controller, so that "kubectl drain" evicts it and GitOps tools display it.
+// The second owner is its Namespace: a foreground deletion of the pool, which some of these tools use, would otherwise
+// pass through the Runner and end a pod with an active job. With a second owner, the garbage collector only removes the
+// first reference. The Runner's finalizer ensures that the controller deletes the pod.
 func BelongsTo(pod *corev1.Pod, r *v1alpha1.Runner) bool {
 	return pod.Namespace == r.Namespace && pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(r.UID)
 }
@@ -97,9 +100,9 @@ func Digest(template []byte) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// RevisionNames lists the names that a template may be stored under, in the order in which they are
-// taken. The first is short enough for a label, and so short that somebody may have found another
-// template with the same one: the others are for that.
+// RevisionNames lists the names under which a template may be stored, in the order of preference. The first is short
+// enough for a label. It is so short that a tenant could find another template with the same name; the other names are
+// for that case.
 func RevisionNames(pool, digest string) []string {
 	name := pool + "-" + digest[:min(len(digest), revisionLength)]
 	names := []string{name}
@@ -109,7 +112,7 @@ func RevisionNames(pool, digest string) []string {
 	return names
 }
 
-// Build makes the pod of a runner. An error names the field of the template.
+// Build builds the pod of a runner. An error names the field of the template.
 func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	t, err := decode(template)
 	if err != nil {
@@ -137,7 +140,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	}
 	setEnv(container, ReturnOutdatedEnv, corev1.EnvVar{Value: "1"})
 	if container.TerminationMessagePolicy == "" {
-		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // so that its last words outlive the pod
+		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // so that the last lines of its log survive the pod
 	}
 	if t.Spec.AutomountServiceAccountToken == nil {
 		t.Spec.AutomountServiceAccountToken = new(bool)
@@ -163,7 +166,7 @@ func Build(r Runner, template []byte) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// runnerIndex finds the container that runs jobs.
+// runnerIndex returns the index of the container that runs jobs.
 func runnerIndex(spec *corev1.PodSpec) (int, error) {
 	i := slices.IndexFunc(spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.RunnerContainerName })
 	if i < 0 {
@@ -172,7 +175,7 @@ func runnerIndex(spec *corev1.PodSpec) (int, error) {
 	return i, nil
 }
 
-// owners of a pod: see BelongsTo.
+// owners returns the owners of a pod: see BelongsTo.
 func owners(r Runner) []metav1.OwnerReference {
 	if r.NamespaceUID == "" {
 		return nil
@@ -183,7 +186,7 @@ func owners(r Runner) []metav1.OwnerReference {
 	}
 }
 
-// checkMetadata refuses labels and annotations by which controllers know their own.
+// checkMetadata refuses labels and annotations that identify Corral's own objects.
 func checkMetadata(t *corev1.PodTemplateSpec) error {
 	check := func(field string, of map[string]string) error {
 		for _, key := range slices.Sorted(maps.Keys(of)) {
@@ -197,7 +200,8 @@ func checkMetadata(t *corev1.PodTemplateSpec) error {
 	return cmp.Or(check("labels", t.Labels), check("annotations", t.Annotations))
 }
 
-// checkRestarts refuses what would start the runner's container again, unless it persists: it takes one job.
+// checkRestarts refuses settings that would restart the runner's container, because it runs one job, unless the runner
+// is persistent.
 func checkRestarts(spec *corev1.PodSpec, runner int, persists bool) error {
 	if persists {
 		return cmp.Or(checkPersistent(spec, runner), checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
@@ -215,7 +219,7 @@ func checkRestarts(spec *corev1.PodSpec, runner int, persists bool) error {
 	return cmp.Or(checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
 }
 
-// checkVolumes refuses a volume in the place of the controller's own.
+// checkVolumes refuses volumes with the names of Corral's own volumes.
 func checkVolumes(spec *corev1.PodSpec) error {
 	own := map[string]string{caVolume: "with the connection's certificates", registrationVolume: "that keeps a persistent runner's registration"}
 	for i, v := range spec.Volumes {
@@ -226,20 +230,20 @@ func checkVolumes(spec *corev1.PodSpec) error {
 	return checkClaims(spec)
 }
 
-// checkRules refuses rules that start all containers again.
+// checkRules refuses rules that restart all containers.
 func checkRules(field string, list []corev1.Container) error {
 	for i, c := range list {
 		for _, rule := range c.RestartPolicyRules {
 			if rule.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
-				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers: the runner's has a life of its own", field, i)
+				return fmt.Errorf("spec.template.spec.%s[%d].restartPolicyRules: must not restart all containers: Corral manages the runner's container", field, i)
 			}
 		}
 	}
 	return nil
 }
 
-// Trim leaves of a pod what the controllers read, as a cache.TransformFunc: whose it is,
-// its marks, and how its containers are. A pod of the API server's is twenty times that.
+// Trim reduces a pod to what the controllers read, as a cache.TransformFunc: its owner, its Corral metadata, and the
+// state of its containers. A complete pod is twenty times as large.
 func Trim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -249,7 +253,7 @@ func Trim(obj any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			Labels: ours(pod.Labels), Annotations: ours(pod.Annotations),
+			Labels: ownKeys(pod.Labels), Annotations: ownKeys(pod.Annotations),
 		},
 		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Containers: memoryLimits(pod.Spec.Containers), Resources: pod.Spec.Resources},
 		Status: corev1.PodStatus{
@@ -260,12 +264,12 @@ func Trim(obj any) (any, error) {
 	}, nil
 }
 
-// maxMessage is the most bytes of a text of a pod's status that are read, as kubelets write it. Others may write longer ones.
+// maxMessage is the maximum size of a text in a pod's status in bytes, as in kubelets. Other writers may exceed it.
 const maxMessage = 4 << 10
 
 func short(text string) string { return wording.Truncate(text, maxMessage) }
 
-// trimConditions leaves the conditions that are read.
+// trimConditions keeps the conditions that are read.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	var trimmed []corev1.PodCondition
 	for _, c := range conditions {
@@ -277,7 +281,8 @@ func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	return trimmed
 }
 
-// trimState bounds what is told of a container's state: of a message its end counts, as it is that of a log.
+// trimState truncates the texts of a container's state. It keeps the end of a message, because that may be the end of a
+// log.
 func trimState(state corev1.ContainerState) corev1.ContainerState {
 	if w := state.Waiting; w != nil {
 		state.Waiting = &corev1.ContainerStateWaiting{Reason: short(w.Reason), Message: short(w.Message)}
@@ -290,7 +295,8 @@ func trimState(state corev1.ContainerState) corev1.ContainerState {
 	return state
 }
 
-// memoryLimits leaves of the containers the runner's, with its limit of memory: without one, running out of memory is the node's fault.
+// memoryLimits keeps the runner's container with its memory limit. Without a limit, running out of memory is due to the
+// node.
 func memoryLimits(containers []corev1.Container) []corev1.Container {
 	for _, c := range containers {
 		if c.Name != v1alpha1.RunnerContainerName {
@@ -310,22 +316,21 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for _, s := range statuses {
 		kept := corev1.ContainerStatus{Name: s.Name, State: trimState(s.State)}
 		if s.Name == v1alpha1.RunnerContainerName {
-			kept.LastTerminationState = trimState(s.LastTerminationState) // a persistent one runs again
+			kept.LastTerminationState = trimState(s.LastTerminationState) // a persistent runner's container restarts
 		}
 		trimmed = append(trimmed, kept)
 	}
 	return trimmed
 }
 
-// ours leaves the labels or annotations that are Corral's.
-func ours(all map[string]string) map[string]string {
+// ownKeys keeps Corral's labels or annotations.
+func ownKeys(all map[string]string) map[string]string {
 	kept := maps.Clone(all)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") })
 	return kept
 }
 
-// RegistrationOf returns the id of the registration that a runner's pod was made for; 0
-// if it isn't there.
+// RegistrationOf returns the id of the registration for which a runner's pod was created; 0 if it is missing.
 func RegistrationOf(pod *corev1.Pod) int64 {
 	id, err := strconv.ParseInt(pod.Annotations[v1alpha1.RunnerIDAnnotation], 10, 64)
 	if err != nil {
@@ -334,7 +339,7 @@ func RegistrationOf(pod *corev1.Pod) int64 {
 	return id
 }
 
-// Labels returns the labels of what belongs to a runner, over those given.
+// Labels returns the labels of a runner's objects, merged over the given labels.
 func Labels(r Runner, given map[string]string) map[string]string {
 	labels := with(given, v1alpha1.PoolLabel, r.Pool)
 	labels[v1alpha1.RunnerLabel] = r.Name
@@ -375,32 +380,32 @@ func decode(template []byte) (*corev1.PodTemplateSpec, error) {
 	return t, checkCounts(&t.Spec)
 }
 
-// strictly decodes a template that takes no unknown field.
+// strictly decodes a template and refuses unknown fields.
 func strictly(template []byte) (*corev1.PodTemplateSpec, error) {
 	t := &corev1.PodTemplateSpec{}
 	strict, err := kjson.UnmarshalStrict(template, t)
 	return t, errors.Join(append(strict, err)...)
 }
 
-// secretEnv is a variable from the Secret of a runner.
+// secretEnv returns a variable from a runner's Secret.
 func secretEnv(name, runner, key string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
 		LocalObjectReference: corev1.LocalObjectReference{Name: SecretName(runner)}, Key: key,
 	}}}
 }
 
-// FieldError is an error of one field of a pool.
+// FieldError is an error in one field of a pool.
 type FieldError struct {
 	// Path of the field, such as spec.template.spec.volumes[0].
 	Path string
-	// Problem says what is wrong with the field.
+	// Problem describes the error.
 	Problem string
 }
 
 func (e *FieldError) Error() string { return e.Path + ": " + e.Problem }
 
-// CheckSecrets refuses a pod that references a Secret it must never see, with a *FieldError: a Secret that
-// holds credentials of ours (by name), or the JIT Secret of another runner.
+// CheckSecrets refuses a pod that references a Secret that it must never see, with a *FieldError: a Secret with
+// Corral's credentials (given by name), or the JIT Secret of another runner.
 func CheckSecrets(pod *corev1.Pod, credentials []string) error {
 	own := SecretName(pod.Name)
 	for _, ref := range secretRefs(&pod.Spec) {
@@ -417,8 +422,7 @@ func CheckSecrets(pod *corev1.Pod, credentials []string) error {
 
 type secretRef struct{ path, name string }
 
-// secretRefs lists every Secret a pod references by environment, volume,
-// projection or image pull.
+// secretRefs lists every Secret that a pod references by environment, volume, projection or image pull.
 func secretRefs(spec *corev1.PodSpec) []secretRef {
 	var refs []secretRef
 	add := func(name, path string, args ...any) {
@@ -453,7 +457,7 @@ func secretRefs(spec *corev1.PodSpec) []secretRef {
 	return refs
 }
 
-// volumeSecrets lists the Secrets of one volume, whatever its kind.
+// volumeSecrets lists the Secrets of one volume of any kind.
 func volumeSecrets(v *corev1.Volume) []string {
 	var names []string
 	if v.Secret != nil {
@@ -475,7 +479,7 @@ func volumeSecrets(v *corev1.Volume) []string {
 	return append(names, optionSecrets(v)...)
 }
 
-// optionSecrets lists the Secrets that a storage driver is told of in words of its own.
+// optionSecrets lists the Secrets in the driver-specific options of a volume.
 func optionSecrets(v *corev1.Volume) []string {
 	var options map[string]string
 	switch {
@@ -493,7 +497,7 @@ func optionSecrets(v *corev1.Volume) []string {
 	return names
 }
 
-// driverSecret is the reference of a volume's storage driver; nil if it has none.
+// driverSecret returns the Secret reference of a volume's storage driver; nil if it has none.
 func driverSecret(v *corev1.Volume) *corev1.LocalObjectReference {
 	switch {
 	case v.CSI != nil:

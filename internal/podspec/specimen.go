@@ -4,26 +4,29 @@
 package podspec
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 const (
-	// specimenSuffix ends the name of the runner that a specimen is of.
+	// specimenSuffix is the suffix of the name of a specimen's runner.
 	specimenSuffix = "-specimen"
 	specimenUID    = "00000000-0000-0000-0000-000000000000"
 )
 
-// Specimen builds the pod that runners of the pool get, for who judges it: with a
-// placeholder for what differs between runners, the names of the runner, its Secret and its claim.
-// Pools of one namespace, name and template have equal specimens. An error names the field of the template. It has nothing
-// of the connection's network.
+// Specimen builds a representative pod of the pool for checks and policies. It has placeholders where runners differ:
+// the names of the runner, its Secret and its claim. Pools with the same namespace, name and template have equal
+// specimens. Errors name the field of the template. It contains nothing of the connection's network.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 	return SpecimenOver(pool, Network{})
 }
 
-// SpecimenOver is Specimen with what the pod gets of its connection's network.
+// SpecimenOver is Specimen with the connection's network settings.
 func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	revision, template, err := RevisionOf(pool)
 	if err != nil {
@@ -32,7 +35,7 @@ func SpecimenOver(pool *v1alpha1.RunnerPool, n Network) (*corev1.Pod, error) {
 	return SpecimenOf(pool, revision, template, n)
 }
 
-// RevisionOf returns the first of the names that the revision of a pool's template may have, and the template.
+// RevisionOf returns the first possible name for the revision of a pool's template, and the template.
 func RevisionOf(pool *v1alpha1.RunnerPool) (name string, template []byte, err error) {
 	if template, err = Template(pool); err != nil {
 		return "", nil, err
@@ -50,4 +53,37 @@ func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n N
 		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name, Revision: revision, UID: specimenUID,
 		Network: n, Self: RegistrationOfSpecimen(pool), Claim: SpecimenClaim,
 	}, template)
+}
+
+// Sketch returns the pod of a template of which no runner can be made, so that its other mistakes can be reported; nil if it cannot be decoded, or
+// if spec.containerMode would add containers and volumes to which it refers.
+func Sketch(pool *v1alpha1.RunnerPool) *corev1.Pod {
+	t, err := decode(pool.Spec.Template.Raw)
+	if err != nil || pool.Spec.ContainerMode != nil {
+		return nil
+	}
+	t.Spec.RestartPolicy = corev1.RestartPolicyNever
+	of := metav1.ObjectMeta{Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Labels: t.Labels, Annotations: t.Annotations}
+	return &corev1.Pod{ObjectMeta: of, Spec: t.Spec}
+}
+
+// runnerImage is GitHub's image of the runner, which has no entrypoint.
+const runnerImage = "ghcr.io/actions/actions-runner"
+
+// CommandMissing returns the field of the runner's container if it runs GitHub's image without a command; empty otherwise.
+func CommandMissing(template []byte) string {
+	t, err := decode(template)
+	if err != nil {
+		return ""
+	}
+	i, err := runnerIndex(&t.Spec)
+	if err != nil {
+		return ""
+	}
+	c := t.Spec.Containers[i]
+	image := strings.FieldsFunc(c.Image+":", func(r rune) bool { return r == ':' || r == '@' })
+	if len(image) == 0 || image[0] != runnerImage || len(c.Command)+len(c.Args) > 0 {
+		return ""
+	}
+	return fmt.Sprintf("spec.template.spec.containers[%d]", i)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// A pod whose status somebody filled takes little memory. What kubelets write is left.
+// A pod with huge texts in its status takes little memory in the cache. Texts of a kubelet's size are kept.
 func TestAPodOfAnySizeIsCachedSmall(t *testing.T) {
 	long := strings.Repeat("x", 1<<18)
 	state := func(text string) corev1.ContainerState {

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// windowsExample is the pool of examples/windows, as it is compiled.
+// windowsExample returns the compiled pool of examples/windows.
 func windowsExample(t *testing.T) *v1alpha1.RunnerPool {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/windows/objects.yaml")
@@ -34,7 +34,8 @@ func windowsExample(t *testing.T) *v1alpha1.RunnerPool {
 	return pool
 }
 
-// Nothing that is added to a template needs Linux: a kubelet on Windows starts no pod with such a field, and there is no shell or /tmp.
+// No addition to a template needs Linux: a kubelet on Windows refuses pods with such fields, and Windows has neither a
+// shell nor /tmp.
 func TestNothingOfLinuxIsAddedToAPodOfWindows(t *testing.T) {
 	for name, change := range map[string]func(p *v1alpha1.RunnerPool){
 		"as it is":         func(*v1alpha1.RunnerPool) {},
@@ -56,7 +57,8 @@ func TestNothingOfLinuxIsAddedToAPodOfWindows(t *testing.T) {
 	}
 }
 
-// ofLinux names what Windows doesn't have, by Kubernetes' list: https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod
+// ofLinux names the fields that Windows does not support, by Kubernetes' list:
+// https://kubernetes.io/docs/concepts/windows/intro/#compatibility-v1-pod
 func ofLinux(spec *corev1.PodSpec, pool *v1alpha1.RunnerPool) (problems []string) {
 	if spec.SecurityContext != nil || spec.HostPID || spec.HostIPC || spec.HostNetwork || spec.ShareProcessNamespace != nil {
 		problems = append(problems, fmt.Sprintf("the pod has %+v", spec.SecurityContext))

@@ -12,23 +12,23 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Annotation is what the metadata of a rule or package says.
+// Annotation is the metadata of a rule or package.
 type Annotation struct {
-	// Package as corral.scaling, Rule as limit; Rule is empty for the package's own.
+	// Package is for example corral.scaling, and Rule is limit. Rule is empty for the metadata of a package.
 	Package, Rule string
-	// File and Line of the rule, or of the package clause.
+	// File and Line are the position of the rule, or of the package clause.
 	File        string
 	Line        int
 	Title       string
 	Description string
 	// Code is custom.code.
 	Code string
-	// Custom is all of custom.
+	// Custom is the whole of custom.
 	Custom map[string]any
 }
 
-// Annotations returns the metadata in modules, by file and line. Modules that don't
-// parse give diagnostics. The built-in library's are those of LibraryModules.
+// Annotations returns the metadata in modules, sorted by file and line. Modules that cannot be parsed yield
+// diagnostics. LibraryModules returns the modules of the built-in library.
 func Annotations(modules map[string]string) ([]Annotation, []v1alpha1.Diagnostic) {
 	var d diagnostics
 	var all []Annotation
@@ -59,8 +59,7 @@ func annotationOf(a *ast.Annotations, module *ast.Module, rule string, at *ast.L
 	}
 }
 
-// LibraryModules returns the files of the built-in library without its tests, by the name that
-// decisions tell of them.
+// LibraryModules returns the files of the built-in library without its tests, by the file names that decisions report.
 func LibraryModules() (map[string]string, error) {
 	all, err := library()
 	if err != nil {

@@ -19,26 +19,27 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxText bounds each text of an answer, in bytes; what is longer is cut.
+// maxText is the maximum size of each text of an answer in bytes; longer texts are truncated.
 const maxText = 1024
 
-// said is what one policy says in a decision.
-type said[T any] struct {
+// elementsOf are the elements of one policy's answer.
+type elementsOf[T any] struct {
 	policy   *Policy
 	elements []T
 }
 
-// replies are what all policies say in a decision.
+// replies holds the answers of all policies to a question.
 type replies[T any] struct {
 	enforced []T
-	audited  []said[T]
+	audited  []elementsOf[T]
 	failures []Failure
 	audit    []Audit
 }
 
-// askEach asks each policy that has a say in the decision. What one says that is good counts although it
-// also says what isn't: all that policies say narrows. Once one has failed the pool will be asked about again, so that those
-// that were deleted or replaced meanwhile needn't be: else rules that time out would be paid for long after they are gone.
+// askEach asks each policy that takes part in the decision. A policy's valid elements count even if it has invalid
+// ones, because all answers narrow. After the first failure, the pool will be evaluated again anyway, so askEach skips
+// policies that have since been deleted or replaced. Otherwise rules that time out would still cost time long after
+// they are gone.
 func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) replies[T] {
 	var h replies[T]
 	for _, p := range b.policies {
@@ -53,7 +54,7 @@ func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Pol
 			h.failures = append(h.failures, *failure)
 		}
 		if isAudited(p) {
-			h.audited = append(h.audited, said[T]{policy: p, elements: elements})
+			h.audited = append(h.audited, elementsOf[T]{policy: p, elements: elements})
 		} else {
 			h.enforced = append(h.enforced, elements...)
 		}
@@ -62,7 +63,7 @@ func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Pol
 	return h
 }
 
-// askOne asks one policy, wherever its rules are.
+// askOne asks one policy, in this process or in another.
 func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
 	if failure := p.unasked(ctx, q); failure != nil {
 		return nil, failure
@@ -87,7 +88,7 @@ func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Pol
 	return r.Elements, r.Failure
 }
 
-// decodeAll asks the rules that are here, and decodes what they say.
+// decodeAll evaluates the rules in this process and decodes their answer.
 func decodeAll[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
 	given, failure := p.ask(ctx, q)
 	if failure != nil {
@@ -108,11 +109,11 @@ func decodeAll[T any](ctx context.Context, p *Policy, q *question, decode func(*
 	return all, failure
 }
 
-// element reads the properties of an element. The first that is wrong is kept as err.
+// element reads the properties of an element. It keeps the first error as err.
 type element struct {
 	*origin
 	object ast.Object
-	// plain is set for an element that is a string.
+	// plain is set if the element is a string.
 	plain string
 	err   error
 }
@@ -140,7 +141,8 @@ func (e *element) checkKey(k *ast.Term) {
 	}
 }
 
-// require keeps what is wrong first; of several keys the first by name, so that it is always the same.
+// require records an error if ok is false. Only the first error is kept. Keys are checked by name, so that it is always
+// the same one.
 func (e *element) require(ok bool, format string, args ...any) {
 	if ok {
 		return
@@ -162,7 +164,7 @@ func (e *element) get(name string) ast.Value {
 	return term.Value
 }
 
-// has tells whether there is such a property.
+// has reports whether there is such a property.
 func (e *element) has(name string) bool { return e.get(name) != nil }
 
 func (e *element) text(name string) string {
@@ -202,7 +204,7 @@ func (e *element) number(name string) int32 {
 	return int32(whole)
 }
 
-// wholeNumber reads a number without a fraction, as 3, 3.0 or 3e0.
+// wholeNumber reads a number without a fraction, such as 3, 3.0 or 3e0.
 func wholeNumber(n ast.Number) (int64, bool) {
 	if i, ok := n.Int64(); ok {
 		return i, true
@@ -234,7 +236,7 @@ func (e *element) until() time.Time {
 	}
 }
 
-// reason reads the reason; without one, the title in the rule's metadata is it.
+// reason reads the reason. The default is the title in the rule's metadata.
 func (e *element) reason() string {
 	reason := e.text("reason")
 	reason = cmp.Or(reason, e.title)
@@ -242,12 +244,12 @@ func (e *element) reason() string {
 	return reason
 }
 
-// clean makes a text fit to be told: valid UTF-8, and not too long. Rules can make texts of any bytes.
+// clean makes a text valid UTF-8 and truncates it. Rules can produce texts of any bytes.
 func clean(text string) string {
 	return wording.Truncate(strings.ToValidUTF8(text, "\uFFFD"), maxText)
 }
 
-// earliest returns the first of the times that is after now; the zero time if none is.
+// earliest returns the first of the times that is after now, or the zero time if there is none.
 func earliest(now int64, times ...time.Time) time.Time {
 	var first time.Time
 	for _, t := range times {

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// wholeLibrary is a policy with each family of the library switched on.
+// wholeLibrary is a policy with all families of the library enabled.
 func wholeLibrary() Source {
 	weekdays := []v1alpha1.Weekday{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday"}
 	names := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
@@ -39,7 +39,7 @@ func wholeLibrary() Source {
 	}
 }
 
-// fleetInput is a pool among 20 of its namespace.
+// fleetInput is the input for a pool in a namespace with 20 pools.
 func fleetInput() ScalingInput {
 	p := pool()
 	p.Labels = map[string]string{"team": "payments", "size": "small"}

@@ -18,13 +18,13 @@ import (
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// maxNesting bounds how deep data and parameters are.
+// maxNesting is the maximum depth of data and parameters.
 const maxNesting = 64
 
-// testFile tells whether a module holds tests, which no decision reads.
+// testFile reports whether a module contains tests, which no decision reads.
 func testFile(name string) bool { return strings.HasSuffix(name, "_test.rego") }
 
-// checkSource tells of what can be seen without parsing.
+// checkSource runs the checks that need no parsing.
 func checkSource(s *Source, d *diagnostics) {
 	checkModules(s, d)
 	for _, pattern := range s.Namespaces {
@@ -42,7 +42,7 @@ func checkSource(s *Source, d *diagnostics) {
 	checkDepth(s.Parameters, "spec.parameters", d)
 }
 
-// checkNames tells of data with a name that isn't free.
+// checkNames reports data whose name is reserved.
 func checkNames(data map[string]any, where string, d *diagnostics) {
 	for _, key := range slices.Sorted(maps.Keys(reserved)) {
 		if _, ok := data[key]; ok {
@@ -51,7 +51,7 @@ func checkNames(data map[string]any, where string, d *diagnostics) {
 	}
 }
 
-// mergeFiles adds what files hold to data.
+// mergeFiles merges the content of files into data.
 func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		content, err := yamldoc.Object([]byte(files[name]))
@@ -63,14 +63,14 @@ func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
 		checkDepth(content, name, d)
 		for key, value := range content {
 			if _, taken := data[key]; taken {
-				d.add(nil, "%s: data.%s is there already", name, key)
+				d.add(nil, "%s: data.%s already exists", name, key)
 			}
 			data[key] = value
 		}
 	}
 }
 
-// checkModules bounds the number and size of modules.
+// checkModules limits the number and size of modules.
 func checkModules(s *Source, d *diagnostics) {
 	count, size := 0, len(jsonOf(s.Data))+len(jsonOf(s.Parameters))+len(jsonOf(s.Library))
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
@@ -97,7 +97,7 @@ func checkModules(s *Source, d *diagnostics) {
 	}
 }
 
-// reserved says what the names of data are for that a policy can't use.
+// reserved maps the names that a policy's data cannot use to their purpose.
 var reserved = map[string]string{
 	"library":    "data.library is what spec.library says",
 	"parameters": "data.parameters is what spec.parameters says",

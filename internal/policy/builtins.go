@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// The functions of Corral that rules may call, beside OPA's.
+// Corral's functions, which rules may call in addition to OPA's.
 func init() {
 	object := types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))
 	names := types.NewArray(nil, types.S)
@@ -25,6 +25,7 @@ func init() {
 	register("distinct", "The different values of a field of a pod's containers and init containers.", callDistinct, types.NewSet(types.A), types.A, types.S, types.A)
 	register("missing", "The resources that some container of a pod has no request or limit for.", callMissing, types.NewSet(types.S), types.A, names, names)
 	register("images", "The images of a pod's containers, init containers and volumes.", callImages, types.NewSet(types.S), types.A)
+	register("image_name", "The full name of an image, as container runtimes complete it; the name as it is if no image can have it.", callImageName, types.S, types.S)
 	register("quantity", "A Kubernetes quantity in thousandths.", callQuantity, types.N, types.A)
 	register("pod_resources", "What a pod takes of each resource, in thousandths.", callPodResources, object, types.A)
 	register("exceeding", "What a pod takes of each resource that it takes too much of, in thousandths.", callExceeding, object, types.A, types.A)
@@ -32,19 +33,20 @@ func init() {
 		types.NewSet(types.NewArray([]types.Type{types.S, types.S}, nil)), types.A, types.NewArray(nil, types.A))
 }
 
-// register makes a function known to OPA's compiler and evaluator.
+// register adds a function to OPA's compiler and evaluator.
 func register(name, description string, call topdown.BuiltinFunc, result types.Type, args ...types.Type) {
 	ast.RegisterBuiltin(&ast.Builtin{Name: "corral." + name, Description: description, Decl: types.NewFunction(args, result)})
 	topdown.RegisterBuiltinFunc("corral."+name, call)
 }
 
-// callWindows is corral.windows(now, zone, windows): {"open": bool, "until": ns}. Windows are
-// {"days": […], "from": "HH:MM", "to": "HH:MM"}, days being all if absent; one that ends before it
-// begins goes on past midnight. While one is open, until is when the last of those that are open
-// ends, else when the next begins; it is absent if there are no windows. The clock is that of the
-// zone: when it is put back, a time counts the first time that it is shown; when it is put
-// forward, what was to begin or end in between does so at that moment. OPA's own functions would do, at a
-// hundred times the cost.
+// callWindows implements corral.windows(now, zone, windows), which returns {"open": bool, "until": ns}. A window is
+// {"days": […], "from": "HH:MM", "to": "HH:MM"}; without days it applies to every day. A window that ends before it
+// begins continues past midnight. While a window is open, until is the end of the open window that ends last. Otherwise
+// it is the beginning of the next window; it is absent if there are no windows.
+//
+// Times are in the given zone. When the clock is put back, a repeated time counts when it occurs first. When the clock
+// is put forward, a skipped time counts at that moment. OPA's own functions could do all this at a hundred times the
+// cost.
 func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	now, ok := operands[0].Value.(ast.Number).Int64()
 	if !ok {
@@ -112,7 +114,7 @@ func windowOf(v ast.Value) (window, error) {
 	return w, nil
 }
 
-// minutesOf reads HH:MM, to 24:00.
+// minutesOf reads HH:MM, up to 24:00.
 func minutesOf(t *ast.Term) (int, error) {
 	if t == nil {
 		return 0, errors.New("it is missing")
@@ -124,7 +126,7 @@ func minutesOf(t *ast.Term) (int, error) {
 	return schedule.Minutes(string(text))
 }
 
-// textOf is a string, or nothing.
+// textOf returns a string term's text, or "" for any other term.
 func textOf(t *ast.Term) string {
 	text, _ := t.Value.(ast.String)
 	return string(text)

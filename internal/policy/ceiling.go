@@ -14,21 +14,22 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// callCeiling is corral.ceiling(ceiling, pool, usage): what an element of spec.library.ceilings leaves to
-// input.pool of what input.usage tells. It is an object:
+// callCeiling implements corral.ceiling(ceiling, pool, usage): what an element of spec.library.ceilings leaves to
+// input.pool, given input.usage. It returns an object:
 //
-//	most     that the group of the pool may have
-//	granted  to the other pools of the group
-//	left     to the pool; it may be more than the pool declares, as it bounds what others raise that to
+//	most     the ceiling of the pool's group
+//	granted  the runners granted to the other pools of the group
+//	left     the runners left to the pool; can exceed the pool's own max, because other rules may raise that
 //
-// There is none for a ceiling by a label that the pool doesn't have. OPA's own functions would do, at ten times the cost.
+// The result is undefined for a ceiling by a label that the pool does not have. OPA's own functions could do this at
+// ten times the cost.
 //
-// Why the sum of what is granted never exceeds a ceiling: a pool's max becomes the ceiling minus a claim for each
-// other pool of the group, and no claim is less than what that pool was granted. So a pool that is granted more than it
-// had gets no more than what the others leave, and the sum is within the ceiling after that grant. A pool that may have
-// less than it was granted keeps at most that: a runner with a job isn't ended. Then the sum doesn't grow. It begins at
-// 0, so by induction over the grants it is never above the ceiling, in whatever order pools are asked, as long as each
-// grant is recorded before the next pool is asked. When a ceiling is lowered, or first holds, the sum falls towards it.
+// The sum of all grants never exceeds a ceiling. A pool's max becomes the ceiling minus a claim for each other pool of
+// the group, and no claim is less than that pool's grant. So a pool whose grant grows gets no more than what the others
+// leave, and the sum is within the ceiling after that grant. A pool whose limit falls below its grant keeps its grant
+// at most, because runners with jobs are not deleted; the sum does not grow. The sum begins at 0, so by induction over
+// the grants it never exceeds the ceiling, in whatever order pools are evaluated, as long as each grant is recorded
+// before the next pool is evaluated. If a ceiling is lowered or introduced, the sum falls towards it.
 func callCeiling(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	var c v1alpha1.Ceiling
 	var p Pool
@@ -59,7 +60,7 @@ func callCeiling(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.
 	)))
 }
 
-// decode reads a term; one that isn't there is left as it is.
+// decode reads a term. It leaves the target unchanged if the term is nil.
 func decode(t *ast.Term, to any) error {
 	if t == nil {
 		return nil
@@ -70,7 +71,8 @@ func decode(t *ast.Term, to any) error {
 	return nil
 }
 
-// sharing returns the group in which a pool shares a ceiling, and what that group may have. A pool without the label shares none.
+// sharing returns the group in which a pool shares a ceiling, and the group's maximum. A pool without the label shares
+// none.
 func sharing(c v1alpha1.Ceiling, p Pool) (g GroupKey, most int64, ok bool) {
 	own := ""
 	switch c.By {
@@ -92,15 +94,16 @@ func sharing(c v1alpha1.Ceiling, p Pool) (g GroupKey, most int64, ok bool) {
 	return g, int64(c.Max), true
 }
 
-// claimants are the other pools of a group.
+// claimants describes the other pools of a group.
 type claimants struct {
 	granted, pools int64
-	// wanting is how many of them want runners, and upTo what they claim if each is kept at most a part of what it wants.
+	// wanting returns how many of the pools want runners. upTo returns what they claim if each claims at most the given
+	// part.
 	wanting func() int64
 	upTo    func(part int64) Part
 }
 
-// leftBy is what a ceiling leaves to a pool of what the others have and want. It may be negative.
+// leftBy returns what a ceiling leaves to a pool, given what the others have and want. The result can be negative.
 func leftBy(share v1alpha1.CeilingShare, most, declared int64, others claimants) int64 {
 	left := most - others.granted
 	if share == v1alpha1.ShareFirstCome {
@@ -109,13 +112,14 @@ func leftBy(share v1alpha1.CeilingShare, most, declared int64, others claimants)
 	return fair(left, most, declared, others)
 }
 
-// fair is what others leave if what they want is kept for them, up to an equal part for each pool that wants any: the
-// rest may be borrowed. Beyond its own part, a pool leaves one runner to those that have less than theirs. A pool
-// that may have none isn't given jobs by GitHub, so it could never show that it wants some: with that one it can, and
-// then gets more of its part, as those that borrowed it finish jobs. Where more pools want runners than there are, a
-// part is less than one, and it is whoever asks first.
+// fair keeps what the other pools want for them, up to an equal part for each pool that wants runners; the rest may be
+// borrowed. Beyond its own part, a pool leaves one runner to pools that have less than theirs. GitHub assigns no jobs
+// to a pool with a max of 0, so such a pool could never show that it wants runners. With that one runner it can, and
+// then gets more of its part as the borrowers finish jobs. If more pools want runners than the ceiling allows, a part
+// is less than one, and the first pool to ask gets a runner.
 //
-// If the pool declares no more than an equal part if all wanted any, and the others leave it that, what they want does not matter.
+// If the pool declares no more than the equal part that it would get if all pools wanted runners, and the others leave
+// it that much, the wishes of the others do not matter.
 func fair(left, most, declared int64, others claimants) int64 {
 	if declared*(others.pools+1) <= most && declared <= left {
 		return left
@@ -129,7 +133,8 @@ func fair(left, most, declared int64, others claimants) int64 {
 	return rest
 }
 
-// claimants are the pools of a group as rules are told of it: by parts, or else by members. It says if they are not known.
+// claimants returns the pools of a group from the input: their parts, or else their members. It sets isKnown to false
+// if the input has neither.
 func (g *Group) claimants(isKnown *bool) claimants {
 	return claimants{
 		granted: int64(g.Granted), pools: int64(g.Pools),
@@ -144,7 +149,7 @@ func (g *Group) claimants(isKnown *bool) claimants {
 	}
 }
 
-// partOf is what members claim.
+// partOf sums up what members claim.
 func partOf(members []Member, part int64) Part {
 	claimed, below := int64(0), int64(0)
 	for _, m := range members {
@@ -156,8 +161,8 @@ func partOf(members []Member, part int64) Part {
 	return Part{Part: clamp(part), Claimed: clamp(claimed), Below: clamp(below)}
 }
 
-// equalPart is the part of a pool when so many of the others want runners. One is kept for those that want none,
-// if there is more than one for each that wants some.
+// equalPart returns the part of each pool if wanting of the other pools want runners. It reserves one runner for the pools
+// that want none, if there is more than one for each pool that wants some.
 func equalPart(most, others, wanting int64) int64 {
 	if others > wanting && most > wanting+1 {
 		return (most - 1) / (wanting + 1)
@@ -167,7 +172,7 @@ func equalPart(most, others, wanting int64) int64 {
 
 func oneToSpare(rest, part int64) int64 { return max(rest-1, min(rest, part)) }
 
-// within returns a property of an object; nil if it has none, or isn't an object.
+// within returns a property of an object, or nil.
 func within(t, name *ast.Term) *ast.Term {
 	if t == nil || name == nil {
 		return nil

@@ -12,18 +12,18 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// promise is a set that a decision asks for.
+// promise describes a set that a decision reads.
 type promise struct {
 	decision, set string
-	// keys of an element, and those that each must have.
+	// keys are the allowed keys of an element, and required the mandatory ones.
 	keys, required []string
-	// choices are what the value of a key may be.
+	// choices are the allowed values of a key.
 	choices map[string][]string
-	// plain is true when an element may be a string.
+	// plain is true if an element may be a string.
 	plain bool
 }
 
-// promises are all sets that are asked for, and so the whole contract with policies.
+// promises lists all sets that decisions read. It is the whole contract with policies.
 var promises = []promise{
 	{
 		decision: DecisionScaling, set: "limit",
@@ -42,12 +42,12 @@ var promises = []promise{
 
 var findingKeys = []string{"msg", "path", "code", "severity", "remediation"}
 
-// packageName is a package's name without data.
+// packageName returns the name of a package without data.
 func packageName(module *ast.Module) string {
 	return strings.TrimPrefix(module.Package.Path.String(), "data.")
 }
 
-// promised returns what is asked of rules of that name in the package, or nil.
+// promised returns the promise for the rules of that name in the package, or nil.
 func promised(module *ast.Module, rule *ast.Rule) *promise {
 	name := ruleName(rule)
 	for i, p := range promises {
@@ -58,18 +58,18 @@ func promised(module *ast.Module, rule *ast.Rule) *promise {
 	return nil
 }
 
-// ruleName is the first part of what a rule defines.
+// ruleName returns the first part of a rule's name.
 func ruleName(rule *ast.Rule) string {
 	name, _ := rule.Head.Ref()[0].Value.(ast.Var)
 	return string(name)
 }
 
-// isSet tells whether a rule adds elements to a set of its name.
+// isSet reports whether a rule adds elements to a set of its name.
 func isSet(rule *ast.Rule) bool {
 	return rule.Head.RuleKind() == ast.MultiValue && len(rule.Head.Ref()) == 1 && !rule.Default && len(rule.Head.Args) == 0
 }
 
-// checkModule tells of what the engine forbids although OPA wouldn't.
+// checkModule reports constructs that the engine forbids although OPA allows them.
 func checkModule(module *ast.Module, d *diagnostics) {
 	parts := strings.Split(packageName(module), ".")
 	if why, ok := reserved[parts[0]]; ok && parts[0] != "corral" {
@@ -90,7 +90,7 @@ func checkModule(module *ast.Module, d *diagnostics) {
 	}
 }
 
-// noSet explains what is wrong with a rule that should add to a set.
+// noSet explains the error of a rule that should add to a set.
 func noSet(p *promise, rule *ast.Rule) string {
 	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
 	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example())
@@ -121,7 +121,7 @@ func (p *promise) example() string {
 	}
 }
 
-// checkElement tells of what is wrong with an element as far as it stands in the rule's head.
+// checkElement reports errors in an element that are visible in the rule's head.
 func checkElement(p *promise, key *ast.Term, d *diagnostics) {
 	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
 	switch value := key.Value.(type) {
@@ -138,7 +138,7 @@ func checkElement(p *promise, key *ast.Term, d *diagnostics) {
 
 func checkObject(p *promise, name string, key *ast.Term, object ast.Object, d *diagnostics) {
 	var have []string
-	open := false // when a key isn't known before the rule runs
+	open := false // true if some keys are only known when the rule runs
 	object.Foreach(func(k, v *ast.Term) {
 		property, ok := k.Value.(ast.String)
 		if !ok {
@@ -160,7 +160,7 @@ func checkObject(p *promise, name string, key *ast.Term, object ast.Object, d *d
 	}
 }
 
-// at is where a term stands, or that which it is part of.
+// at returns the position of a term, or of the whole that contains it.
 func at(term, whole *ast.Term) *ast.Location {
 	if term.Location != nil {
 		return term.Location
@@ -168,7 +168,7 @@ func at(term, whole *ast.Term) *ast.Location {
 	return whole.Location
 }
 
-// checkOverlap tells of rules that have the name of one in the library: both would be one.
+// checkOverlap reports rules with the same name as a library rule. OPA would merge the two.
 func checkOverlap(own, library map[string]*ast.Module, d *diagnostics) {
 	taken := map[string]bool{}
 	for _, module := range library {
@@ -181,7 +181,7 @@ func checkOverlap(own, library map[string]*ast.Module, d *diagnostics) {
 	for _, file := range slices.Sorted(maps.Keys(own)) {
 		for _, rule := range own[file].Rules {
 			if name := packageName(own[file]) + "." + ruleName(rule); taken[name] {
-				d.add(rule.Location, "the built-in library has a rule %s already: rename this one", name)
+				d.add(rule.Location, "the built-in library already has a rule %s: rename this rule", name)
 			}
 		}
 	}

@@ -5,12 +5,13 @@ package policy
 
 import "math/rand/v2"
 
-// claimTree sums up what pools claim if each is kept at most a part of what it wants: the larger of what it was granted, and the
-// smaller of what it wants and the part. As the part grows, that sum rises from what was granted by 1 for each pool that
-// wants more. Such a pool begins to count at what it was granted, and no longer counts from what it wants on.
+// claimTree computes what pools claim if each claims at most a part of what it wants. A claim is the grant of the pool,
+// or the smaller of its demand and the part if that is more. As the part grows, the sum of the claims rises from the
+// sum of the grants by 1 for each pool that wants more. A pool begins to count at its grant and stops counting at its
+// demand.
 //
-// So the tree has these numbers, sorted, and each subtree its sums: then a sum for any part takes a look at one node in each
-// level. It is a treap: a random weight for each node, and no node is above a heavier one, so its depth is logarithmic.
+// So the tree is sorted by these numbers, and each subtree has its sums. A sum for any part needs one node per level.
+// The tree is a treap: each node has a random weight and no heavier node below it, so the depth is logarithmic.
 type claimTree struct {
 	at          int64
 	weight      uint64
@@ -18,11 +19,12 @@ type claimTree struct {
 	own, all    claimSum
 }
 
-// claimSum is what numbers of the tree come to.
+// claimSum is a sum over numbers in the tree.
 type claimSum struct {
-	// rising is how many pools count at a part above these numbers, and base the sum of the numbers at which they began to.
+	// rising is the number of pools that count at a part above these numbers. base is the sum of the numbers at which
+	// they began to count.
 	rising, base int64
-	// pools are those that were granted no more, and want no more, than these numbers.
+	// pools is the number of pools whose grant and demand do not exceed these numbers.
 	pools int64
 }
 
@@ -37,14 +39,14 @@ func (t *claimTree) sum() claimSum {
 	return t.all
 }
 
-// with adds a pool n times; -1 takes it out.
+// with adds a pool n times; -1 removes it.
 func (t *claimTree) with(m Member, n int64) *claimTree {
 	granted, most := int64(m.Granted), m.claim(int64(m.Wanted))
 	t = t.add(granted, claimSum{rising: n, base: n * granted})
 	return t.add(most, claimSum{rising: -n, base: -n * most, pools: n})
 }
 
-// add adds to what there is at a number.
+// add adds to the sum at a number.
 func (t *claimTree) add(at int64, sum claimSum) *claimTree {
 	low, rest := t.split(at)
 	node, high := rest.split(at + 1)
@@ -58,7 +60,7 @@ func (t *claimTree) add(at int64, sum claimSum) *claimTree {
 	return joined(joined(low, node.under(nil, nil)), high)
 }
 
-// below sums up the numbers below one.
+// below returns the sum of all numbers below the given one.
 func (t *claimTree) below(at int64) (sum claimSum) {
 	for t != nil {
 		if t.at >= at {
@@ -71,14 +73,14 @@ func (t *claimTree) below(at int64) (sum claimSum) {
 	return sum
 }
 
-// under puts two trees under a node.
+// under makes two trees the children of a node.
 func (t *claimTree) under(left, right *claimTree) *claimTree {
 	t.left, t.right = left, right
 	t.all = t.own.plus(left.sum()).plus(right.sum())
 	return t
 }
 
-// split divides a tree into the numbers below one, and the others.
+// split divides a tree into the numbers below the given one, and the others.
 func (t *claimTree) split(at int64) (low, high *claimTree) {
 	if t == nil {
 		return nil, nil
@@ -91,7 +93,7 @@ func (t *claimTree) split(at int64) (low, high *claimTree) {
 	return low, t.under(high, t.right)
 }
 
-// joined joins two trees, of which the first has the smaller numbers.
+// joined joins two trees. All numbers of the first must be smaller.
 func joined(low, high *claimTree) *claimTree {
 	switch {
 	case low == nil:

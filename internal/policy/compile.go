@@ -17,29 +17,29 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// program is a policy that can be asked.
+// program is a compiled policy.
 type program struct {
 	compiler *ast.Compiler
 	store    storage.Store
-	// queries by decision; none for one that the policy has no rule for.
-	queries map[string][]asked
-	// origins are the rules of the promised sets, by the index that answers have.
+	// queries holds the queries of each decision that the policy has rules for.
+	queries map[string][]gatedQuery
+	// origins are the rules of the promised sets. Answers contain indexes into it.
 	origins []origin
 	needs   Needs
-	tracer  topdown.QueryTracer // of each question; nil if nobody looks
+	tracer  topdown.QueryTracer // of each question; nil for none
 }
 
 // answer is the variable of a query.
 const answer = ast.Var("answer")
 
-// build compiles a policy's modules; nil with diagnostics.
+// build compiles a policy's modules. It returns nil if there are diagnostics.
 func build(s *Source, d *diagnostics) *program {
 	own, chosen := parseModules(s, false, d), parseLibrary(s, d)
 	checkOverlap(own, chosen, d)
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string][]asked{}}
+	p := &program{queries: map[string][]gatedQuery{}}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
 	names := slices.Sorted(maps.Keys(all))
@@ -87,7 +87,7 @@ func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module 
 	return modules
 }
 
-// parseLibrary returns copies of the library's modules that the policy switches on.
+// parseLibrary returns copies of the library modules that the policy enables.
 func parseLibrary(s *Source, d *diagnostics) map[string]*ast.Module {
 	chosen, err := libraryFor(s.Library)
 	if err != nil {
@@ -100,7 +100,7 @@ func parseLibrary(s *Source, d *diagnostics) map[string]*ast.Module {
 	return modules
 }
 
-// dataOf returns what rules read below data; nil with a diagnostic.
+// dataOf returns the data document of the rules, or nil if there are diagnostics.
 func dataOf(s *Source, d *diagnostics) ast.Object {
 	data := map[string]any{}
 	maps.Copy(data, s.Data)
@@ -130,7 +130,7 @@ func dataOf(s *Source, d *diagnostics) ast.Object {
 
 // compile checks and compiles all modules, and prepares the queries.
 func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
-	ctx := context.Background() // the store is in memory: nothing waits
+	ctx := context.Background() // the store is in memory, so nothing blocks
 	txn, err := p.store.NewTransaction(ctx)
 	if err != nil {
 		d.add(nil, "reading data: %v", err)
@@ -152,7 +152,7 @@ func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
 	}
 }
 
-// prepare makes the query of a decision's rules that need a field, once.
+// prepare creates the query for a decision's rules that need a field, once.
 func (p *program) prepare(decision, field string) error {
 	if wants(p.queries[decision], field) {
 		return nil
@@ -161,7 +161,7 @@ func (p *program) prepare(decision, field string) error {
 		ast.RefTerm(ast.DefaultRootDocument, ast.StringTerm("corral"), ast.StringTerm(decision), ast.StringTerm(answersOf(field))),
 		ast.NewTerm(answer),
 	)))
-	p.queries[decision] = append(p.queries[decision], asked{field: field, query: query})
+	p.queries[decision] = append(p.queries[decision], gatedQuery{field: field, query: query})
 	return err
 }
 
@@ -175,7 +175,8 @@ func newCompiler() *ast.Compiler {
 		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics)
 }
 
-// withoutCopies leaves out what is said of the copy of a rule, for it is said of the rule too.
+// withoutCopies drops errors about the engine's copies of rules, because the same errors are reported for the original
+// rules.
 func withoutCopies(errors ast.Errors) ast.Errors {
 	var kept ast.Errors
 	for _, e := range errors {
@@ -189,15 +190,15 @@ func withoutCopies(errors ast.Errors) ast.Errors {
 	return kept
 }
 
-// decisions are those that the policy has rules for, sorted.
+// decisions returns the decisions that the policy has rules for, sorted.
 func (p *program) decisions() []string {
 	return slices.Sorted(maps.Keys(p.queries))
 }
 
-// digest is a hash of all that decides what a policy answers.
+// digest returns a hash of everything that determines a policy's answers.
 func digest(s *Source) string {
 	h := newHash()
-	h.text("corral policy 1") // another number when the engine answers differently
+	h.text("corral policy 1") // change the number when the engine's answers change
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
 		if !testFile(name) {
 			h.text(name, s.Modules[name])

@@ -12,68 +12,68 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// ErrLate is of a policy that did not answer in time.
+// ErrLate is the error for a policy that did not answer in time.
 var ErrLate = errors.New("there was no answer in time")
 
-// Failure is why a policy could not be asked, or gave an answer that is none. A decision
-// with a failure of an enforced policy is void: the decision before stays in force.
+// Failure is the reason why a policy could not be evaluated, or why its answer is invalid. A failure of an enforced
+// policy makes the decision void: the previous decision stays in force.
 type Failure struct {
-	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	// Policy is KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// Kind of the failure.
+	// Kind is the kind of the failure.
 	Kind FailureKind `json:"kind"`
-	// Message has file and line where there is one, and says what to do.
+	// Message contains the file and line, if known, and what to do.
 	Message string `json:"message"`
-	// IsLate is true if it was not asked to the end because that took too long: the next time it may be TimedOut.
+	// IsLate is true if the evaluation was abandoned because it took too long. The next attempt may end with TimedOut.
 	IsLate bool `json:"-"`
 }
 
-// String says which policy failed, how, and what to do.
+// String returns the policy, the kind of the failure, and the message.
 func (f Failure) String() string { return fmt.Sprintf("%s (%s): %s", f.Policy, f.Kind, f.Message) }
 
-// FailureKind says what went wrong with a policy.
+// FailureKind classifies a failure of a policy.
 type FailureKind string
 
 const (
-	// NotLoaded is when a policy that binds the pool has no usable modules.
+	// NotLoaded means that a policy that binds the pool has no usable modules.
 	NotLoaded FailureKind = "NotLoaded"
-	// EvaluationError is when a rule ended with an error.
+	// EvaluationError means that a rule ended with an error.
 	EvaluationError FailureKind = "EvaluationError"
-	// TimedOut is when it took more time or memory than it may.
+	// TimedOut means that the evaluation exceeded its time or memory.
 	TimedOut FailureKind = "TimedOut"
-	// Quarantined is when it took too much three times in a row for pools of a namespace: it is asked for those only from time to time.
+	// Quarantined means that it exceeded its limits three times in a row for pools of a namespace. It is evaluated for
+	// these pools only from time to time.
 	Quarantined FailureKind = "Quarantined"
-	// InvalidAnswer is when an answer is not of the form that the decision documents.
+	// InvalidAnswer means that an answer does not have the documented form.
 	InvalidAnswer FailureKind = "InvalidAnswer"
 )
 
-// Scaling is the answer of corral.scaling: the limits that hold. Equal inputs give equal values.
+// Scaling is the answer of corral.scaling: the effective limits. Equal inputs give equal values.
 type Scaling struct {
 	// ID identifies the decision: a hash of its input and Digest.
 	ID string
-	// Digest of the policies that were asked; empty if none is bound.
+	// Digest identifies the evaluated policies; empty if there are none.
 	Digest string
-	// Scale after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. With Failures it is what the policies
-	// say that did answer: no decision, but what is held must not be above it.
+	// Scale is the result after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. If there are Failures, it contains only the
+	// limits of the policies that answered. It is then no decision, but the held numbers must not exceed it.
 	Scale Scale
-	// AssignedJobs is Wait if jobs accepted beyond Max wait, and otherwise empty.
+	// AssignedJobs is Wait if accepted jobs beyond Max must wait, and otherwise empty.
 	AssignedJobs v1alpha1.AssignedJobs
-	// Until is when it should be decided again; the zero time for never.
+	// Until is when the decision must be repeated; the zero time for never.
 	Until time.Time
-	// Bounds are the rules that made a number another than the declared, sorted.
+	// Bounds are the rules that changed a declared number, sorted.
 	Bounds []v1alpha1.LimitBound
-	// Conflicts tell of rules that lost against others, or have no say, sorted.
+	// Conflicts describe rules that lost against others or had no effect, sorted.
 	Conflicts []string
 	// Failures of enforced policies, sorted.
 	Failures []Failure
-	// Audit tells what audited policies would change, or how they failed, sorted.
+	// Audit describes what audited policies would change, or how they failed, sorted.
 	Audit []Audit
-	// CountsJobs is true when a rule with assignedJobs: Wait makes the number of jobs matter, whether rules read it or not.
+	// CountsJobs is true if the number of jobs matters because a rule has assignedJobs: Wait, even if no rule reads it.
 	CountsJobs bool
 }
 
-// Template is the answer of corral.template. It is allowed when there are neither denials
-// nor failures.
+// Template is the answer of corral.template. The template is allowed if there are neither denials nor failures.
 type Template struct {
 	ID       string
 	Digest   string
@@ -83,36 +83,36 @@ type Template struct {
 	Audit    []Audit
 }
 
-// Update is the answer of corral.update: the bounds of an update. The most careful of all
-// answers and of what the pool declares.
+// Update is the answer of corral.update: the bounds of an update. It is the most careful combination of all answers and
+// of the pool's own settings.
 type Update struct {
 	ID     string
 	Digest string
-	// Hold is true when the update may not go on.
+	// Hold is true if the update must not continue.
 	Hold bool
-	// Bounds as declared or more careful. Policies don't see the pause of a canary.
+	// Bounds are the declared bounds or more careful ones. Policies do not see the pause of a canary.
 	rollout.Bounds
-	// Until is when it should be decided again; the zero time for never.
+	// Until is when the decision must be repeated; the zero time for never.
 	Until time.Time
-	// Reasons of the rules that bound it, sorted.
+	// Reasons are the reasons of the rules that changed a bound, sorted.
 	Reasons  []UpdateReason
 	Failures []Failure
 	Audit    []Audit
 }
 
-// UpdateReason is what a rule says of an update.
+// UpdateReason is the reason of one rule.
 type UpdateReason struct {
 	Message string
 	Rule    v1alpha1.RuleReference
 }
 
-// Audit is what an audited policy would change.
+// Audit describes what an audited policy would change.
 type Audit struct {
-	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
+	// Policy is KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// Message says what would change, and by which rule.
+	// Message describes the change and names the rule.
 	Message string `json:"message"`
 }
 
-// String says what an audited policy would change.
+// String returns the policy and the message.
 func (a Audit) String() string { return a.Policy + ": " + a.Message }

@@ -18,25 +18,26 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxDiagnostics bounds what is told of one policy.
+// maxDiagnostics is the maximum number of diagnostics for one policy.
 const maxDiagnostics = 100
 
-// local is a name that OPA gives to a variable.
+// local matches a name that OPA generates for a variable.
 var local = regexp.MustCompile(`__local\d+__`)
 
-// diagnostics gathers what is wrong with a policy.
+// diagnostics collects the errors in a policy.
 type diagnostics []v1alpha1.Diagnostic
 
-// add tells of something at a place; nil is the policy as a whole.
+// add adds an error at a position; nil means the policy as a whole.
 func (d *diagnostics) add(at *ast.Location, format string, args ...any) {
 	diagnostic := v1alpha1.Diagnostic{Message: fmt.Sprintf(format, args...)}
 	if at != nil {
-		diagnostic.File, diagnostic.Line, diagnostic.Column = at.File, at.Row, at.Col
+		diagnostic.File = at.File
+		diagnostic.Line, diagnostic.Column = v1alpha1.LineNumber(at.Row), v1alpha1.LineNumber(at.Col)
 	}
 	*d = append(*d, diagnostic)
 }
 
-// addErrors tells of what OPA found, with what to do about it.
+// addErrors adds OPA's errors, with hints.
 func (d *diagnostics) addErrors(file string, err error) {
 	var list ast.Errors
 	var one *ast.Error
@@ -55,11 +56,11 @@ func (d *diagnostics) addErrors(file string, err error) {
 		if at.File == "" {
 			at = &ast.Location{File: file, Row: at.Row, Col: at.Col}
 		}
-		d.add(at, "%s", local.ReplaceAllString(explain(e), "_")) // each copy of a rule has its own
+		d.add(at, "%s", local.ReplaceAllString(explain(e), "_")) // the number differs between the copies of a rule
 	}
 }
 
-// sorted returns what was gathered by place, once each.
+// sorted returns the diagnostics by position, without duplicates.
 func (d diagnostics) sorted() []v1alpha1.Diagnostic {
 	slices.SortFunc(d, func(a, b v1alpha1.Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
@@ -68,7 +69,7 @@ func (d diagnostics) sorted() []v1alpha1.Diagnostic {
 	return all[:min(len(all), maxDiagnostics)]
 }
 
-// explain says what is wrong, and what to do.
+// explain returns OPA's message with a hint.
 func explain(e *ast.Error) string {
 	var ref *ast.RefErrInvalidDetail
 	var unification *ast.UnificationErrDetail
@@ -98,7 +99,7 @@ func explain(e *ast.Error) string {
 	}
 }
 
-// missing says what a reference could have named.
+// missing lists the names that a reference could have used.
 func missing(detail *ast.RefErrInvalidDetail) string {
 	var known []string
 	for _, v := range detail.OneOf {
@@ -118,7 +119,7 @@ func missing(detail *ast.RefErrInvalidDetail) string {
 	}
 }
 
-// oneOf proposes one of the names that there are for one that there isn't.
+// oneOf suggests one of the known names for an unknown one.
 func oneOf(name string, known []string) string {
 	if close := closest(name, known); close != "" {
 		return fmt.Sprintf("did you mean %s?", close)
@@ -126,7 +127,7 @@ func oneOf(name string, known []string) string {
 	return "there are " + strings.Join(known, ", ")
 }
 
-// closest returns the name that was probably meant, or nothing.
+// closest returns the known name that is most similar, or "" if none is.
 func closest(name string, known []string) string { return wording.Closest(name, known, 1+len(name)/4) }
 
 func undefinedFunction(name string) string {
@@ -148,7 +149,7 @@ func undefinedFunction(name string) string {
 	return "OPA has no such function; define it, or correct its name"
 }
 
-// hints say what to do, by a part of what OPA says.
+// hints maps a part of OPA's message to a hint.
 var hints = []struct{ part, hint string }{
 	{"is unsafe", ": it has no value; bind it in the body, outside of a negation, as in x := input.pool.name"},
 	{"assigned var", ": remove it, or use _ for what isn't read"},
@@ -178,7 +179,7 @@ func hint(message, otherwise string) string {
 	return otherwise
 }
 
-// typeName is the name of a type, without those of its parts: they may be very many.
+// typeName returns the name of a type without the names of its parts, because there may be very many.
 func typeName(t types.Type) string {
 	name := fmt.Sprintf("%T", t)
 	return strings.ToLower(name[strings.LastIndex(name, ".")+1:])

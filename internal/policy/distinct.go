@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/distribution/reference"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// callDistinct is corral.distinct(spec, field, otherwise): the set of the different values that the containers and
-// init containers of a pod have of a field; otherwise is the value of those that don't set it. Most containers of a pod
-// have the same, so what holds for each value holds for each container at a part of the cost.
+// callDistinct implements corral.distinct(spec, field, otherwise): the set of different values of a field in the
+// containers and init containers of a pod. otherwise stands for containers that do not set the field. Most containers
+// of a pod have the same value, so checking each distinct value is cheaper than checking each container.
 func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
 	err := eachContainer(operands[0], func(container *ast.Term) {
@@ -29,7 +30,8 @@ func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	return give(ast.NewTerm(found))
 }
 
-// callImages is corral.images(spec): the set of the images of a pod, those of its containers, init containers and volumes.
+// callImages implements corral.images(spec): the set of the images of a pod, from its containers, init containers and
+// volumes.
 func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
 	note := func(image *ast.Term) {
@@ -52,10 +54,19 @@ func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.T
 	return give(ast.NewTerm(found))
 }
 
+// callImageName is corral.image_name(name): its full name, with the registry and the folder that container runtimes add.
+func callImageName(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
+	named, err := reference.ParseNormalizedNamed(string(operands[0].Value.(ast.String)))
+	if err != nil {
+		return give(operands[0]) //nolint:nilerr // nobody can pull it
+	}
+	return give(ast.StringTerm(named.String()))
+}
+
 var imageKey, volumesKey, referenceKey = ast.StringTerm("image"), ast.StringTerm("volumes"), ast.StringTerm("reference")
 
-// callMissing is corral.missing(spec, names, kinds): the set of those of the names of resources that some container
-// or init container of a pod has in none of the kinds, which are requests and limits, and the pod as a whole neither.
+// callMissing implements corral.missing(spec, names, kinds): the set of resource names that at least one container or
+// init container sets in none of the kinds (requests and limits), unless the pod as a whole sets them.
 func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	names, okNames := operands[1].Value.(*ast.Array)
 	kinds, okKinds := operands[2].Value.(*ast.Array)

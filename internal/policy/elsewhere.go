@@ -12,21 +12,22 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Asker has the rules of policies in other processes, where they can be stopped.
+// Asker evaluates policies in other processes, where an evaluation can be stopped.
 type Asker interface {
-	// Ask has a policy asked, and returns what Policy.Answer returned. An *Excess is the policy's fault, another error is not.
+	// Ask evaluates a policy and returns the result of Policy.Answer. An *Excess is the policy's fault; any other error
+	// is not.
 	Ask(ctx context.Context, p *Policy, q Question) ([]byte, error)
 }
 
-// ErrOutdated is the error of a policy that changed, or was deleted, before it was its turn to be loaded.
+// ErrOutdated is the error for a policy that was changed or deleted before it could be loaded.
 var ErrOutdated = errors.New("the policy changed before it was loaded")
 
-// Excess is the error of a policy that took more time or memory than it may.
+// Excess is the error for a policy that exceeded its time or memory.
 type Excess struct{ Message string }
 
 func (e *Excess) Error() string { return e.Message }
 
-// Diagnostics say that a policy can't be loaded for the excess.
+// Diagnostics returns the diagnostics of a policy whose loading exceeded its limits.
 func (e *Excess) Diagnostics() []v1alpha1.Diagnostic {
 	return []v1alpha1.Diagnostic{{Message: e.Message}}
 }
@@ -34,8 +35,9 @@ func (e *Excess) Diagnostics() []v1alpha1.Diagnostic {
 // Limit returns a context that ends when an evaluation in this process has taken too long.
 type Limit func(context.Context) (context.Context, context.CancelFunc)
 
-// LoadHere returns a policy whose rules and parameters are trusted. This process evaluates it, as that costs least. What it is
-// asked about is not trusted: if an evaluation exceeds the limit, the asker answers instead, which can measure and stop it.
+// LoadHere returns a policy whose rules and parameters are trusted. This process evaluates it, because that is
+// cheapest. The input is not trusted: if an evaluation exceeds the limit, the asker evaluates it instead, which can
+// measure and stop it.
 func LoadHere(source Source, asker Asker, limit Limit) *Policy {
 	p, _ := Load(source)
 	p.source, p.asker, p.limit = source, asker, limit
@@ -50,16 +52,16 @@ func (p *Policy) limited(ctx context.Context) (context.Context, context.CancelFu
 	return p.limit(ctx)
 }
 
-// reply is what a policy says in one decision.
+// reply is the answer of one policy to a question.
 type reply[T any] struct {
 	Elements []T      `json:"elements,omitempty"`
 	Failure  *Failure `json:"failure,omitempty"`
 }
 
-// Source is what the policy was made of, with its rules only if they are elsewhere.
+// Source returns the source of the policy. It contains the rules only if another process evaluates them.
 func (p *Policy) Source() Source { return p.source }
 
-// askElsewhere has the policy asked in another process.
+// askElsewhere evaluates the policy in another process.
 func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failure) {
 	text, err := p.asker.Ask(ctx, p, q.Question)
 	var excess *Excess
@@ -80,7 +82,7 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 	return nil, f
 }
 
-// Answer is what the policy, whose rules are here, says to a question that another process asks.
+// Answer evaluates the policy in this process for a question from another process.
 func (p *Policy) Answer(ctx context.Context, asked Question) ([]byte, error) {
 	q := newQuestion(asked)
 	switch {

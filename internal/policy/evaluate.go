@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	// Rules compute in time zones; the host may have none, or others.
+	// Rules compute in time zones. The host may have no time zone database, or a different version.
 	_ "time/tzdata"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -19,16 +19,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// maxElements is how many limits or bounds of an update one policy may give.
+// maxElements is how many limits or update bounds one policy may return.
 const maxElements = 100
 
-// given is an element of an answer, and the rule that gave it.
+// given is an element of an answer, and the rule that produced it.
 type given struct {
 	element ast.Value
 	origin  *origin
 }
 
-// unasked returns why a policy isn't asked a question, or nil.
+// unasked returns the reason why a policy is not evaluated, or nil.
 func (p *Policy) unasked(ctx context.Context, q *question) *Failure {
 	switch {
 	case !p.isLoaded():
@@ -41,14 +41,14 @@ func (p *Policy) unasked(ctx context.Context, q *question) *Failure {
 	return nil
 }
 
-// quarantined is the failure of a policy that is in quarantine for the namespace of a question. It doesn't name the next attempt:
-// messages stay the same while nothing changes.
+// quarantined returns the failure of a policy that is in quarantine for the question's namespace. It does not name the
+// time of the next attempt, so that messages stay the same while nothing changes.
 func (p *Policy) quarantined(q *question) *Failure {
 	return p.failure(Quarantined, "it took too much time or memory %d times in a row for pools of namespace %s; Corral asks it again from time to time, and at once when it changes: make its rules cheaper",
 		quarantineAfter, q.Namespace)
 }
 
-// ask asks the rules that are here. A failure is returned instead of an answer.
+// ask evaluates the rules in this process. It returns either an answer or a failure.
 func (p *Policy) ask(ctx context.Context, q *question) ([]given, *Failure) {
 	set, err := p.program.evaluate(ctx, q)
 	switch {
@@ -64,20 +64,20 @@ func (p *Policy) failure(kind FailureKind, format string, args ...any) *Failure 
 	return &Failure{Policy: p.Ref(), Kind: kind, Message: clean(fmt.Sprintf(format, args...))}
 }
 
-// whyNotLoaded is the first diagnostic, and how many more there are.
+// whyNotLoaded returns the first diagnostic and the number of further ones.
 func (p *Policy) whyNotLoaded() string {
 	if len(p.diagnostics) == 0 {
 		return "it could not be loaded"
 	}
 	d := p.diagnostics[0]
-	message := place(d.File, d.Line, d.Column) + d.Message
+	message := place(d.File, int(d.Line), int(d.Column)) + d.Message
 	if more := len(p.diagnostics) - 1; more > 0 {
 		message += fmt.Sprintf(" (and %d more)", more)
 	}
 	return message
 }
 
-// place begins a message with where it is about.
+// place formats a position as the beginning of a message.
 func place(file string, line, column int) string {
 	switch {
 	case file == "":
@@ -89,7 +89,7 @@ func place(file string, line, column int) string {
 	}
 }
 
-// evaluate runs the queries of a decision that can hold, and returns the set of what they give.
+// evaluate runs the queries of a decision that can produce elements, and returns the union of their results.
 func (p *program) evaluate(ctx context.Context, q *question) (set ast.Set, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -130,7 +130,7 @@ func (p *program) evaluate(ctx context.Context, q *question) (set ast.Set, err e
 	return set, nil
 }
 
-// union adds what a query gave to what others gave.
+// union adds the elements of one query's result to a set.
 func union(set ast.Set, given ast.Value) ast.Set {
 	more, _ := given.(ast.Set)
 	switch {
@@ -142,7 +142,7 @@ func union(set ast.Set, given ast.Value) ast.Set {
 	return set.Union(more)
 }
 
-// origins finds the rules that gave the elements of a set.
+// origins finds the rules that produced the elements of a set.
 func (p *Policy) origins(set ast.Set) ([]given, *Failure) {
 	if set == nil || set.Len() == 0 {
 		return nil, nil
@@ -161,7 +161,7 @@ func (p *Policy) origins(set ast.Set) ([]given, *Failure) {
 
 var indexKey, valueKey = ast.StringTerm("i"), ast.StringTerm("v")
 
-// describe says where an evaluation failed, and what to do.
+// describe formats an evaluation error, with its position and a hint.
 func describe(err error) string {
 	var e *topdown.Error
 	if !errors.As(err, &e) {

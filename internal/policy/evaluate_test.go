@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// load loads a policy that must be fine.
+// load loads a policy, which must be valid.
 func load(t testing.TB, source Source) *Policy {
 	t.Helper()
 	p, found := Load(source)
@@ -28,12 +28,12 @@ func load(t testing.TB, source Source) *Policy {
 	return p
 }
 
-// pool is one of the namespace ci.
+// pool returns a pool in the namespace ci.
 func pool() Pool {
 	return Pool{Namespace: "ci", Name: "linux", Scale: Scale{Min: 2, Max: 100, Idle: 4}}
 }
 
-// limits is a module of corral.scaling with the elements, one a line from line 2 on.
+// limits returns a module of corral.scaling with the elements, one per line, starting at line 2.
 func limits(elements ...string) string {
 	var b strings.Builder
 	b.WriteString("package corral.scaling\n")
@@ -105,7 +105,7 @@ func TestAnInvalidAnswerNamesItsRule(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			// The element is made in the body, so that nothing is seen when the policy is loaded.
+			// The element is built in the body, so that the check at load time cannot see it.
 			text := "package corral.scaling\nlimit contains l if {\n\te := count([input.pool.name])\n\ts := substring(\"x\", 0, e)\n\tl := " + c.element + "\n\te > 0\n\ts\n}\n"
 			p := load(t, namespaced(text))
 			got := NewSet(p).For(pool()).Scaling(t.Context(), ScalingInput{Pool: pool()})
@@ -127,7 +127,7 @@ func TestNumbersMayBeWrittenInAnyWay(t *testing.T) {
 	}
 }
 
-// elsewhere has the rules of a policy as another process has them. It answers with an error if there is one.
+// elsewhere evaluates a policy's rules like another process. It answers with its error, if any.
 type elsewhere struct {
 	rules *Policy
 	err   error
@@ -142,7 +142,7 @@ func (e *elsewhere) Ask(ctx context.Context, _ *Policy, q Question) ([]byte, err
 	return e.rules.Answer(ctx, q)
 }
 
-// away returns a policy whose rules are elsewhere.
+// away returns a policy whose rules are evaluated elsewhere.
 func away(t testing.TB, source Source) (*Policy, *elsewhere) {
 	t.Helper()
 	there := &elsewhere{rules: load(t, source)}
@@ -235,7 +235,7 @@ func TestWhatIsNotThePolicysFaultIsNotCharged(t *testing.T) {
 	}
 }
 
-// A guard rail goes on to deny what gives it more to say than fits, or what has it say something that is none.
+// A denial counts even if the same policy returns too many elements or an invalid one.
 func TestADenialIsNotLostInWhatElseIsSaid(t *testing.T) {
 	for name, text := range map[string]string{
 		"too many warnings":      "warn contains sprintf(\"%d\", [i]) if some i in numbers.range(1, 3000)\ndeny contains \"no\"\n",

@@ -13,30 +13,30 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Fleet sums up what pools were granted and want, by group, so that neither a change of a pool nor a question about it looks at
-// each of the others.
+// Fleet keeps sums of the grants and demands of pools, by group, so that neither a change of a pool nor an evaluation
+// has to iterate over all pools.
 type Fleet struct {
 	pools  map[types.NamespacedName]*fleetPool
 	groups map[GroupKey]*fleetGroup
-	// changes counts them, and numbers the versions of groups.
+	// changes counts changes, and numbers the versions of groups.
 	changes int64
 }
 
 type fleetPool struct {
 	Member
-	// groups that it is in, and those of them that its rules read.
+	// groups are the groups of the pool. reads are the groups that its rules read.
 	groups, reads []GroupKey
 }
 
 type fleetGroup struct {
 	members          []*fleetPool   // sorted
-	readers          map[string]int // pools whose rules read the group, by namespace
+	readers          map[string]int // the number of pools whose rules read the group, by namespace
 	granted, wanting int64
 	claims           *claimTree
 	version          int64
 }
 
-// NewFleet returns a Fleet of pools that have and want nothing.
+// NewFleet returns a Fleet of pools without grants and demands.
 func NewFleet(pools ...Pool) *Fleet {
 	f := &Fleet{pools: map[types.NamespacedName]*fleetPool{}, groups: map[GroupKey]*fleetGroup{}}
 	for _, p := range pools {
@@ -49,8 +49,8 @@ func nameOf(p Pool) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// Put notes what a pool was granted and wants, and what its rules need, in place of what was known of it. It returns the groups
-// that are others now and that rules read.
+// Put sets a pool's grant, its demand and the needs of its rules. It returns the groups that have changed and that
+// rules read.
 func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
 	groups, reads := GroupsOf(p), needs.Groups(p)
 	for _, g := range reads {
@@ -77,7 +77,7 @@ func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
 	return f.read(slices.Concat(former, added.groups))
 }
 
-// Remove forgets a pool. It returns the groups that it was in and that rules read.
+// Remove removes a pool. It returns the groups that it was in and that rules read.
 func (f *Fleet) Remove(pool types.NamespacedName) []GroupKey {
 	removed := f.pools[pool]
 	if removed == nil {
@@ -95,7 +95,7 @@ func (f *Fleet) Remove(pool types.NamespacedName) []GroupKey {
 	return f.read(removed.groups)
 }
 
-// read returns those of the groups that rules read.
+// read returns the given groups that rules read.
 func (f *Fleet) read(groups []GroupKey) []GroupKey {
 	return slices.DeleteFunc(groups, func(g GroupKey) bool { return len(f.Readers(g)) == 0 })
 }
@@ -108,7 +108,7 @@ func (f *Fleet) Readers(key GroupKey) map[string]int {
 	return nil
 }
 
-// Granted is what a pool was granted.
+// Granted returns a pool's grant.
 func (f *Fleet) Granted(pool types.NamespacedName) int32 {
 	if known := f.pools[pool]; known != nil {
 		return known.Granted
@@ -116,7 +116,7 @@ func (f *Fleet) Granted(pool types.NamespacedName) int32 {
 	return 0
 }
 
-// place is where a pool is, or would be, among the members.
+// place returns the index of a pool among the members, or the index at which it would be inserted.
 func (g *fleetGroup) place(pool types.NamespacedName) int {
 	i, _ := slices.BinarySearchFunc(g.members, pool, func(m *fleetPool, pool types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(m.Namespace, pool.Namespace), cmp.Compare(m.Name, pool.Name))
@@ -124,7 +124,7 @@ func (g *fleetGroup) place(pool types.NamespacedName) int {
 	return i
 }
 
-// count adds a pool to the sums of a group n times; -1 takes it out.
+// count adds a pool to the sums of a group n times; -1 removes it.
 func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 	g := f.groups[key]
 	f.changes++
@@ -140,7 +140,7 @@ func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 	}
 }
 
-// others are the pools of a group without one.
+// others returns the pools of a group without the given pool.
 func (f *Fleet) others(key GroupKey, p Pool) claimants {
 	g := f.groups[key]
 	if g == nil {
@@ -164,7 +164,7 @@ func (f *Fleet) others(key GroupKey, p Pool) claimants {
 	}
 }
 
-// Group sums up a group without one of its pools. Its version changes with the members, if rules read them.
+// Group sums up a group without one of its pools. If rules read the members, its version changes with them.
 func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
 	others := f.others(key, p)
 	sum := Group{Granted: clamp(others.granted), Pools: clamp(others.pools)}
@@ -174,7 +174,7 @@ func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
 	return sum
 }
 
-// Left is what each of the ceilings leaves to a pool; as much as there may be if it doesn't share one.
+// Left returns what each ceiling leaves to a pool: the maximum if the pool does not share the ceiling.
 func (f *Fleet) Left(p Pool, needs Needs) []int64 {
 	left := make([]int64, len(needs.Ceilings))
 	for i, c := range needs.Ceilings {
@@ -186,7 +186,7 @@ func (f *Fleet) Left(p Pool, needs Needs) []int64 {
 	return left
 }
 
-// Members are the pools of a group from one on, sorted, and some at most.
+// Members returns pools of a group, sorted, starting at the given one, up to a maximum number.
 func (f *Fleet) Members(key GroupKey, from types.NamespacedName, most int) []Member {
 	g := f.groups[key]
 	if g == nil {
@@ -200,7 +200,7 @@ func (f *Fleet) Members(key GroupKey, from types.NamespacedName, most int) []Mem
 	return list
 }
 
-// Sums are what the groups come to that a pool's rules read, without the pool, but for the members.
+// Sums returns the sums of the groups that a pool's rules read, without the pool itself and without the members.
 func (f *Fleet) Sums(p Pool, needs Needs) map[GroupKey]Group {
 	sums := map[GroupKey]Group{}
 	for _, key := range needs.Groups(p) {
@@ -219,7 +219,7 @@ func (f *Fleet) Sums(p Pool, needs Needs) map[GroupKey]Group {
 	return sums
 }
 
-// Usage is what a pool's rules are told of the others.
+// Usage returns the usage of other pools as a pool's rules see it.
 func (f *Fleet) Usage(p Pool, needs Needs) Usage {
 	return UsageOf(p, needs, f.Sums(p, needs), func(key GroupKey) []Member { return f.Members(key, types.NamespacedName{}, math.MaxInt) })
 }

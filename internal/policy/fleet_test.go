@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// fleetPoolOf is one of many pools in two namespaces, on two connections, of two teams.
+// fleetPoolOf returns one of many pools in two namespaces, on two connections, of two teams.
 func fleetPoolOf(i int) Pool {
 	return Pool{
 		Namespace: fmt.Sprint("ns", i%2), Name: fmt.Sprint("p", i), Connection: fmt.Sprint("c", i%3/2),
@@ -26,7 +26,7 @@ func fleetPoolOf(i int) Pool {
 	}
 }
 
-// fairCeilings are ceilings of each kind.
+// fairCeilings returns ceilings of each kind.
 func fairCeilings(random *rand.Rand) []v1alpha1.Ceiling {
 	var all []v1alpha1.Ceiling
 	for _, by := range []v1alpha1.CeilingGroup{v1alpha1.CeilingAll, v1alpha1.CeilingNamespace, v1alpha1.CeilingConnection, v1alpha1.CeilingLabel} {
@@ -41,7 +41,8 @@ func fairCeilings(random *rand.Rand) []v1alpha1.Ceiling {
 	return all
 }
 
-// The sums that a fleet keeps are those of its members, and what a ceiling leaves is the same by either, here and by rules.
+// The sums of a fleet equal the sums over its members, and a ceiling leaves the same amount by either, in Go and in
+// rules.
 func TestAFleetsSumsAreThoseOfItsMembers(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -89,7 +90,7 @@ func TestAFleetsSumsAreThoseOfItsMembers(t *testing.T) {
 	}
 }
 
-// limitsOf is what each ceiling leaves to a pool by the library's rule, in their order.
+// limitsOf returns what each ceiling leaves to a pool according to the library's rules, in their order.
 func limitsOf(t *testing.T, p *Policy, pool Pool, usage Usage) []int32 {
 	t.Helper()
 	b := NewSet(p).For(pool)
@@ -108,7 +109,7 @@ func limitsOf(t *testing.T, p *Policy, pool Pool, usage Usage) []int32 {
 	return limits
 }
 
-// A pool's labels are a tenant's: no more than some of them make groups.
+// Labels belong to tenants, so the number of groups per pool is limited.
 func TestALabelTooManyMakesNoGroup(t *testing.T) {
 	p := Pool{Namespace: "ci", Name: "p", Labels: map[string]string{}}
 	for i := range 100 {
@@ -143,7 +144,7 @@ func TestMembersAreListedInParts(t *testing.T) {
 	}
 }
 
-// depth is the number of levels of a tree.
+// depth returns the number of levels of a tree.
 func (t *claimTree) depth() int {
 	if t == nil {
 		return 0
@@ -151,11 +152,11 @@ func (t *claimTree) depth() int {
 	return 1 + max(t.left.depth(), t.right.depth())
 }
 
-// A change and a question look at one number in each level of the tree, and at no other pool.
+// A change and a query visit one node per level of the tree, and no other pool.
 func TestTheTreeOfClaimsStaysFlat(t *testing.T) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		f := NewFleet()
-		for i := range n { // ascending: the worst for a tree that isn't balanced
+		for i := range n { // ascending order is the worst case for an unbalanced tree
 			f.Put(Pool{Namespace: "ci", Name: fmt.Sprint("p", i)}, Needs{}, int32(i), int32(2*i+1))
 		}
 		depth := f.groups[GroupKey{by: byAll}].claims.depth()

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzAnswers has rules answer any JSON. It must be refused, or leave the numbers in order.
+// FuzzAnswers makes rules return arbitrary JSON. The answer must be refused, or keep the numbers in order.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		`{"field": "max", "atMost": 3, "reason": "r", "assignedJobs": "Wait", "until": "2026-01-01T00:00:00Z"}`,

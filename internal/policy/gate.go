@@ -11,11 +11,12 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Most rules on pods are about a field that most pods don't set. A rule of the library names such fields in its
-// metadata, as custom.only_with, and is not asked about a pod that sets none of them, anywhere, to more than false.
-// One that ends with a slash stands for all names that begin with it.
+// Most rules about pods check a field that most pods do not set. A library rule lists such fields in its metadata as
+// custom.only_with. It is not evaluated for a pod that sets none of them, anywhere, to a value other than null or
+// false. A name with a trailing slash stands for all names with that prefix.
 
-// onlyWith are the fields of which a pod must set one for a rule to hold; none if it may hold for any.
+// onlyWith returns fields with the property that a rule can hold only for pods that set at least one of them. It returns
+// none if the rule can hold for any pod.
 func onlyWith(rule *ast.Rule) []string {
 	var fields []string
 	for _, a := range rule.Annotations {
@@ -29,12 +30,12 @@ func onlyWith(rule *ast.Rule) []string {
 	return fields
 }
 
-// gates are the fields that rules of the library name.
+// gates are the fields that rules of the library list.
 var gates = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	all, err := library()
 	if err != nil {
-		return names // nothing of it can be loaded
+		return names // no library rule can be loaded
 	}
 	for _, m := range all {
 		for _, rule := range m.module.Rules {
@@ -46,7 +47,7 @@ var gates = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// answersOf is the name of the set of answers of rules that need a field; "" for those that need none.
+// answersOf returns the name of the set of answers of rules that need a field; "" for rules that need none.
 func answersOf(field string) string {
 	if field == "" {
 		return answers
@@ -54,21 +55,21 @@ func answersOf(field string) string {
 	return answers + "_" + field
 }
 
-// isAnswers tells whether a rule is one of the engine's copies.
+// isAnswers reports whether a rule is one of the engine's copies.
 func isAnswers(rule *ast.Rule) bool { return strings.HasPrefix(ruleName(rule), answers) }
 
-// asked is the query of a decision's rules that need a field; "" for those that need none.
-type asked struct {
+// gatedQuery is the query of a decision's rules that need a field; "" for rules that need none.
+type gatedQuery struct {
 	field string
 	query ast.Body
 }
 
-// wants tells whether a decision's rules that need a field are known already.
-func wants(list []asked, field string) bool {
-	return slices.ContainsFunc(list, func(a asked) bool { return a.field == field })
+// wants reports whether there is already a query for rules that need a field.
+func wants(list []gatedQuery, field string) bool {
+	return slices.ContainsFunc(list, func(q gatedQuery) bool { return q.field == field })
 }
 
-// noteSet notes the fields that are set, of those that are named: by their name, or the beginning of it up to its slash.
+// noteSet records which of the named fields are set. A name matches exactly, or by its prefix up to the slash.
 func noteSet(t *ast.Term, named, sets map[string]bool) {
 	switch v := t.Value.(type) {
 	case *ast.Array:

@@ -12,8 +12,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// TestRulesAreAskedAboutPodsThatBreakThem breaks each rule on Pod Security in a pod that keeps all others: which
-// rules are asked about depends on the names of fields alone.
+// TestRulesAreAskedAboutPodsThatBreakThem breaks one Pod Security rule at a time, because only the names of fields
+// determine which rules are evaluated.
 func TestRulesAreAskedAboutPodsThatBreakThem(t *testing.T) {
 	const context = `"allowPrivilegeEscalation": false, "runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}`
 	pod := func(metadata, spec, container, securityContext string) string {
@@ -56,7 +56,7 @@ func TestRulesAreAskedAboutPodsThatBreakThem(t *testing.T) {
 	}
 }
 
-// TestRulesNameTheFieldsThatTheyRead finds each field that a rule is only asked with in its own words.
+// TestRulesNameTheFieldsThatTheyRead finds each field in a rule's only_with in the text of the rule.
 func TestRulesNameTheFieldsThatTheyRead(t *testing.T) {
 	all, err := library()
 	if err != nil {

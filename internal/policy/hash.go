@@ -8,7 +8,7 @@ import (
 	"encoding/binary"
 )
 
-// hash is a SHA-256 over texts, each with its length, so that none runs into the next.
+// hash is a SHA-256 hash over texts. Each text is preceded by its length, so that different lists of texts differ.
 type hash struct{ buffer []byte }
 
 func newHash() *hash { return &hash{buffer: make([]byte, 0, 1024)} }

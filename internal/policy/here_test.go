@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// counting counts how often it is asked, and answers with a limit or an error.
+// counting counts its calls, and answers with a limit or an error.
 type counting struct {
 	asked int
 	err   error
@@ -38,13 +38,13 @@ const endless = `{"field": "max", "atMost": 9, "reason": "r"} if {
 	i + j == 0
 }`
 
-// Rules that this process may evaluate are left to another process once they take long, and to none if they are quick.
+// Another process takes over a slow evaluation of trusted rules. Quick evaluations stay in this process.
 func TestAnEvaluationHereEndsAndAnotherProcessAnswers(t *testing.T) {
 	quick := `{"field": "max", "atMost": 7, "reason": "r"}`
 	for name, tc := range map[string]struct {
 		rule       string
 		limit      Limit
-		isOver     bool // the time for the decision
+		isOver     bool // the time for the decision is over
 		most       int32
 		asked      int
 		isAnswered bool
@@ -77,7 +77,7 @@ func TestAnEvaluationHereEndsAndAnotherProcessAnswers(t *testing.T) {
 	}
 }
 
-// A policy that took too much is asked here again after its pause, as elsewhere, and a normal answer ends the quarantine.
+// A policy in quarantine is evaluated in this process again after its pause, and a normal answer ends the quarantine.
 func TestAnAnswerHereEndsTheQuarantine(t *testing.T) {
 	asker := &counting{err: &Excess{Message: "too much"}}
 	loaded := LoadHere(guard(endless), asker, over)
@@ -100,7 +100,7 @@ func TestAnAnswerHereEndsTheQuarantine(t *testing.T) {
 	}
 }
 
-// A process that did not answer in time may find next time that the policy takes too much: both are the same to the owner of a pool.
+// A late answer may become TimedOut at the next attempt. To the owner of a pool, both mean the same.
 func TestAnAnswerThatComesTooLateIsMarked(t *testing.T) {
 	for want, err := range map[bool]error{true: fmt.Errorf("asking: %w", ErrLate), false: errors.New("the pipe is broken")} {
 		loaded := LoadHere(guard(endless), &counting{err: err}, over)

@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// steps counts what an evaluation does.
+// steps counts the steps of an evaluation.
 type steps int
 
 func (*steps) Enabled() bool              { return true }
@@ -23,7 +23,7 @@ func (*steps) Config() topdown.TraceConfig {
 	return topdown.TraceConfig{}
 }
 
-// imagePod is a pod with so many images, none of which is allowed, in containers and volumes.
+// imagePod returns a pod with the given number of images in containers and volumes. No image is allowed.
 func imagePod(images int) json.RawMessage {
 	var containers, volumes []any
 	for i := range images / 2 {
@@ -35,7 +35,8 @@ func imagePod(images int) json.RawMessage {
 	return text
 }
 
-// What an evaluation does grows with the number of images, and with that of the patterns, and not with their product or a square.
+// The cost of an evaluation is proportional to the number of images and to the number of patterns, not to their product
+// or square.
 func TestImagesAreJudgedInProportionToTheirNumber(t *testing.T) {
 	p := fleetInput().Pool
 	judge := func(images, patterns int, requireDigest bool) int {

@@ -18,14 +18,15 @@ import (
 	"github.com/corral-dev/corral/policies"
 )
 
-// libraryPrefix begins the names of the library's files where rules are told of.
+// libraryPrefix is the prefix of the library's file names in diagnostics and answers.
 const libraryPrefix = "library/"
 
 // libraryModule is one file of the built-in library.
 type libraryModule struct {
 	text   string
 	module *ast.Module
-	// family that switches it on, as in spec.library, in small letters; empty for a helper of all.
+	// family is the lower-case name of the field in spec.library that enables the file; empty for a helper that is
+	// always included.
 	family string
 }
 
@@ -59,7 +60,7 @@ var library = sync.OnceValues(func() (map[string]libraryModule, error) {
 	return modules, err
 })
 
-// libraryFor returns the modules of the families that are switched on, and their helpers.
+// libraryFor returns the modules of the enabled families, and their helpers.
 func libraryFor(parameters *v1alpha1.PolicyLibrary) (map[string]libraryModule, error) {
 	if parameters == nil {
 		return nil, nil
@@ -110,7 +111,7 @@ func withPreset(given *v1alpha1.PolicyLibrary) *v1alpha1.PolicyLibrary {
 	return whole
 }
 
-// parse reads a module of Rego v1.
+// parse parses a Rego v1 module.
 func parse(file, text string) (*ast.Module, error) {
 	return ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
 		RegoVersion: ast.RegoV1, ProcessAnnotation: true, Capabilities: sandbox(),

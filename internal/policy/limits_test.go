@@ -18,7 +18,7 @@ func TestTimesAreNotThoseOfTheMachine(t *testing.T) {
 	}
 }
 
-// They go into the status of the pool, and into each log line.
+// The messages go into the status of the pool and into each log line.
 func TestMessagesOfManyRulesAreShort(t *testing.T) {
 	p := load(t, namespaced(`package corral.scaling
 limit contains {"field": "max", "atMost": 5, "reason": sprintf("%d", [i])} if some i in numbers.range(1, 50)
@@ -41,7 +41,7 @@ limit contains {"field": "max", "atLeast": 50, "reason": sprintf("%d", [i])} if 
 	}
 }
 
-// One function or more of each kind that policies can't call.
+// At least one function of each kind that policies cannot call.
 func TestFunctionsThatPoliciesCannotCall(t *testing.T) {
 	for _, name := range []string{
 		"http.send", "net.lookup_ip_addr", "opa.runtime", "rand.intn", "uuid.rfc4122", "time.now_ns", "providers.aws.sign_req",

@@ -23,13 +23,13 @@ const (
 	KindClusterRunnerPolicy = "ClusterRunnerPolicy"
 )
 
-// Names of the decisions, as Policy.Decisions has them.
+// Names of the decisions, as in Policy.Decisions.
 const (
-	// DecisionScaling is what corral.scaling answers.
+	// DecisionScaling is the decision of corral.scaling.
 	DecisionScaling = "scaling"
-	// DecisionTemplate is what corral.template answers.
+	// DecisionTemplate is the decision of corral.template.
 	DecisionTemplate = "template"
-	// DecisionUpdate is what corral.update answers.
+	// DecisionUpdate is the decision of corral.update.
 	DecisionUpdate = "update"
 )
 
@@ -37,31 +37,32 @@ const (
 type Source struct {
 	// Kind is KindRunnerPolicy or KindClusterRunnerPolicy.
 	Kind string
-	// Namespace of the object; empty for the cluster kind.
+	// Namespace is the namespace of the object; empty for the cluster kind.
 	Namespace string
-	// Name of the object.
+	// Name is the name of the object.
 	Name string
-	// Mode is Enforce if empty.
+	// Mode is the mode; empty means Enforce.
 	Mode v1alpha1.PolicyMode
-	// Selector of pools by labels; nil selects every pool in reach.
+	// Selector selects pools by labels; nil selects every pool in reach.
 	Selector *metav1.LabelSelector
-	// Namespaces that a cluster policy binds, by name or with * for any characters; none means all.
+	// Namespaces are the namespaces that a cluster policy binds, with * for any characters; none means all.
 	Namespaces []string
-	// Library switches on built-in rules, which read it as data.library.
+	// Library enables built-in rules, which read it as data.library.
 	Library *v1alpha1.PolicyLibrary
-	// Modules are Rego by file name; files that end in _test.rego are left out.
+	// Modules are Rego modules by file name; files that end in _test.rego are ignored.
 	Modules map[string]string
 	// Data is merged at the root of data.
 	Data map[string]any
-	// DataFiles are JSON or YAML by file name, merged at the root of data when the policy is loaded.
+	// DataFiles are JSON or YAML files by name. They are merged at the root of data when the policy is loaded.
 	DataFiles map[string]string
-	// Partial is true when more modules and data exist than are known here: then what rules refer to may be among those.
+	// Partial is true if there are more modules and data than this Source contains. References may then refer to the
+	// missing part.
 	Partial bool
 	// Parameters are data.parameters.
 	Parameters map[string]any
 }
 
-// Ref names the policy: KIND/NAME or KIND/NAMESPACE/NAME.
+// Ref returns the policy's name: KIND/NAME or KIND/NAMESPACE/NAME.
 func (s Source) Ref() string {
 	if s.Namespace == "" {
 		return s.Kind + "/" + s.Name
@@ -69,39 +70,38 @@ func (s Source) Ref() string {
 	return s.Kind + "/" + s.Namespace + "/" + s.Name
 }
 
-// IsLibrary reports whether a policy has no rules but the built-in library's, and nothing that has to be parsed. Its
-// parameters may still be a tenant's.
+// IsLibrary reports whether a policy has no rules but the built-in library's, and no files to parse. Its parameters may
+// still be a tenant's.
 func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
 
-// Policy is one policy object, loaded. It never changes, but for its quarantine, and when it is in force no more.
+// Policy is one policy object, loaded. It does not change, except for its quarantine and its retirement.
 type Policy struct {
 	source      Source
 	ref         string
 	digest      string
-	selector    labels.Selector // nil when the source's is none
+	selector    labels.Selector // nil if the source has none
 	diagnostics []v1alpha1.Diagnostic
 	facts       Facts
-	program     *program // nil with diagnostics, and when the rules are only elsewhere
-	asker       Asker    // nil when the rules are only here
-	limit       Limit    // of an evaluation here; nil for none
+	program     *program // nil with diagnostics, and if only another process has the rules
+	asker       Asker    // nil if only this process evaluates the rules
+	limit       Limit    // of an evaluation in this process; nil for none
 	quarantine  quarantine
 	retired     atomic.Bool
 }
 
-// Retire says that the policy is in force no more. A decision that is void already doesn't ask it then.
+// Retire marks the policy as no longer in force. A decision that is already void then skips it.
 func (p *Policy) Retire() { p.retired.Store(true) }
 
-// Facts is what is known of a policy's rules to who doesn't have them.
+// Facts are the properties of a policy's rules that a process without the rules needs.
 type Facts struct {
-	// Decisions that it takes part in, sorted.
+	// Decisions are the decisions that it takes part in, sorted.
 	Decisions []string
-	// Needs are what its scaling rules read.
+	// Needs are the inputs that its scaling rules read.
 	Needs Needs
 }
 
-// Load parses, checks and compiles a policy. With diagnostics it can't be asked: it binds
-// its pools all the same, and fails with NotLoaded for every decision. Rules that aren't trusted
-// must be loaded in a limited process: compiling them may take all memory, or never end.
+// Load parses, checks and compiles a policy. A policy with diagnostics still binds its pools and fails every decision
+// with NotLoaded. Untrusted rules must be loaded in a limited process: compiling them may use all memory, or never end.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	p, d := declared(source)
 	checkSource(&source, &d)
@@ -113,11 +113,11 @@ func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	} else {
 		p.facts = Facts{Decisions: p.program.decisions(), Needs: p.program.needs}
 	}
-	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program has them
+	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program contains them
 	return p, p.Diagnostics()
 }
 
-// Elsewhere returns a policy whose rules another process has, which Load found nothing wrong with there.
+// Elsewhere returns a policy whose rules were loaded without diagnostics in another process.
 func Elsewhere(source Source, facts Facts, asker Asker) *Policy {
 	p, d := declared(source)
 	p.facts, p.asker, p.diagnostics = facts, asker, d.sorted()
@@ -138,7 +138,7 @@ func declared(source Source) (*Policy, diagnostics) {
 	return p, d
 }
 
-// tryBuild builds a policy, and tells of a fault of the compiler instead of falling over it.
+// tryBuild builds a policy. It reports a panic of the compiler as a diagnostic.
 func tryBuild(source *Source, d *diagnostics) (p *program) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -149,8 +149,8 @@ func tryBuild(source *Source, d *diagnostics) (p *program) {
 	return build(source, d)
 }
 
-// Broken returns a policy that binds its pools and fails every decision with NotLoaded, for
-// what keeps it from being made, such as a ConfigMap that is gone.
+// Broken returns a policy that binds its pools and fails every decision with NotLoaded. The diagnostics name the
+// problem that prevents the policy from loading, such as a missing ConfigMap.
 func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
 	reach := Source{
 		Kind: source.Kind, Namespace: source.Namespace, Name: source.Name, Mode: source.Mode,
@@ -165,45 +165,45 @@ func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
 	return p
 }
 
-// Ref names the policy, as Source.Ref.
+// Ref returns the policy's name, as Source.Ref does.
 func (p *Policy) Ref() string { return p.ref }
 
-// Mode says what becomes of its answers.
+// Mode determines what happens with the policy's answers.
 func (p *Policy) Mode() v1alpha1.PolicyMode {
 	return cmp.Or(p.source.Mode, v1alpha1.PolicyEnforce)
 }
 
-// Digest is a hash of modules, data, library and parameters.
+// Digest returns a hash of modules, data, library and parameters.
 func (p *Policy) Digest() string { return p.digest }
 
-// Facts is what is known of its rules.
+// Facts returns the properties of its rules.
 func (p *Policy) Facts() Facts { return p.facts }
 
-// Decisions that it takes part in, sorted.
+// Decisions returns the decisions that it takes part in, sorted.
 func (p *Policy) Decisions() []string { return slices.Clone(p.facts.Decisions) }
 
-// isLoaded tells whether it can be asked.
+// isLoaded reports whether it can be evaluated.
 func (p *Policy) isLoaded() bool { return len(p.diagnostics) == 0 }
 
-// Diagnostics say what keeps it from being loaded.
+// Diagnostics returns the problems that prevent it from being loaded.
 func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
-// Quarantined lists the namespaces for whose pools it is asked only from time to time, as it took too much too often, sorted.
+// Quarantined returns the namespaces for which it is in quarantine, sorted.
 func (p *Policy) Quarantined() []string { return p.quarantine.namespaces() }
 
-// Binds tells whether the policy is asked about the pool.
+// Binds reports whether the policy applies to the pool.
 func (p *Policy) Binds(pool Pool) bool {
 	return p.reaches(pool.Namespace) && (p.selector == nil || p.selector.Matches(labels.Set(pool.Labels)))
 }
 
-// reaches tells whether pools of the namespace can be bound.
+// reaches reports whether the policy can apply to pools of the namespace.
 func (p *Policy) reaches(namespace string) bool {
 	if !p.isCluster() {
 		return p.source.Namespace == namespace
 	}
 	return len(p.source.Namespaces) == 0 || slices.ContainsFunc(p.source.Namespaces, func(pattern string) bool {
 		ok, err := path.Match(pattern, namespace)
-		return ok || err != nil // what can't be read binds all
+		return ok || err != nil // an invalid pattern binds all namespaces
 	})
 }
 

@@ -16,21 +16,21 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// lines shows diagnostics as FILE:LINE:COLUMN: MESSAGE.
+// lines formats diagnostics as FILE:LINE:COLUMN: MESSAGE.
 func lines(list []v1alpha1.Diagnostic) []string {
 	var all []string
 	for _, d := range list {
-		all = append(all, place(d.File, d.Line, d.Column)+d.Message)
+		all = append(all, place(d.File, int(d.Line), int(d.Column))+d.Message)
 	}
 	return all
 }
 
-// namespaced is a policy of the namespace ci with one module, p.rego.
+// namespaced returns a policy in the namespace ci with one module, p.rego.
 func namespaced(text string) Source {
 	return Source{Kind: KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": text}}
 }
 
-// fieldsOfScaling lists the fields of what corral.scaling is asked about.
+// fieldsOfScaling lists the fields of corral.scaling's input.
 func fieldsOfScaling() string {
 	return strings.Join(slices.Sorted(maps.Keys(InputSchema(DecisionScaling)["properties"].(map[string]any))), ", ")
 }
@@ -277,7 +277,7 @@ func TestLoadTellsWhatIsWrongInASource(t *testing.T) {
 				Library: &v1alpha1.PolicyLibrary{Images: &v1alpha1.ImageRules{RequireDigest: true}},
 				Modules: map[string]string{"p.rego": "package corral.library.images\nundigested contains \"a\"\n"},
 			},
-			[]string{"p.rego:2:1: the built-in library has a rule corral.library.images.undigested already: rename this one"},
+			[]string{"p.rego:2:1: the built-in library already has a rule corral.library.images.undigested: rename this rule"},
 		},
 		"several modules": {
 			Source{Modules: map[string]string{"b.rego": "package corral.template\ndeny contains a", "a.rego": "package"}},
@@ -425,7 +425,7 @@ func TestDigestsTellPoliciesApart(t *testing.T) {
 	}
 }
 
-// A rule that reads what isn't there is undefined, and says nothing for ever.
+// A rule that reads missing data is undefined and would silently never apply.
 func TestLoadRefusesReferencesToDataThatIsNotThere(t *testing.T) {
 	const rules = `package corral.template
 import data.teams

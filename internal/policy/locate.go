@@ -5,27 +5,28 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// answers is the set, in the package of a decision, that the engine asks for. It has each
-// element of the promised sets as {"v": element, "i": index of the rule that gave it}.
+// answers is the set in a decision's package that the engine queries. It contains each element of the promised sets as
+// {"v": element, "i": index of the rule that produced it}.
 const answers = "__answers"
 
-// origin is a rule of a promised set, and what its metadata says for all its elements.
+// origin is a rule of a promised set, with the metadata that applies to all its elements.
 type origin struct {
 	promise                            *promise
 	rule                               v1alpha1.RuleReference
 	title, code, severity, remediation string
-	// fields of which a pod must set one for the rule to hold; "" alone if it may hold for any.
+	// fields: the rule can hold only for pods that set at least one of them; only "" if it can hold for any pod.
 	fields []string
 }
 
-// copyRules adds to a module, for each rule of a promised set, one of a set of answers. The
-// rules stay as they are for others that read them.
+// copyRules adds a copy of each rule of a promised set to the module. The copy adds to the set of answers. The original
+// rules stay unchanged for other rules that read them.
 func copyRules(module *ast.Module, policy string, own bool, origins []origin) []origin {
 	for _, rule := range module.Rules[:len(module.Rules):len(module.Rules)] {
 		p := promised(module, rule)
@@ -41,7 +42,7 @@ func copyRules(module *ast.Module, policy string, own bool, origins []origin) []
 	return origins
 }
 
-// copyRule adds a rule of the set of that name, with the index in each element.
+// copyRule adds a rule for the set of that name, with the index in each element.
 func copyRule(module *ast.Module, rule *ast.Rule, set string, index int) {
 	c := rule.Copy()
 	c.Annotations = nil
@@ -73,7 +74,7 @@ func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
 	}
 	o.rule = v1alpha1.RuleReference{
 		Policy: policy, Name: fmt.Sprintf("corral.%s.%s", p.decision, p.set),
-		File: rule.Location.File, Line: rule.Location.Row,
+		File: rule.Location.File, Line: v1alpha1.LineNumber(rule.Location.Row),
 	}
 	if o.code != "" {
 		o.rule.Name += "[" + o.code + "]"
@@ -86,17 +87,19 @@ func custom(a *ast.Annotations, key string) string {
 	return text
 }
 
-// typeInputs lets each package know the input of its decision, and any other all inputs.
-// What modules say of schemas themselves is left out.
+// typeInputs gives each package the schema of its decision's input, and other packages the schema of all inputs. It
+// ignores the modules' own schema annotations.
 func typeInputs(modules []*ast.Module) {
 	packages := map[string]*ast.Annotations{}
 	for _, module := range modules {
-		for _, a := range module.Annotations {
+		module.Annotations = slices.DeleteFunc(module.Annotations, func(a *ast.Annotations) bool {
 			a.Schemas = nil
-			if a.Scope == "package" && packages[packageName(module)] == nil {
+			other := packages[packageName(module)]
+			if a.Scope == "package" && other == nil {
 				packages[packageName(module)] = a
 			}
-		}
+			return a.Scope == "package" && other != nil // OPA takes one in each package, and recipes are copied side by side
+		})
 	}
 	for _, module := range modules {
 		name := packageName(module)

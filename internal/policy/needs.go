@@ -12,42 +12,43 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Needs are the parts of an input that scaling rules read, of those that change often or are costly.
+// Needs lists the inputs that scaling rules read, where the inputs change often or are costly.
 type Needs struct {
-	// Ceilings of the library. What they need of input.usage is not part of the others, which are what rules that somebody wrote read.
+	// Ceilings are the library's ceilings. What they need of input.usage is not included in the other fields, which
+	// cover user-written rules.
 	Ceilings []v1alpha1.Ceiling
-	// Fields are those of the input that a rule reads, but for the pool, the clock and its zone, and usage, sorted; AnyField is true
-	// when that isn't known.
+	// Fields are the top-level input fields that a rule reads, sorted, without the pool, the clock, its zone and usage.
+	// AnyField is true if they cannot be determined.
 	Fields   []string
 	AnyField bool
-	// Granted is true when a rule reads what is granted to the pool itself.
+	// Granted is true if a rule reads the grant of the pool itself.
 	Granted bool
-	// All, Namespace and Connection are true when a rule reads that group of input.usage.
+	// All, Namespace and Connection are true if a rule reads that group of input.usage.
 	All, Namespace, Connection bool
-	// Labels are the labels whose groups a rule reads, sorted; AnyLabel is true when that isn't known.
+	// Labels are the labels whose groups a rule reads, sorted. AnyLabel is true if they cannot be determined.
 	Labels   []string
 	AnyLabel bool
-	// Members is true when a rule reads the members of a group, or what they claim.
+	// Members is true if a rule reads the members of a group, or what they claim.
 	Members bool
-	// Clock is true when a rule that somebody wrote reads the time.
+	// Clock is true if a user-written rule reads the time.
 	Clock bool
 }
 
-// everything is what is needed when it isn't known what a rule reads.
+// everything is used if the inputs of a rule cannot be determined.
 var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true, Clock: true}
 
-// Usage is true when a rule reads input.usage at all.
+// Usage reports whether a rule reads input.usage at all.
 func (n Needs) Usage() bool {
 	return len(n.Ceilings) > 0 || n.Granted || n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
 }
 
-// OfRules are the needs of rules that somebody wrote.
+// OfRules returns the needs of user-written rules.
 func (n Needs) OfRules() Needs {
 	n.Ceilings = nil
 	return n
 }
 
-// and joins two needs.
+// and combines two needs.
 func (n Needs) and(o Needs) Needs {
 	return Needs{
 		Ceilings: slices.Concat(n.Ceilings, o.Ceilings),
@@ -58,7 +59,7 @@ func (n Needs) and(o Needs) Needs {
 	}.normal()
 }
 
-// normal sorts fields and labels, and leaves them out when any may be read.
+// normal sorts fields and labels, and clears them if any field or label may be read.
 func (n Needs) normal() Needs {
 	if n.AnyField {
 		n.Fields = nil
@@ -72,7 +73,7 @@ func (n Needs) normal() Needs {
 	return n
 }
 
-// of leaves out of an input what no rule reads, and the clock. What is counted across the fleet is left out before it is counted.
+// of clears the inputs that no rule reads, and the clock. Usage across the fleet is left out before it is computed.
 func (n Needs) of(in ScalingInput) ScalingInput {
 	in.Now = 0
 	if !n.Granted {
@@ -88,8 +89,8 @@ func (n Needs) of(in ScalingInput) ScalingInput {
 	return in
 }
 
-// addReference adds what a reference to the input reads. One that ends before a number may go on
-// elsewhere, in a rule that is given its value.
+// addReference adds what a reference to the input reads. A reference that ends before a number may continue elsewhere,
+// in a rule that receives its value.
 func (n *Needs) addReference(ref ast.Ref) {
 	if len(ref) > 1 && isName(ref[1]) && !ref[1].Equal(usageKey) {
 		name := string(ref[1].Value.(ast.String))
@@ -125,10 +126,10 @@ func (n *Needs) addUsage(ref ast.Ref) {
 	n.Members = n.Members || !isSum(rest)
 }
 
-// isSum tells whether the rest of a reference to a group names a sum of it.
+// isSum reports whether the rest of a reference to a group is one of its sums.
 func isSum(rest ast.Ref) bool { return len(rest) > 0 && slices.ContainsFunc(sums, rest[0].Equal) }
 
-// addLabel adds the label that the rest of a reference begins with, and returns what follows.
+// addLabel adds the label at the beginning of the rest of a reference, and returns what follows.
 func (n *Needs) addLabel(rest ast.Ref) ast.Ref {
 	if len(rest) == 0 || !isName(rest[0]) {
 		n.AnyLabel = true
@@ -140,10 +141,10 @@ func (n *Needs) addLabel(rest ast.Ref) ast.Ref {
 
 var usageKey = ast.StringTerm("usage")
 
-// alwaysRead are fields that the library reads, or that hardly ever change; of usage, needs are told one by one.
+// alwaysRead are fields that the library reads, or that hardly ever change. Needs covers the parts of usage separately.
 var alwaysRead = []string{"pool", "usage", "now", "zone"}
 
-// sums of a group are at hand without a look at its members.
+// sums of a group are available without its members.
 var sums = []*ast.Term{ast.StringTerm("granted"), ast.StringTerm("pools")}
 
 func isName(t *ast.Term) bool {

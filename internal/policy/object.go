@@ -32,7 +32,7 @@ type Object interface {
 	Causes() *[]v1alpha1.Cause
 }
 
-// SourceOf returns what an object declares, without the ConfigMaps that it names. An error names the field.
+// SourceOf returns the source of an object without the referenced ConfigMaps. An error names the field.
 func SourceOf(p Object) (Source, error) {
 	s, err := sourceOf(p.GetRules())
 	s.Kind, s.Namespace, s.Name = KindRunnerPolicy, p.GetNamespace(), p.GetName()
@@ -52,7 +52,7 @@ func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
 	return s, err
 }
 
-// Merge adds what a ConfigMap has under a key: a module, or data. An error says why it can't.
+// Merge adds the content of a ConfigMap's key: a module, or data. It fails if the key is neither.
 func (s *Source) Merge(config, key, text string) error {
 	files := &s.DataFiles
 	switch {
@@ -63,7 +63,7 @@ func (s *Source) Merge(config, key, text string) error {
 	}
 	name := config + "/" + key
 	if _, taken := (*files)[name]; taken {
-		return fmt.Errorf("%s is there already", name)
+		return fmt.Errorf("%s already exists", name)
 	}
 	if *files == nil {
 		*files = map[string]string{}
@@ -72,14 +72,15 @@ func (s *Source) Merge(config, key, text string) error {
 	return nil
 }
 
-// Identity is what makes a policy another than before: the source without what its digest is of, and the digest.
+// Identity returns what identifies a version of a policy: the source without the parts that the digest covers, and the
+// digest.
 func (s Source) Identity() (Source, string) {
 	digest := digest(&s)
 	s.Modules, s.Data, s.DataFiles, s.Parameters = nil, nil, nil, nil
 	return s, digest
 }
 
-// Size is how many bytes modules, data and parameters take.
+// Size returns the size of modules, data and parameters in bytes.
 func (s Source) Size() int {
 	n := 0
 	for _, files := range []map[string]string{s.Modules, s.DataFiles} {
@@ -88,13 +89,13 @@ func (s Source) Size() int {
 		}
 	}
 	for _, content := range []map[string]any{s.Data, s.Parameters} {
-		text, _ := json.Marshal(content) // it came from JSON
+		text, _ := json.Marshal(content) // decoded from JSON
 		n += len(text)
 	}
 	return n
 }
 
-// PoolOf returns what policies are told of a pool as it is declared.
+// PoolOf returns the declared pool as policies see it.
 func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	return Pool{
 		Namespace: p.Namespace, Name: p.Name, Labels: p.Labels, Annotations: p.Annotations,
@@ -105,7 +106,7 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	}
 }
 
-// cacheOf is what policies are told of a cache. With a size that can't be read no claim is made.
+// cacheOf returns the cache as policies see it. With an unreadable size, the controller creates no claims.
 func cacheOf(s *v1alpha1.CacheSpec) Cache {
 	if s == nil {
 		return Cache{}
@@ -117,7 +118,7 @@ func cacheOf(s *v1alpha1.CacheSpec) Cache {
 	}
 }
 
-// connectionOf names a pool's connection: NAME, or NAMESPACE/NAME if it is of another namespace.
+// connectionOf returns the name of a pool's connection: NAME, or NAMESPACE/NAME if it is in another namespace.
 func connectionOf(p *v1alpha1.RunnerPool) string {
 	if key := p.Spec.ConnectionRef.From(p.Namespace); key.Namespace != p.Namespace {
 		return key.String()
@@ -125,7 +126,7 @@ func connectionOf(p *v1alpha1.RunnerPool) string {
 	return p.Spec.ConnectionRef.Name
 }
 
-// object decodes a JSON object, with its numbers as they are written.
+// object decodes a JSON object and keeps numbers as they are written.
 func object(raw *runtime.RawExtension, field string) (map[string]any, error) {
 	if raw == nil || len(raw.Raw) == 0 {
 		return nil, nil

@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy lets Rego modules decide: what limits hold, which pods may run, how an
-// update rolls out. It is pure, and the only package that knows OPA.
+// Package policy evaluates Rego modules that decide which limits apply, which pods may run, and how an update rolls
+// out. It is pure, and the only package that uses OPA.
 //
-// A Policy is loaded once (parsed, checked against the decisions' inputs, compiled,
-// prepared) and never changes. A Set of them is asked about pools; it composes answers by
-// narrowing, whatever their order.
+// A Policy is loaded once (parsed, checked against the decisions' inputs, compiled and prepared) and never changes. A
+// Set of policies is evaluated for pools. It composes their answers by narrowing, in any order.
 package policy

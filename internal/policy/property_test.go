@@ -17,11 +17,11 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// cases is how many seeded cases each property is tried with.
+// cases is the number of seeded cases for each property.
 const cases = 1500
 
-// scalingModule is a policy whose answers are what an annotation of the pool with its name says, so
-// that it is compiled once for all cases.
+// scalingModule is a policy whose answers come from the pool's annotation with its name, so that it is compiled once
+// for all cases.
 const scalingModule = `package corral.scaling
 
 limit contains json.unmarshal(input.pool.annotations[data.parameters.limits])[_]
@@ -60,7 +60,7 @@ type player struct {
 	audited bool
 }
 
-// players are policies of both kinds and modes.
+// players returns policies of both kinds and modes.
 func players(t testing.TB) []player {
 	var all []player
 	for i := range 6 {
@@ -81,7 +81,7 @@ func players(t testing.TB) []player {
 	return all
 }
 
-// game is one case: some players, and what each says.
+// game is one case: some players and their answers.
 type game struct {
 	random  *rand.Rand
 	players []player
@@ -108,7 +108,7 @@ func newGame(seed uint64, all []player) *game {
 	return g
 }
 
-// say has up to three elements said.
+// say makes a player return up to three elements.
 func (g *game) say(annotation string, element func() any) {
 	var elements []any
 	for range g.random.IntN(4) {
@@ -118,7 +118,7 @@ func (g *game) say(annotation string, element func() any) {
 	g.says[annotation] = string(text)
 }
 
-// number is small, or around what is declared, so that rules often meet.
+// number returns small numbers, or numbers near the declared ones, so that rules often interact.
 func (g *game) number() int { return []int{0, 1, 2, 5, 9, 10, 11, 20, 500}[g.random.IntN(9)] }
 
 func (g *game) limit() any {
@@ -154,7 +154,7 @@ func (g *game) find() any {
 	return find{Image: fmt.Sprintf("i%d", g.random.IntN(4)), Denies: g.random.IntN(2) == 0, Finding: fmt.Sprintf("f%d", g.random.IntN(3))}
 }
 
-// hasFloors tells whether a policy of the cluster asks for more than is declared.
+// hasFloors reports whether a cluster policy asks for more than is declared.
 func (g *game) hasFloors(p player) bool {
 	return p.cluster && strings.Contains(g.says[p.name+"-limits"], "atLeast")
 }
@@ -166,7 +166,7 @@ func (g *game) pool() Pool {
 	return Pool{Namespace: "ci", Name: "linux", Annotations: g.says, Scale: scale}
 }
 
-// decided are all three decisions about a case.
+// decided holds all three decisions about a case.
 type decided struct {
 	Scaling  Scaling
 	Template Template
@@ -196,10 +196,10 @@ func (d decided) bytes(t testing.TB) string {
 	return string(text)
 }
 
-// jobs are few or more than what rules allow.
+// jobs returns a number below or above the limits of rules.
 func (g *game) jobs() int32 { return int32(len(g.says["p1-rollouts"]) % 30) }
 
-// runs is how many runners a pool may have at most for its jobs.
+// runs returns the maximum number of runners for the pool's jobs.
 func (d decided) runs(jobs int32) int32 {
 	if d.Scaling.AssignedJobs == v1alpha1.AssignedJobsWait {
 		return d.Scaling.Scale.Max
@@ -207,7 +207,7 @@ func (d decided) runs(jobs int32) int32 {
 	return max(d.Scaling.Scale.Max, jobs)
 }
 
-// TestDecisionsKeepTheirPromises tries each property with thousands of seeded cases.
+// TestDecisionsKeepTheirPromises tests each property with thousands of seeded cases.
 func TestDecisionsKeepTheirPromises(t *testing.T) {
 	all, others := players(t), players(t)
 	for seed := range uint64(cases) {
@@ -227,7 +227,7 @@ func TestDecisionsKeepTheirPromises(t *testing.T) {
 	}
 }
 
-// neverWidens: with one policy more, nothing is wider, but for what the cluster asks for at least.
+// neverWidens: an additional policy widens nothing, except for a cluster policy's floors.
 func (g *game) neverWidens(t *testing.T, with decided) {
 	if len(g.players) == 0 {
 		return
@@ -245,7 +245,7 @@ func (g *game) neverWidens(t *testing.T, with decided) {
 		}
 	}
 	u, w := d.Update, with.Update
-	// An update that ends no runner needs no room: then a lack of it is no hold any more.
+	// An update that deletes no runner needs no room, so the lack of room no longer holds it.
 	careless := u.Hold && !w.Hold && w.Strategy != v1alpha1.OnIdle || slices.Index(strictness, w.Strategy) < slices.Index(strictness, u.Strategy) ||
 		w.MaxSurge > u.MaxSurge || w.MaxUnavailable > u.MaxUnavailable || u.Canary > 0 && (w.Canary == 0 || w.Canary > u.Canary)
 	if careless {
@@ -253,7 +253,7 @@ func (g *game) neverWidens(t *testing.T, with decided) {
 	}
 }
 
-// noPodPassesADeny: what a rule of an enforced policy denies is denied.
+// noPodPassesADeny: a pod that a rule of an enforced policy denies is denied.
 func (g *game) noPodPassesADeny(t *testing.T, d decided) {
 	for _, p := range g.players {
 		var finds []find
@@ -270,7 +270,7 @@ func (g *game) noPodPassesADeny(t *testing.T, d decided) {
 	}
 }
 
-// numbersStayInOrder: 0 ≤ min ≤ max and 0 ≤ idle ≤ max, and what is told to bind a number does.
+// numbersStayInOrder: 0 ≤ min ≤ max and 0 ≤ idle ≤ max, and the reported bounds are effective.
 func (d decided) numbersStayInOrder(t *testing.T) {
 	s := d.Scaling
 	if s.Scale.Min < 0 || s.Scale.Idle < 0 || s.Scale.Min > s.Scale.Max || s.Scale.Idle > s.Scale.Max {
@@ -298,7 +298,7 @@ func (g *game) orderMakesNoDifference(t *testing.T, d decided, others []player) 
 	}
 }
 
-// auditChangesNothing: decisions are what they are without the audited policies.
+// auditChangesNothing: decisions do not change without the audited policies.
 func (g *game) auditChangesNothing(t *testing.T, d decided) {
 	enforced := slices.DeleteFunc(slices.Clone(g.players), func(p player) bool { return p.audited })
 	if len(enforced) == len(g.players) {

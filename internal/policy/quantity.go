@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// callQuantity is corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in
-// thousandths, rounded up to a whole number: "250m" is 250, "8Gi" is 8589934592000.
+// callQuantity implements corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in thousandths,
+// rounded up to a whole number. "250m" is 250, "8Gi" is 8589934592000.
 func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	amount, err := thousandths(operands[0].Value)
 	if err != nil {
@@ -23,11 +24,11 @@ func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	return give(ast.InternedTerm(int(amount)))
 }
 
-// callPodResources is corral.pod_resources(spec): what a pod takes of each resource, in
-// thousandths, by its name. Of each container the limit counts, or without one the request. They
-// are added up as Kubernetes does: containers and sidecars (init containers whose restartPolicy is
-// Always), or, if that is more, an init container with the sidecars before it; but at least the
-// request of the pod as a whole, and its limit instead of all that, if it has one; plus the overhead.
+// callPodResources implements corral.pod_resources(spec): what a pod takes of each resource, by name, in thousandths. A
+// container's limit counts, or its request if it has no limit. The sum is computed as Kubernetes does: the containers
+// and sidecars (init containers whose restartPolicy is Always) or, if that is more, an init container with the sidecars
+// before it. It is at least the request of the pod as a whole; a limit of the pod as a whole replaces it. The overhead
+// is added.
 func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	all, err := podResources(operands[0].Value)
 	if err != nil {
@@ -36,8 +37,8 @@ func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(
 	return give(all.term(func(*need) bool { return true }))
 }
 
-// callExceeding is corral.exceeding(spec, most): of what corral.pod_resources says, what is more than a quantity of
-// that name in most.
+// callExceeding implements corral.exceeding(spec, most): the part of corral.pod_resources that exceeds the quantities
+// in most.
 func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	all, err := podResources(operands[0].Value)
 	if err != nil {
@@ -62,7 +63,7 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	}))
 }
 
-// term gives those that f picks as an object.
+// term returns the selected resources as an object.
 func (all *needs) term(f func(*need) bool) *ast.Term {
 	total := ast.NewObject()
 	for _, each := range *all {
@@ -76,7 +77,7 @@ func (all *needs) term(f func(*need) bool) *ast.Term {
 // maxUnits is the largest quantity that can be counted in thousandths.
 const maxUnits = math.MaxInt64 / 1000
 
-// plus adds amounts that aren't negative; what is more than fits is the most that does.
+// plus adds non-negative amounts and saturates at the maximum.
 func plus(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -84,7 +85,7 @@ func plus(a, b int64) int64 {
 	return a + b
 }
 
-// thousandths reads a quantity. What is more than fits is an error.
+// thousandths reads a quantity. A quantity that is too large is an error.
 func thousandths(v ast.Value) (int64, error) {
 	var text string
 	switch v := v.(type) {
@@ -108,10 +109,10 @@ func thousandths(v ast.Value) (int64, error) {
 // need is what a pod needs of one resource, in thousandths.
 type need struct {
 	name *ast.Term
-	// main are its containers, sidecars those init containers that go on beside them, and early the most that
-	// another init container takes with the sidecars before it.
+	// main is the sum of its containers, sidecars the sum of its restartable init containers. early is the maximum of
+	// another init container plus the sidecars before it.
 	main, sidecars, early int64
-	// limit and request are of the pod as a whole.
+	// limit and request belong to the pod as a whole.
 	limit, request int64
 	hasLimit       bool
 	overhead       int64
@@ -125,7 +126,7 @@ func (n *need) total() int64 {
 	return plus(total, n.overhead)
 }
 
-// needs are those of a pod, in the order in which their names appear.
+// needs are the needs of a pod, in the order in which the resource names appear.
 type needs []*need
 
 func (all *needs) of(name *ast.Term) *need {
@@ -144,7 +145,7 @@ var (
 	restartPolicyKey, alwaysText                   = ast.StringTerm("restartPolicy"), ast.StringTerm("Always")
 )
 
-// podResources adds up what a pod takes.
+// podResources adds up the resources of a pod.
 func podResources(of ast.Value) (*needs, error) {
 	spec, ok := of.(ast.Object)
 	if !ok {
@@ -181,7 +182,7 @@ func podResources(of ast.Value) (*needs, error) {
 	return all, nil
 }
 
-// each calls add with what each container of a field takes of each resource.
+// each calls add with the amount of each resource for each container of a field.
 func (all *needs) each(spec ast.Object, field *ast.Term, add func(container ast.Object, n *need, amount int64)) error {
 	list := spec.Get(field)
 	if list == nil {
@@ -211,7 +212,7 @@ func (all *needs) each(spec ast.Object, field *ast.Term, add func(container ast.
 	return nil
 }
 
-// amounts calls f with each of a list of amounts. One below 0, which Kubernetes refuses, counts as 0.
+// amounts calls f with each amount of a list. A negative amount, which Kubernetes refuses, counts as 0.
 func (all *needs) amounts(amounts ast.Object, f func(*need, int64)) error {
 	if amounts == nil {
 		return nil
@@ -226,7 +227,7 @@ func (all *needs) amounts(amounts ast.Object, f func(*need, int64)) error {
 	})
 }
 
-// objectAt returns an object in another, or nil.
+// objectAt returns an object within another, or nil.
 func objectAt(in ast.Object, name *ast.Term) ast.Object {
 	if in == nil {
 		return nil
@@ -237,4 +238,70 @@ func objectAt(in ast.Object, name *ast.Term) ast.Object {
 	}
 	object, _ := term.Value.(ast.Object)
 	return object
+}
+
+// ordering has the operators that order values. Rego orders texts by their letters, and any number before any text.
+var ordering = map[string]bool{"lt": true, "lte": true, "gt": true, "gte": true}
+
+// ComparedQuantities warns of rules that order a Kubernetes quantity as it is written, so that 16Gi is less than 2Gi.
+func ComparedQuantities(modules map[string]string) []v1alpha1.Diagnostic {
+	var d diagnostics
+	for file, text := range modules {
+		module, err := parse(file, text)
+		if err != nil || module == nil {
+			continue // loading it reports that
+		}
+		for _, rule := range module.Rules {
+			compared(rule, &d)
+		}
+	}
+	return d.sorted()
+}
+
+// compared adds where a rule orders a quantity, or a variable that has one.
+func compared(rule *ast.Rule, d *diagnostics) {
+	holds := map[string]string{}
+	eachCall(rule, func(operator string, at *ast.Location, operands []*ast.Term) {
+		switch {
+		case len(operands) != 2:
+		case operator == "assign" || operator == "eq":
+			if name := quantityOf(operands[1], holds); name != "" {
+				holds[operands[0].String()] = name
+			}
+		case ordering[operator]:
+			if name := cmp.Or(quantityOf(operands[0], holds), quantityOf(operands[1], holds)); name != "" {
+				d.add(at, "%s is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it with corral.quantity(…)", name)
+			}
+		}
+	})
+}
+
+// eachCall visits the calls of functions and operators in a rule, in order.
+func eachCall(rule *ast.Rule, visit func(operator string, at *ast.Location, operands []*ast.Term)) {
+	ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.Expr:
+			if x.IsCall() {
+				visit(x.Operator().String(), x.Location, x.Operands())
+			}
+		case *ast.Term:
+			if call, ok := x.Value.(ast.Call); ok {
+				visit(call[0].String(), x.Location, call[1:])
+			}
+		}
+		return false
+	}).Walk(rule)
+}
+
+// quantityOf returns how a rule refers to a quantity of a pod; empty if the term is none.
+func quantityOf(term *ast.Term, holds map[string]string) string {
+	ref, ok := term.Value.(ast.Ref)
+	if !ok || len(ref) < 2 {
+		return holds[term.String()]
+	}
+	last, above := textOf(ref[len(ref)-1]), textOf(ref[len(ref)-2])
+	if last == "sizeLimit" || above == "limits" || above == "requests" || above == "overhead" {
+		return term.String()
+	}
+	return ""
 }

@@ -12,13 +12,14 @@ import (
 const (
 	// quarantineAfter is how many excesses in a row put a policy into quarantine.
 	quarantineAfter = 3
-	// minPause and maxPause bound the time until a policy that took too much is tried again.
+	// minPause and maxPause bound the time until a policy in quarantine is tried again.
 	minPause, maxPause = 5 * time.Minute, time.Hour
-	// probeTimeout is how long a probe may stay without an outcome before another question may be one.
+	// probeTimeout is how long a probe may stay without an outcome before another question may be the probe.
 	probeTimeout = time.Minute
 )
 
-// Pause returns the time until a policy is tried again that took too much time or memory: it doubles with each attempt, from 1.
+// Pause returns the time before a retry of a policy that exceeded its limits. It doubles with each attempt, starting at
+// 1.
 func Pause(attempt int) time.Duration {
 	pause := minPause
 	for range attempt - 1 {
@@ -29,29 +30,31 @@ func Pause(attempt int) time.Duration {
 	return pause
 }
 
-// quarantine keeps a policy from being asked that repeatedly takes too much time or memory. It counts for each asking
-// namespace: what one namespace gives a policy to read must not take the policy away from others.
+// quarantine stops evaluations of a policy that repeatedly exceeds its time or memory. It counts separately for each
+// namespace that asks: the input of one namespace must not make the policy unavailable for others.
 //
-// It works like a circuit breaker. After quarantineAfter excesses in a row, the policy isn't asked for a pause. Then one
-// question, the probe, is asked. A normal answer ends the quarantine, and another excess begins a longer pause.
+// It works like a circuit breaker. After quarantineAfter excesses in a row, the policy is not evaluated for a pause.
+// Then one question, the probe, is evaluated. A normal answer ends the quarantine, and another excess begins a longer
+// pause.
 type quarantine struct {
 	mu sync.Mutex
 	of map[string]*excesses // by namespace
 }
 
-// excesses are what a policy took too much for, in a row.
+// excesses counts excesses in a row.
 type excesses struct {
 	count int
-	// subject of the last one. Until there is a quarantine, only a normal answer about the same subject ends the row: otherwise a
-	// pool whose questions are cheap would hide that those of the pool next to it never are.
+	// subject is the subject of the last one. Before a quarantine begins, only a normal answer about the same subject
+	// ends the row. Otherwise a pool with cheap questions would hide a neighbouring pool whose questions always exceed
+	// the limits.
 	subject string
-	// until is when the policy may be asked again, and probe when the question was asked that is the probe; zero for none.
+	// until is when the policy may be evaluated again, and probe is the time of the probe's question; zero for none.
 	until, probe time.Time
 }
 
 func (e *excesses) isQuarantined() bool { return e != nil && e.count >= quarantineAfter }
 
-// admit reports whether the policy may be asked a question, which may make that the probe.
+// admit reports whether a question may be evaluated. The question may become the probe.
 func (w *quarantine) admit(q *question) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +69,7 @@ func (w *quarantine) admit(q *question) bool {
 	return true
 }
 
-// exceeded notes that a question took too much. It reports whether the policy was in quarantine already.
+// exceeded records that a question exceeded the limits. It reports whether the policy was already in quarantine.
 func (w *quarantine) exceeded(q *question) (before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +91,7 @@ func (w *quarantine) exceeded(q *question) (before bool) {
 	return before
 }
 
-// answered notes that a question was answered within the limits.
+// answered records that a question was answered within the limits.
 func (w *quarantine) answered(q *question) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +103,7 @@ func (w *quarantine) answered(q *question) {
 	}
 }
 
-// namespaces lists those whose questions put the policy into quarantine.
+// namespaces returns the namespaces for which the policy is in quarantine.
 func (w *quarantine) namespaces() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A policy that took too much is tried again: its rules may be cheaper for what pools give it to read by now, and a new pool would
-// start nothing for ever.
+// A quarantined policy is retried, because its rules may have become cheaper for the current input, and new pools could
+// otherwise never start runners.
 func TestQuarantineIsTemporary(t *testing.T) {
 	const (
 		sound   = FailureKind("")
@@ -23,10 +23,10 @@ func TestQuarantineIsTemporary(t *testing.T) {
 	)
 	type step struct {
 		at        time.Duration
-		pool      string // of namespace "greedy", unless it names another
+		pool      string // in the namespace "greedy", unless it names another
 		takes     FailureKind
 		want      FailureKind
-		isSkipped bool // the policy isn't asked
+		isSkipped bool // the policy is not evaluated
 	}
 	excess := func(at time.Duration, pool string) step { return step{at, pool, TimedOut, TimedOut, false} }
 	fine := func(at time.Duration, pool string) step { return step{at, pool, sound, sound, false} }
@@ -73,7 +73,7 @@ func TestQuarantineIsTemporary(t *testing.T) {
 	}
 }
 
-// slowAsker answers questions when the test lets it.
+// slowAsker answers questions when the test allows it.
 type slowAsker struct{ asked, outcome chan error }
 
 func (s slowAsker) Ask(context.Context, *Policy, Question) ([]byte, error) {
@@ -81,7 +81,7 @@ func (s slowAsker) Ask(context.Context, *Policy, Question) ([]byte, error) {
 	return []byte(`{}`), <-s.outcome
 }
 
-// Questions that were asked before a quarantine began say nothing about what the policy takes after its pause.
+// Questions that were asked before a quarantine began must not affect the result of its probe.
 func TestQuarantineIgnoresEarlierQuestions(t *testing.T) {
 	for _, late := range []error{nil, tooSlow} {
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestQuarantineIgnoresEarlierQuestions(t *testing.T) {
 			}
 			there.outcome <- late
 			<-answers
-			ask(minPause - 1) // after whichever was the third
+			ask(minPause - 1) // after all of the first three
 			if got := <-answers; len(got.Failures) != 1 || got.Failures[0].Kind != Quarantined {
 				t.Errorf("before the pause is over: %v", got.Failures)
 			}

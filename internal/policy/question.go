@@ -16,35 +16,35 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Question is what policies are asked in one decision, here or in another process.
+// Question is the input of one decision, for evaluation in this process or in another.
 type Question struct {
 	Decision string `json:"decision"`
-	// Namespace that asks.
+	// Namespace is the namespace of the pool.
 	Namespace string `json:"namespace"`
-	// Now in nanoseconds since 1970; 0 for a decision without a clock.
+	// Now is in nanoseconds since 1970; 0 for a decision without a clock.
 	Now   int64           `json:"now"`
 	Input json.RawMessage `json:"input"`
 }
 
-// question is a Question with its hash, and what rules here read of it.
+// question is a Question with its hash and its parsed input.
 type question struct {
 	Question
 	sum    [sha256.Size]byte
 	parsed func() (parsedInput, error)
-	// subject is the decision and the pool, and asked is when it was asked: for the policies' quarantine.
+	// subject is the decision and the pool, and asked is the time of the question. The policies' quarantine uses both.
 	subject string
 	asked   time.Time
 }
 
-// id tells decisions apart.
+// id identifies a decision.
 func (q *question) id() string { return hex.EncodeToString(q.sum[:8]) }
 
-// ask makes a question of an input.
+// ask creates the question for an input.
 func (b *Bound) ask(decision string, pool Pool, now int64, input any) *question {
 	text, err := json.Marshal(input)
 	q := newQuestion(Question{Decision: decision, Namespace: pool.Namespace, Now: now, Input: text})
 	q.subject, q.asked = decision+" "+pool.Name, time.Unix(0, now)
-	if err != nil { // of a pod that isn't JSON
+	if err != nil { // the pod is not valid JSON
 		q.parsed = func() (parsedInput, error) { return parsedInput{}, fmt.Errorf("reading the input: %w", err) }
 	}
 	h := newHash()
@@ -57,13 +57,13 @@ func newQuestion(asked Question) *question {
 	return &question{Question: asked, parsed: sync.OnceValues(func() (parsedInput, error) { return parseInput(asked.Decision, asked.Input) })}
 }
 
-// aboutScaling makes the question of corral.scaling.
+// aboutScaling creates the question for corral.scaling.
 func (b *Bound) aboutScaling(in ScalingInput) *question {
 	in.Pool, in.Usage = in.Pool.filled(), in.Usage.filled()
 	return b.ask(DecisionScaling, in.Pool, in.Now, in)
 }
 
-// aboutPod makes the question of corral.template.
+// aboutPod creates the question for corral.template.
 func (b *Bound) aboutPod(in TemplateInput) *question {
 	in.Pool = in.Pool.filled()
 	q := b.ask(DecisionTemplate, in.Pool, 0, in)
@@ -71,31 +71,31 @@ func (b *Bound) aboutPod(in TemplateInput) *question {
 	return q
 }
 
-// aboutUpdate makes the question of corral.update.
+// aboutUpdate creates the question for corral.update.
 func (b *Bound) aboutUpdate(in UpdateInput) *question {
 	in.Pool = in.Pool.filled()
 	return b.ask(DecisionUpdate, in.Pool, in.Now, in)
 }
 
-// Reading is a hash of what the policies and their scaling rules read of an input, but for the clock.
+// Reading returns a hash of the part of an input that the policies and their scaling rules read, without the clock.
 func (b *Bound) Reading(in ScalingInput) [sha256.Size]byte {
 	return b.aboutScaling(b.needs.of(in)).sum
 }
 
-// ReadingOfUpdate is a hash of all that the policies may read of an input, but for the clock.
+// ReadingOfUpdate returns a hash of the part of an input that the policies may read, without the clock.
 func (b *Bound) ReadingOfUpdate(in UpdateInput) [sha256.Size]byte {
 	in.Now = 0
 	return b.aboutUpdate(in).sum
 }
 
-// parsedInput is an input as rules read it.
+// parsedInput is an input in the form in which rules read it.
 type parsedInput struct {
 	term *ast.Term
-	sets map[string]bool // the fields set anywhere to more than false, of those that rules name
+	sets map[string]bool // fields with a value other than null or false, of those in gates
 }
 
 func parseInput(decision string, text json.RawMessage) (parsedInput, error) {
-	r := readers.Get().(*inputReader) // the text is encoding/json's: what is left is to be quick
+	r := readers.Get().(*inputReader) // the text comes from encoding/json, so fastjson's laxness is no problem
 	defer readers.Put(r)
 	value, err := r.parser.ParseBytes(text)
 	if err != nil {
@@ -112,13 +112,13 @@ func parseInput(decision string, text json.RawMessage) (parsedInput, error) {
 	return in, nil
 }
 
-// inputReader makes terms of JSON, several times faster than by way of Go's values: the same short texts come again and again.
+// inputReader converts JSON to terms, several times faster than through Go values, because the same short texts recur.
 type inputReader struct {
 	parser fastjson.Parser
 	known  map[string]*ast.Term
 }
 
-// maxKnown is how many texts a reader knows, and maxKnownText how long each is at most.
+// maxKnown is how many texts a reader remembers, and maxKnownText the maximum size of each.
 const maxKnown, maxKnownText = 2000, 64
 
 var readers = sync.Pool{New: func() any { return &inputReader{known: map[string]*ast.Term{}} }}

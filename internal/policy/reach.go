@@ -22,7 +22,7 @@ func (p *program) rules(f func(file string, module *ast.Module, rule *ast.Rule))
 	}
 }
 
-// reach returns all rules that the given ones read, themselves included.
+// reach returns all rules that the given rules read, including themselves.
 func (p *program) reach(from ...*ast.Rule) map[*ast.Rule]bool {
 	reached := map[*ast.Rule]bool{}
 	for len(from) > 0 {
@@ -42,18 +42,18 @@ func (p *program) reach(from ...*ast.Rule) map[*ast.Rule]bool {
 	return reached
 }
 
-// checkReach tells of rules that nothing reads, and of references to rules and data that aren't there.
+// checkReach reports rules that are never read, and references to missing rules and data.
 func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Object, d *diagnostics) {
 	if s.Partial {
 		return
 	}
-	var asked []*ast.Rule
+	var entryRules []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
 		if promised(module, rule) != nil || isAnswers(rule) || strings.HasPrefix(ruleName(rule), "test_") {
-			asked = append(asked, rule)
+			entryRules = append(entryRules, rule)
 		}
 	})
-	reached, given := p.reach(asked...), p.withTargets()
+	reached, given := p.reach(entryRules...), p.withTargets()
 	var inTests map[string]bool
 	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
 		if own[file] == nil {
@@ -75,7 +75,7 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Obj
 	}
 }
 
-// withTargets are what rules are evaluated with in place of what there is.
+// withTargets returns the references that rules replace by means of the with keyword.
 func (p *program) withTargets() []ast.Ref {
 	var targets []ast.Ref
 	p.rules(func(_ string, _ *ast.Module, rule *ast.Rule) {
@@ -89,7 +89,7 @@ func (p *program) withTargets() []ast.Ref {
 	return targets
 }
 
-// unread says what a rule that nothing reads was probably meant to be.
+// unread suggests what a rule that is never read was probably meant to be.
 func unread(module *ast.Module, rule *ast.Rule) string {
 	name, of := ruleName(rule), packageName(module)
 	var sets, packages []string
@@ -113,7 +113,7 @@ func unread(module *ast.Module, rule *ast.Rule) string {
 	return fmt.Sprintf("%s: remove it, or read it in a rule of %s", message, strings.Join(sets, " or "))
 }
 
-// namesInTests returns all names and strings in the policy's tests: what they may read.
+// namesInTests returns all names and strings in the policy's tests, because tests may read rules by these.
 func namesInTests(s *Source) map[string]bool {
 	names := map[string]bool{}
 	for file, text := range s.Modules {
@@ -122,7 +122,7 @@ func namesInTests(s *Source) map[string]bool {
 		}
 		module, err := parse(file, text)
 		if err != nil || module == nil {
-			continue // tests tell of it when they run
+			continue // the test run reports it
 		}
 		ast.WalkTerms(module, func(t *ast.Term) bool {
 			switch v := t.Value.(type) {
@@ -137,7 +137,7 @@ func namesInTests(s *Source) map[string]bool {
 	return names
 }
 
-// checkReferences tells of references below data that nothing defines: neither a rule nor data, nor what rules are evaluated with.
+// checkReferences reports references below data that are defined neither by a rule nor by data nor by a with keyword.
 func (p *program) checkReferences(rule *ast.Rule, data ast.Object, given []ast.Ref, d *diagnostics) {
 	seen := map[string]bool{}
 	ast.WalkTerms(rule, func(t *ast.Term) bool {
@@ -161,7 +161,7 @@ func (p *program) checkReferences(rule *ast.Rule, data ast.Object, given []ast.R
 	})
 }
 
-// undefined says why a reference that no rule defines is to nothing; it is empty if data has it.
+// undefined explains why a reference that no rule defines is undefined. It returns "" if data defines it.
 func (p *program) undefined(ref ast.Ref, data ast.Object) string {
 	if len(ref) > 1 && ref[1].Equal(ast.StringTerm("corral")) {
 		return "this policy has no such rule; " + p.similar(ref.String())
@@ -191,7 +191,7 @@ func (p *program) undefined(ref ast.Ref, data ast.Object) string {
 	return ""
 }
 
-// similar proposes a rule for a reference to none.
+// similar suggests a rule for a reference to a missing rule.
 func (p *program) similar(name string) string {
 	var known []string
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
@@ -205,19 +205,19 @@ func (p *program) similar(name string) string {
 	return "define it, or switch on the part of the library (spec.library) that has it"
 }
 
-// readOf finds what of input.usage the scaling rules read.
+// readOf determines which parts of the input the scaling rules read.
 func (p *program) readOf(s *Source) Needs {
 	var needs Needs
 	if s.Library != nil {
 		needs.Ceilings = s.Library.Ceilings
 	}
-	var asked []*ast.Rule
+	var entryRules []*ast.Rule
 	p.rules(func(_ string, module *ast.Module, rule *ast.Rule) {
 		if o := promised(module, rule); o != nil && o.decision == DecisionScaling && !strings.HasPrefix(rule.Location.File, libraryPrefix) {
-			asked = append(asked, rule)
+			entryRules = append(entryRules, rule)
 		}
 	})
-	for rule := range p.reach(asked...) {
+	for rule := range p.reach(entryRules...) {
 		ast.WalkRefs(rule, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.InputRootDocument) {
 				needs.addReference(ref)

@@ -11,16 +11,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// forbidden are builtins that a policy can't call, by what their names begin with, beyond those
-// that OPA itself knows not to be deterministic. A decision must be the same for the same input. What
-// a call takes is no reason: who evaluates rules that aren't trusted does it where they can be stopped.
+// forbidden are the prefixes of builtins that a policy cannot call, in addition to those that OPA marks as
+// nondeterministic. A decision must be the same for the same input. The cost of a call is not a criterion: untrusted
+// rules are evaluated where they can be stopped.
 var forbidden = []string{
-	// They reach out, read a clock, or need keys that policies don't have.
+	// These use the network, read a clock, or need keys that policies do not have.
 	"http.", "net.lookup", "opa.", "rand.", "uuid.rfc4122", "time.now_ns", "providers.",
 	"io.jwt.", "crypto.x509.", "crypto.parse_private_keys", "crypto.hmac.",
 }
 
-// sandbox is what rules may use.
+// sandbox returns the capabilities of rules.
 var sandbox = sync.OnceValue(func() *ast.Capabilities {
 	capabilities := ast.CapabilitiesForThisVersion()
 	capabilities.AllowNet = []string{}
@@ -30,7 +30,7 @@ var sandbox = sync.OnceValue(func() *ast.Capabilities {
 	return capabilities
 })
 
-// isForbidden tells whether OPA has a builtin of that name, and policies may not call it.
+// isForbidden reports whether OPA has a builtin of that name that policies may not call.
 func isForbidden(name string) bool {
 	return ast.BuiltinMap[name] != nil &&
 		!slices.ContainsFunc(sandbox().Builtins, func(b *ast.Builtin) bool { return b.Name == name })

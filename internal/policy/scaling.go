@@ -19,7 +19,7 @@ import (
 type limit struct {
 	Field string `json:"field"`
 	N     int32  `json:"n"`
-	// Floor is true for atLeast, else it is a ceiling.
+	// Floor is true for atLeast and false for atMost.
 	Floor        bool                   `json:"floor,omitempty"`
 	AssignedJobs v1alpha1.AssignedJobs  `json:"assignedJobs,omitempty"`
 	Reason       string                 `json:"reason"`
@@ -32,10 +32,10 @@ type limit struct {
 // assignedJobs are the values of a limit's assignedJobs.
 var assignedJobs = []string{string(v1alpha1.AssignedJobsServe), string(v1alpha1.AssignedJobsWait)}
 
-// fields are those that limits are about. Max comes first: the others are cut to it.
+// fields are the numbers that limits can change. Max comes first, because the others are cut to it.
 var fields = []string{"max", "min", "idle"}
 
-// Scaling asks what limits hold.
+// Scaling returns the effective limits.
 func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	if len(b.policies) == 0 {
 		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
@@ -71,7 +71,7 @@ func decodeLimit(p *Policy, e *element) limit {
 	return l
 }
 
-// composition is what limits make of declared numbers.
+// composition is the result of applying limits to declared numbers.
 type composition struct {
 	scale        Scale
 	assignedJobs v1alpha1.AssignedJobs
@@ -79,7 +79,7 @@ type composition struct {
 	conflicts    []string
 }
 
-// compose lets limits narrow what is declared. Their order doesn't matter.
+// compose narrows the declared numbers by limits. The order of the limits does not matter.
 func compose(declared Scale, jobs int32, limits []limit) composition {
 	c := composition{scale: declared}
 	max := c.field("max", declared.Max, limits)
@@ -96,15 +96,15 @@ func compose(declared Scale, jobs int32, limits []limit) composition {
 	}
 	slices.SortFunc(c.bounds, compareBounds)
 	c.bounds = slices.Compact(c.bounds)
-	c.conflicts = few(c.conflicts, maxConflicts, "and %d conflicts more")
+	c.conflicts = firstFew(c.conflicts, maxConflicts, "and %d conflicts more")
 	return c
 }
 
-// maxConflicts is how many conflicts are told of.
+// maxConflicts is how many conflicts are reported.
 const maxConflicts = 64
 
-// few sorts texts, and counts, in words, those that nobody would read.
-func few(all []string, most int, format string) []string {
+// firstFew sorts texts. If there are more than most, it replaces the rest by their number.
+func firstFew(all []string, most int, format string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
 	if more := len(all) - most; more > 0 {
@@ -113,15 +113,15 @@ func few(all []string, most int, format string) []string {
 	return all
 }
 
-// jobsWait reports whether jobs beyond max wait. They do if a rule with assignedJobs: Wait gives the max. They also do if there are more jobs than
-// such a rule allows: a lower max of another rule must not let them through.
+// jobsWait reports whether jobs beyond max wait. They do if a rule with assignedJobs: Wait sets the max. They also do
+// if there are more jobs than such a rule allows: a lower max of another rule must not let them through.
 func jobsWait(max, jobs int32, limits []limit) bool {
 	return slices.ContainsFunc(limits, func(l limit) bool {
 		return l.AssignedJobs == v1alpha1.AssignedJobsWait && (l.N == max || l.N > max && jobs > l.N)
 	})
 }
 
-// cut keeps min and idle within max. What bounds max then bounds them too.
+// cut keeps min and idle within max. The rules that bound max then bound them too.
 func (c *composition) cut(name string, declared int32, f *fieldLimits, max fieldLimits) {
 	if f.value <= max.value {
 		return
@@ -137,14 +137,14 @@ func (c *composition) cut(name string, declared int32, f *fieldLimits, max field
 	f.value, f.binding = max.value, slices.Concat(f.binding, max.binding)
 }
 
-// fieldLimits is what limits make of one number, and those that give it its value.
+// fieldLimits is the value of one number after limits, and the limits that determine it.
 type fieldLimits struct {
 	value   int32
 	binding []limit
-	text    string // names those, once it was asked for
+	text    string // names the limits, computed on demand
 }
 
-// winners names the limits that give the number its value.
+// winners names the limits that determine the number.
 func (f *fieldLimits) winners() string {
 	if f.text == "" {
 		f.text = describeLimits(f.binding)
@@ -152,8 +152,8 @@ func (f *fieldLimits) winners() string {
 	return f.text
 }
 
-// field composes one number: namespaced ceilings lower it, floors of the cluster raise it, and
-// ceilings of the cluster lower it last. What loses is a conflict.
+// field composes one number. Ceilings of namespaced policies lower it, floors of cluster policies raise it, and
+// ceilings of cluster policies lower it last. Limits that lose are reported as conflicts.
 func (c *composition) field(name string, declared int32, limits []limit) fieldLimits {
 	f := fieldLimits{value: declared}
 	of := func(cluster, floor bool) (chosen []limit) {
@@ -201,7 +201,7 @@ func (f *fieldLimits) raise(floors []limit) {
 	}
 }
 
-// overruled tells of a rule that others beat.
+// overruled reports a rule that loses against others.
 func (c *composition) overruled(l limit, f *fieldLimits) {
 	if l.Floor && l.N <= f.value || !l.Floor && l.N >= f.value {
 		return
@@ -209,7 +209,7 @@ func (c *composition) overruled(l limit, f *fieldLimits) {
 	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.Field, l, f.winners(), l.Field, f.value))
 }
 
-// reportUnmetFloor tells of a namespaced floor that isn't met: it never raises a number.
+// reportUnmetFloor reports a namespaced floor that is not met, because such a floor never raises a number.
 func (c *composition) reportUnmetFloor(l limit, declared int32, f *fieldLimits) {
 	switch {
 	case l.N <= f.value:
@@ -220,7 +220,7 @@ func (c *composition) reportUnmetFloor(l limit, declared int32, f *fieldLimits) 
 	}
 }
 
-// bound records the rules that made a number another than the declared.
+// bound records the rules that changed a declared number.
 func (c *composition) bound(name string, declared Scale, value int32, binding []limit) {
 	if was := *declared.Number(name); was != value {
 		for _, l := range binding {
@@ -229,24 +229,24 @@ func (c *composition) bound(name string, declared Scale, value int32, binding []
 	}
 }
 
-// changes tells what one more policy makes of the composition.
+// changes describes what one more policy changes.
 func (c *composition) changes(with composition, policy string) []Audit {
 	var all []Audit
-	tell := func(format string, args ...any) {
+	report := func(format string, args ...any) {
 		all = append(all, Audit{Policy: policy, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range fields {
 		if is, would := *c.scale.Number(name), *with.scale.Number(name); is != would {
-			tell("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
+			report("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
 		}
 	}
 	if c.assignedJobs != with.assignedJobs {
-		tell("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.assignedJobs == v1alpha1.AssignedJobsWait])
+		report("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.assignedJobs == v1alpha1.AssignedJobsWait])
 	}
 	return all
 }
 
-// why gives the rules of a policy that bound a number.
+// why returns the rules of a policy that bound a number.
 func (c *composition) why(field, policy string) string {
 	var rules []string
 	for _, b := range c.bounds {
@@ -260,7 +260,7 @@ func (c *composition) why(field, policy string) string {
 	return ": " + strings.Join(rules, "; ")
 }
 
-// String tells of a limit in a message.
+// String returns the limit for messages.
 func (l limit) String() string {
 	bound := "atMost"
 	if l.Floor {
@@ -277,10 +277,10 @@ func describeLimits(limits []limit) string {
 	for _, l := range limits {
 		texts = append(texts, l.String())
 	}
-	return strings.Join(few(texts, maxNamed, "%d more"), " and ")
+	return strings.Join(firstFew(texts, maxNamed, "%d more"), " and ")
 }
 
-// rulePlace names a rule with its file and line.
+// rulePlace returns a rule's name, file and line.
 func rulePlace(r v1alpha1.RuleReference) string {
 	return fmt.Sprintf("%s, %s:%d", r.Name, r.File, r.Line)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// team is a policy of the pool's namespace with one limit in each line, guard one of the cluster.
+// team returns a policy in the pool's namespace with one limit per line, guard a cluster policy.
 func team(elements ...string) Source { return namespaced(limits(elements...)) }
 
 func guard(elements ...string) Source {
@@ -29,7 +29,7 @@ func audited(s Source) Source {
 }
 
 // bound is what a rule makes of a number; rules are named FILE:LINE.
-func bound(field string, declared, value int32, policy, file string, line int) v1alpha1.LimitBound {
+func bound(field string, declared, value int32, policy, file string, line int32) v1alpha1.LimitBound {
 	return v1alpha1.LimitBound{
 		Field: field, Declared: declared, Value: value, Reason: "r",
 		Rule: v1alpha1.RuleReference{Policy: policy, Name: "corral.scaling.limit", File: file, Line: line},

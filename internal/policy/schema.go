@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// inputs are the types that the decisions are asked about.
+// inputs are the Go types of the decisions' inputs.
 var inputs = map[string]reflect.Type{
 	DecisionScaling:  reflect.TypeFor[ScalingInput](),
 	DecisionTemplate: reflect.TypeFor[TemplateInput](),
@@ -25,8 +25,8 @@ var inputs = map[string]reflect.Type{
 
 var podType = reflect.TypeFor[corev1.Pod]()
 
-// InputSchema returns the JSON Schema (draft 7) of a decision's input. Unknown properties are
-// refused, but for maps such as labels.
+// InputSchema returns the JSON Schema (draft 7) of a decision's input. It allows no unknown properties, except in maps
+// such as labels.
 func InputSchema(decision string) map[string]any {
 	t, ok := inputs[decision]
 	if !ok {
@@ -40,8 +40,7 @@ func InputSchema(decision string) map[string]any {
 	return schema
 }
 
-// anyInputSchema describes what helpers that any decision may call can read: all that the
-// three inputs have.
+// anyInputSchema returns the schema for helpers that any decision can call: the properties of all three inputs.
 func anyInputSchema() map[string]any {
 	properties, definitions := map[string]any{}, map[string]any{}
 	for decision := range inputs {
@@ -52,7 +51,7 @@ func anyInputSchema() map[string]any {
 	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "definitions": definitions}
 }
 
-// schemas are those of the decisions, and the one for all others: any.
+// schemas are the schemas of the decisions, and the schema "any" for all other packages.
 var schemas = sync.OnceValue(func() map[string]any {
 	all := map[string]any{"any": anyInputSchema()}
 	for decision := range inputs {
@@ -61,10 +60,10 @@ var schemas = sync.OnceValue(func() map[string]any {
 	return all
 })
 
-// schemaWriter makes a schema out of Go types as encoding/json sees them.
+// schemaWriter derives a schema from Go types in the way encoding/json encodes them.
 type schemaWriter struct{ definitions map[string]any }
 
-// leaves are types whose JSON isn't what their structure says.
+// leaves are types whose JSON form differs from their Go structure.
 var leaves = map[reflect.Type]any{
 	reflect.TypeFor[resource.Quantity]():  anyOf("string", "number"),
 	reflect.TypeFor[intstr.IntOrString](): anyOf("integer", "string"),
@@ -131,7 +130,7 @@ func (s schemaWriter) object(t reflect.Type) map[string]any {
 	return schema
 }
 
-// fields adds a struct's properties, and those of the structs that are inlined in it.
+// fields adds a struct's properties, including the properties of inlined structs.
 func (s schemaWriter) fields(t reflect.Type, properties map[string]any, required *[]any) {
 	for field := range t.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")

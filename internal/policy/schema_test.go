@@ -13,7 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// TestInputsAreOfTheirSchema holds what rules are really given against what is published.
+// TestInputsAreOfTheirSchema validates actual inputs of rules against the published schemas.
 func TestInputsAreOfTheirSchema(t *testing.T) {
 	in := fleetInput()
 	in.Usage.Labels = map[string]Group{"team": in.Usage.Namespace}

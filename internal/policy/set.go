@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Set holds policies. It never changes.
+// Set is an immutable set of policies.
 type Set struct {
 	// by kind and namespace, sorted.
 	by map[[2]string][]*Policy
@@ -27,7 +27,8 @@ func NewSet(policies ...*Policy) *Set {
 	return s
 }
 
-// Replace returns a Set with a policy in place of another of its namespace, at the cost of that namespace's; either may be nil.
+// Replace returns a Set in which a policy replaces another of the same namespace. Either may be nil. It copies only
+// that namespace's policies.
 func (s *Set) Replace(before, now *Policy) *Set {
 	source := cmp.Or(now, before).source
 	key := [2]string{source.Kind, source.Namespace}
@@ -45,7 +46,7 @@ func (s *Set) Replace(before, now *Policy) *Set {
 	return next
 }
 
-// For returns the policies that bind the pool. It may be kept while the Set and the pool are the same.
+// For returns the policies that bind the pool. The result can be cached while the Set and the pool do not change.
 func (s *Set) For(pool Pool) *Bound {
 	b := &Bound{}
 	h := newHash()
@@ -76,17 +77,18 @@ func (b *Bound) addDomains(namespace string, rules bool, groups []GroupKey) {
 	}
 }
 
-// Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by what a group uses.
+// Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by the usage of a
+// group.
 type Domain struct {
-	// Namespace of the policies; "" for ClusterRunnerPolicies.
+	// Namespace is the namespace of the policies; "" for ClusterRunnerPolicies.
 	Namespace string
-	// Rules is true if rules that somebody wrote read what others use, and false for ceilings of the library.
+	// Rules is true if user-written rules read the usage of others, and false for ceilings of the library.
 	Rules bool
-	// Group that they read, in which the pool is.
+	// Group is the group that they read and that contains the pool.
 	Group GroupKey
 }
 
-// Bound are the policies that bind one pool. Several may ask it at once.
+// Bound holds the policies that bind one pool. It is safe for concurrent use.
 type Bound struct {
 	policies []*Policy
 	digest   string
@@ -94,16 +96,17 @@ type Bound struct {
 	domains  []Domain
 }
 
-// Domains returns the domains that the pool is in, the cluster's first.
+// Domains returns the domains of the pool, the cluster's first.
 func (b *Bound) Domains() []Domain { return b.domains }
 
-// Digest identifies the policies, those audited included; empty if there are none.
+// Digest identifies the policies, including audited ones; empty if there are none.
 func (b *Bound) Digest() string { return b.digest }
 
-// Needs tells what the scaling rules read.
+// Needs returns the inputs that the scaling rules read.
 func (b *Bound) Needs() Needs { return b.needs }
 
-// Policies that bind the pool: those of the cluster first, each kind by name. None of nil.
+// Policies returns the policies that bind the pool: cluster policies first, each kind sorted by name. A nil Bound has
+// none.
 func (b *Bound) Policies() []*Policy {
 	if b == nil {
 		return nil
@@ -111,15 +114,15 @@ func (b *Bound) Policies() []*Policy {
 	return slices.Clone(b.policies)
 }
 
-// mayDecide reports whether a policy has a say in a decision; one that isn't loaded may have.
+// mayDecide reports whether a policy takes part in a decision. A policy that is not loaded may.
 func mayDecide(p *Policy, decision string) bool {
 	return !p.isLoaded() || slices.Contains(p.facts.Decisions, decision)
 }
 
-// isAsked tells whether any policy has a say in a decision.
+// isAsked reports whether any policy takes part in a decision.
 func (b *Bound) isAsked(decision string) bool {
 	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return mayDecide(p, decision) })
 }
 
-// isAudited tells whether a policy only tells what it would change.
+// isAudited reports whether a policy only reports what it would change.
 func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }

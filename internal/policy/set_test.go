@@ -101,7 +101,7 @@ func TestDigestsOfABoundTellItsPoliciesApart(t *testing.T) {
 	}
 }
 
-// TestABoundMayBeAskedBySeveral is for the race detector, and for what is made when it is first asked.
+// TestABoundMayBeAskedBySeveral is for the race detector, because some data is computed at first use.
 func TestABoundMayBeAskedBySeveral(t *testing.T) {
 	b := boundBy(t, wholeLibrary())
 	in := fleetInput()

@@ -18,10 +18,10 @@ type finding struct {
 	Denies bool `json:"denies,omitempty"`
 }
 
-// MaxFindings is how many findings of one policy are told of, and maxFindingBytes how many bytes their texts take.
+// MaxFindings is how many findings of one policy are reported, and maxFindingBytes the maximum size of their texts.
 const MaxFindings, maxFindingBytes = 1000, 2 << 20
 
-// Template asks whether a pod may run.
+// Template decides whether a pod may run.
 func (b *Bound) Template(ctx context.Context, in TemplateInput) Template {
 	if !b.isAsked(DecisionTemplate) {
 		return Template{Digest: b.digest}
@@ -67,7 +67,8 @@ func decodeFinding(_ *Policy, e *element) finding {
 	return f
 }
 
-// fewFindings keeps what fits into an answer, denials first: a pod with more to deny than that is as denied.
+// fewFindings returns the findings that fit into an answer, denials first. Dropping further denials makes no difference
+// to the decision.
 func fewFindings(all []finding) []finding {
 	warnings := slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Denies })
 	all = append(slices.DeleteFunc(all, func(f finding) bool { return !f.Denies }), warnings...)

@@ -33,7 +33,7 @@ warn contains {"msg": "w", "code": "W", "severity": "low", "remediation": "r", "
 
 func TestFindingsAreAllThatPoliciesFind(t *testing.T) {
 	const pod = `{"spec": {"hostNetwork": true, "containers": [{"image": "a:1"}, {"image": "b"}]}}`
-	rule := func(policy, name string, line int) v1alpha1.RuleReference {
+	rule := func(policy, name string, line int32) v1alpha1.RuleReference {
 		return v1alpha1.RuleReference{Policy: policy, Name: name, File: "p.rego", Line: line}
 	}
 	const ci, cluster = "RunnerPolicy/ci/p", "ClusterRunnerPolicy/guard"

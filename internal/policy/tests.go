@@ -21,53 +21,53 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// testTimeout is how long a test may take, if nothing else is asked for.
+// testTimeout is the default timeout of a test.
 const testTimeout = 5 * time.Second
 
-// TestOptions say how Rego tests run.
+// TestOptions configures a run of Rego tests.
 type TestOptions struct {
 	// Timeout of each test; 0 means 5 s.
 	Timeout time.Duration
 	// Run is a regular expression that a test's name (data.PACKAGE.NAME) must match; empty for all.
 	Run string
-	// Coverage asks which lines the tests reached.
+	// Coverage enables the coverage report.
 	Coverage bool
-	// Questions that others than the tests asked: they count as reached what they reach.
+	// Questions are evaluated in addition to the tests, and count towards the coverage.
 	Questions []Question
 }
 
-// TestReport is what Rego tests of one policy did, and reached.
+// TestReport is the result of a policy's Rego tests.
 type TestReport struct {
-	// Tests by package and name.
+	// Tests are sorted by package and name.
 	Tests []TestResult
-	// Coverage by file, sorted; none unless it was asked for.
+	// Coverage by file, sorted; empty unless it was requested.
 	Coverage []FileCoverage
 }
 
-// TestResult is one test.
+// TestResult is the result of one test.
 type TestResult struct {
-	// Package as corral.scaling_test, Name as test_closed_on_sunday.
+	// Package is for example corral.scaling_test, and Name test_closed_on_sunday.
 	Package, Name string
 	File          string
 	Line          int
 	Passed        bool
 	Skipped       bool
-	// Error is set when the test could not be run to its end.
+	// Error is set if the test could not run to its end.
 	Error    string
 	Duration time.Duration
 	// Output of print.
 	Output string
 }
 
-// FileCoverage tells which lines of a file the tests reached.
+// FileCoverage lists the lines of a file that the tests reached.
 type FileCoverage struct {
 	File string
 	// Covered and NotCovered are lines.
 	Covered, NotCovered []int
 }
 
-// Test runs the tests of a policy (rules test_… in *_test.rego) in the sandbox that its
-// rules run in. Diagnostics say what keeps them from being compiled.
+// Test runs the tests of a policy (rules test_… in *_test.rego) in the sandbox in which its rules run. It returns
+// diagnostics if the tests cannot be compiled.
 func Test(ctx context.Context, source Source, options TestOptions) (TestReport, []v1alpha1.Diagnostic) {
 	var d diagnostics
 	checkSource(&source, &d)
@@ -97,7 +97,7 @@ func Test(ctx context.Context, source Source, options TestOptions) (TestReport, 
 	return report, d.sorted()
 }
 
-// checkTests tells of references in tests to rules and data that aren't there.
+// checkTests reports references in tests to missing rules and data.
 func checkTests(modules map[string]*ast.Module, data ast.Object, d *diagnostics) {
 	p := &program{store: inmem.NewFromASTObject(data)}
 	if p.compile(modules, d); len(*d) > 0 {
@@ -111,7 +111,8 @@ func checkTests(modules map[string]*ast.Module, data ast.Object, d *diagnostics)
 	})
 }
 
-// askAll asks questions again, for what they reach. What is wrong with the answers was told to who asked.
+// askAll evaluates questions again to measure their coverage. It ignores errors, because the original caller has
+// received them.
 func askAll(ctx context.Context, source Source, questions []Question, reached topdown.QueryTracer) {
 	var d diagnostics
 	p := build(&source, &d)
@@ -129,7 +130,7 @@ type testRun struct {
 	options TestOptions
 	modules map[string]*ast.Module
 	inputs  inputCheck
-	reached *cover.Cover // nil unless it was asked for
+	reached *cover.Cover // nil unless requested
 }
 
 func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) {
@@ -142,17 +143,17 @@ func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) 
 	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetStore(store).
 		SetModules(t.modules).CapturePrintOutput(true).RaiseBuiltinErrors(true).
 		SetTimeout(cmp.Or(t.options.Timeout, testTimeout)).Filter(t.options.Run).
-		SetParallel(1).SetCoverageQueryTracer(&t.inputs) // one after the other: events don't say whose they are
+		SetParallel(1).SetCoverageQueryTracer(&t.inputs) // sequentially, because trace events do not name their test
 	results, err := runner.RunTests(ctx, txn)
 	if err != nil {
-		return TestReport{}, err //nolint:wrapcheck // the compiler's errors, to be told one by one
+		return TestReport{}, err //nolint:wrapcheck // the caller adds each of the compiler's errors to the diagnostics
 	}
 	var ended []*tester.Result
 	for r := range results {
 		ended = append(ended, r)
 	}
 	var report TestReport
-	for _, r := range ended { // only now: while a test runs, what is wrong with its inputs is being noted
+	for _, r := range ended { // only now, because inputs are checked while tests run
 		report.Tests = append(report.Tests, t.result(r))
 	}
 	slices.SortFunc(report.Tests, func(a, b TestResult) int {
@@ -184,7 +185,7 @@ func (t *testRun) result(r *tester.Result) TestResult {
 	return result
 }
 
-// coverage tells of each file but the tests, sorted.
+// coverage returns the coverage of each file but the tests, sorted.
 func (t *testRun) coverage(reached *cover.Cover) []FileCoverage {
 	report := reached.Report(t.modules)
 	var all []FileCoverage

@@ -13,15 +13,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// inputCheck is a tracer that holds the inputs that tests make against the schema of the rules that they ask. What
-// a decision never gives may be left out, but not made up: a test with it proves nothing.
+// inputCheck is a tracer that checks the inputs of tests against the schema of the rules that they evaluate. A test may
+// omit fields, but not invent them: a test with an input that cannot occur proves nothing.
 type inputCheck struct {
-	// next sees all events, too; nil if nobody else does.
+	// next receives all events, too; nil for none.
 	next topdown.QueryTracer
-	// wrong is what is wrong with the first such input of a test, by the test's place.
+	// wrong holds the first error in each test's inputs, by the test's position.
 	wrong map[string]string
 
-	test   string // that runs
+	test   string // the current test
 	input  *ast.Term
 	schema string
 }
@@ -32,7 +32,7 @@ func (c *inputCheck) Enabled() bool { return true }
 // Config implements topdown.QueryTracer.
 func (c *inputCheck) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
-// TraceEvent implements topdown.QueryTracer. Before rules are tried, one event tells of all that the name has.
+// TraceEvent implements topdown.QueryTracer. Before OPA tries the rules of a name, it emits one event for all of them.
 func (c *inputCheck) TraceEvent(e topdown.Event) {
 	if c.next != nil {
 		c.next.TraceEvent(e)
@@ -45,10 +45,10 @@ func (c *inputCheck) TraceEvent(e topdown.Event) {
 	}
 }
 
-// testAt is the place of a test.
+// testAt returns the position of a test.
 func testAt(at *ast.Location) string { return fmt.Sprintf("%s:%d", at.File, at.Row) }
 
-// check notes what is wrong with an input that rules of a name are asked with.
+// check records an invalid input for the rules of a name.
 func (c *inputCheck) check(name ast.Ref, input *ast.Term) {
 	schema := "any"
 	for decision := range inputs {
@@ -67,7 +67,7 @@ func (c *inputCheck) check(name ast.Ref, input *ast.Term) {
 	}
 }
 
-// unfit says what of a value a schema doesn't have; it is empty if nothing.
+// unfit describes the part of a value that does not match a schema. It returns "" if all of it does.
 func unfit(schema any, definitions map[string]any, path string, value ast.Value) string {
 	s, _ := schema.(map[string]any)
 	if reference, ok := s["$ref"].(string); ok {
@@ -100,7 +100,7 @@ func unfit(schema any, definitions map[string]any, path string, value ast.Value)
 	return why
 }
 
-// unfitField says what is wrong with a field of an object.
+// unfitField does the same for a field of an object.
 func unfitField(s, definitions map[string]any, path, name string, value ast.Value) string {
 	properties, _ := s["properties"].(map[string]any)
 	if property := properties[name]; property != nil {
@@ -110,12 +110,12 @@ func unfitField(s, definitions map[string]any, path, name string, value ast.Valu
 		return unfit(others, definitions, path+"."+name, value)
 	}
 	if properties == nil {
-		return "" // an object of any fields
+		return "" // an object with arbitrary fields
 	}
 	return fmt.Sprintf("%s has no %s; %s", path, name, oneOf(name, slices.Sorted(maps.Keys(properties))))
 }
 
-// isOfType tells whether a value is of a type of JSON Schema.
+// isOfType reports whether a value has a JSON Schema type.
 func isOfType(value ast.Value, name string) bool {
 	switch v := value.(type) {
 	case ast.Object:

@@ -90,7 +90,7 @@ func TestSomeRegoTestsAreRun(t *testing.T) {
 	}
 }
 
-// A test with an input that no rule ever gets proves nothing, however it is made.
+// A test with an input that no rule ever receives proves nothing, however the input is built.
 func TestInputsOfTestsAreHeldAgainstTheirSchema(t *testing.T) {
 	const tests = `package corral.scaling_test
 

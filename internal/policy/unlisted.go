@@ -13,11 +13,13 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// callUnlisted is corral.unlisted(object, lists): the set of [path, name] of fields whose value is not allowed. Each
-// list is [fields, allowed]. A field is written as spec.volumes[*].csi.driver: [*] is each element; containers are
-// initContainers and ephemeralContainers too; *text* is each key with that text, whatever its letters; * is each key, and at
-// the end the name is KEY=VALUE, of which an allowed name without = is the key. In allowed names, * is any characters. What is
-// null, false, 0 or an empty array is not set.
+// callUnlisted implements corral.unlisted(object, lists): the set of [path, name] of fields whose value is not allowed.
+// Each list is [fields, allowed].
+//
+// A field is written like spec.volumes[*].csi.driver, where [*] stands for each element, and containers includes
+// initContainers and ephemeralContainers. *text* stands for each key that contains the text in any case. * stands for
+// each key; at the end of a field, the name is then KEY=VALUE, and an allowed name without = matches the key. In
+// allowed names, * matches any characters. A value of null, false, 0 or an empty array counts as not set.
 func callUnlisted(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) (err error) {
 	s := search{found: ast.NewSet(), path: make([]string, 0, 16)}
 	each(operands[1], func(list *ast.Term) {
@@ -35,17 +37,17 @@ func callUnlisted(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	return give(ast.NewTerm(s.found))
 }
 
-// search looks for fields whose values aren't allowed.
+// search looks for fields whose values are not allowed.
 type search struct {
 	allowed *ast.Term
 	found   ast.Set
-	// path of what is looked at, in parts that follow each other.
+	// path of the current value, in parts.
 	path []string
 }
 
 var containerLists = []string{"containers", "initContainers", "ephemeralContainers"}
 
-// look follows a field from a value on.
+// look follows a field, starting at a value.
 func (s *search) look(in *ast.Term, field string) {
 	step, rest, more := strings.Cut(field, ".")
 	step, each := strings.CutSuffix(step, "[*]")
@@ -68,7 +70,7 @@ func (s *search) look(in *ast.Term, field string) {
 	}
 }
 
-// enter goes on at the value of a key, or at each of its elements, and judges it where the field ends.
+// enter continues at the value of a key, or at each of its elements. At the end of the field it judges the value.
 func (s *search) enter(k, v *ast.Term, rest string, each, more, keyed bool) {
 	if v == nil {
 		return
@@ -98,7 +100,7 @@ func (s *search) enter(k, v *ast.Term, rest string, each, more, keyed bool) {
 
 var unset = []*ast.Term{ast.InternedNullTerm, ast.InternedTerm(false), ast.InternedTerm(0), ast.InternedEmptyArray}
 
-// judge notes a value unless it is allowed, or not set.
+// judge adds a value to the result unless it is allowed or not set.
 func (s *search) judge(k, v *ast.Term, keyed bool) {
 	if slices.ContainsFunc(unset, v.Equal) {
 		return
@@ -126,7 +128,7 @@ func (s *search) judge(k, v *ast.Term, keyed bool) {
 	s.found.Add(ast.ArrayTerm(ast.StringTerm(path), ast.StringTerm(name)))
 }
 
-// matches tells whether a name is as one that is allowed, if keyed by the key, or by that and the value.
+// matches reports whether a name is allowed. A keyed name matches by its key, or by key and value.
 func (s *search) matches(name, value string, keyed bool) (ok bool) {
 	each(s.allowed, func(t *ast.Term) {
 		pattern, values, paired := textOf(t), "", false
@@ -138,7 +140,7 @@ func (s *search) matches(name, value string, keyed bool) (ok bool) {
 	return ok
 }
 
-// matches tells whether a text is as a pattern has it, in which * is any characters.
+// matches reports whether a text matches a pattern, in which * stands for any characters.
 func matches(pattern, text string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	text, ok := strings.CutPrefix(text, first)

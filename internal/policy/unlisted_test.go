@@ -26,7 +26,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// Each case is fields, what is allowed, and what isn't.
+// Each case has fields, the allowed values, and the expected result.
 func TestUnlisted(t *testing.T) {
 	const object = `{"a": {"b.c/d": "x=y", "On": true, "off": false, "zero": 0, "none": [], "null": null, "text": "", "list": [1], "number": 7}, ` +
 		`"containers": [{"n": "1"}], "initContainers": [{"n": "2"}], "ephemeralContainers": [{"n": "3"}, {"m": "4"}]}`
@@ -52,7 +52,7 @@ deny contains "" if corral.unlisted(input.pod, [["a"]]) == set()`)
 	}
 }
 
-// What a preset stands for is part of what identifies a policy, and of what rules read.
+// The families of a preset are part of a policy's identity and of the data of its rules.
 func TestAPresetIsItsFamilies(t *testing.T) {
 	preset := Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{
 		Preset: v1alpha1.PresetTenant, PodSecurity: &v1alpha1.PodSecurityRules{Level: "baseline"},

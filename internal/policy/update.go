@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// updateRule is one element of corral.update.rollout. What it doesn't say is nil or empty.
+// updateRule is one element of corral.update.rollout. Missing properties are nil or empty.
 type updateRule struct {
 	Hold        bool                    `json:"hold,omitempty"`
 	Strategy    v1alpha1.UpdateStrategy `json:"strategy,omitempty"`
@@ -27,10 +27,10 @@ type updateRule struct {
 	Rule        v1alpha1.RuleReference  `json:"rule"`
 }
 
-// strictness is how careful the strategies are, least first.
+// strictness lists the strategies, least careful first.
 var strictness = []v1alpha1.UpdateStrategy{v1alpha1.Recreate, v1alpha1.RollingUpdate, v1alpha1.OnIdle}
 
-// Update asks how a change may roll out.
+// Update decides how a change may roll out.
 func (b *Bound) Update(ctx context.Context, in UpdateInput) Update {
 	if len(b.policies) == 0 {
 		return merge(in.Change, nil)
@@ -59,8 +59,8 @@ func decodeRollout(_ *Policy, e *element) updateRule {
 		Surge: e.optional("maxSurge"), Unavailable: e.optional("maxUnavailable"), Canary: e.optional("canary"),
 	}
 	e.require(!e.has("strategy") || slices.Contains(strictness, r.Strategy), "strategy is RollingUpdate, Recreate or OnIdle, not %q", r.Strategy)
-	says := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
-	e.require(says, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
+	hasBound := slices.ContainsFunc([]string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary"}, e.has)
+	e.require(hasBound, "it must have hold, strategy, maxSurge, maxUnavailable or canary")
 	return r
 }
 
@@ -73,7 +73,8 @@ func (e *element) optional(name string) *int32 {
 	return &n
 }
 
-// merge takes the most careful of what is declared and what rules say. Their order doesn't matter.
+// merge returns the most careful combination of the declared settings and all rules. The order of the rules does not
+// matter.
 func merge(declared Change, rules []updateRule) Update {
 	u := Update{Bounds: rollout.Bounds{
 		Strategy: v1alpha1.UpdateStrategy(declared.Strategy),
@@ -96,7 +97,7 @@ func merge(declared Change, rules []updateRule) Update {
 	return u
 }
 
-// add lets a rule make the update more careful.
+// add applies a rule, which can only make the update more careful.
 func (u *Update) add(r updateRule) {
 	u.Hold = u.Hold || r.Hold
 	if slices.Index(strictness, r.Strategy) > slices.Index(strictness, u.Strategy) {
@@ -109,8 +110,8 @@ func (u *Update) add(r updateRule) {
 	}
 }
 
-// isStuck tells whether there is no room above or below for a step: neither with a strategy that
-// needs it, nor left by rules of what was declared.
+// isStuck reports whether an update cannot make a step, because there is neither surge nor unavailability. Either the
+// strategy requires it, or rules have taken all that was declared.
 func (u *Update) isStuck(declared Change) bool {
 	if u.MaxSurge > 0 || u.MaxUnavailable > 0 || u.Strategy == v1alpha1.OnIdle {
 		return false
@@ -118,26 +119,26 @@ func (u *Update) isStuck(declared Change) bool {
 	return u.Strategy == v1alpha1.RollingUpdate || declared.MaxSurge > 0 || declared.MaxUnavailable > 0
 }
 
-// lower returns the lower of a number and of what a rule says.
-func lower(n int32, said *int32) int32 {
-	if said == nil {
+// lower returns the lower of a number and a rule's number.
+func lower(n int32, bound *int32) int32 {
+	if bound == nil {
 		return n
 	}
-	return min(n, *said)
+	return min(n, *bound)
 }
 
 func isZero(n *int32) bool { return n != nil && *n == 0 }
 
-// isBoundBy tells whether a rule gives one of the values that aren't as declared.
+// isBoundBy reports whether a rule determines one of the values that differ from the declared ones.
 func (u *Update) isBoundBy(r updateRule, declared Change) bool {
-	gives := func(said *int32, value, was int32) bool { return said != nil && *said == value && value != was }
+	lowered := func(bound *int32, value, was int32) bool { return bound != nil && *bound == value && value != was }
 	return r.Strategy == u.Strategy && string(r.Strategy) != declared.Strategy ||
-		gives(r.Surge, u.MaxSurge, declared.MaxSurge) ||
-		gives(r.Unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
-		gives(r.Canary, u.Canary, declared.Canary)
+		lowered(r.Surge, u.MaxSurge, declared.MaxSurge) ||
+		lowered(r.Unavailable, u.MaxUnavailable, declared.MaxUnavailable) ||
+		lowered(r.Canary, u.Canary, declared.Canary)
 }
 
-// changes tells what one more policy makes of the update.
+// changes describes what one more policy changes about the update.
 func (u *Update) changes(with Update, policy string) []Audit {
 	var changes []string
 	if u.Hold != with.Hold {

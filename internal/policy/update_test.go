@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// rollouts is a policy with the elements of corral.update.rollout, one a line from line 2 on.
+// rollouts returns a policy with the elements of corral.update.rollout, one per line, starting at line 2.
 func rollouts(elements ...string) Source {
 	var b strings.Builder
 	b.WriteString("package corral.update\n")
@@ -27,7 +27,7 @@ func rollouts(elements ...string) Source {
 }
 
 func TestTheMostCarefulUpdateWins(t *testing.T) {
-	because := func(line int) UpdateReason {
+	because := func(line int32) UpdateReason {
 		return UpdateReason{Message: "r", Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/p", Name: "corral.update.rollout", File: "p.rego", Line: line}}
 	}
 	rolling := Change{Strategy: "RollingUpdate", MaxSurge: 4, MaxUnavailable: 2}

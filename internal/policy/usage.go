@@ -23,25 +23,25 @@ func GroupOf(members []Member) Group {
 	return g
 }
 
-// with adds the members to the sums of a group, without one pool.
+// with adds members to the sums of a group, except for the given pool.
 func (g Group) with(p Pool, members []Member) Group {
 	all := GroupOf(slices.DeleteFunc(members, func(m Member) bool { return m.Namespace == p.Namespace && m.Name == p.Name }))
 	all.Parts, all.Version = g.Parts, g.Version
 	return all
 }
 
-func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // it was just made to fit
+func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // the value is in range
 
-// claim is what a pool claims if it is kept at most a part of what it wants.
+// claim returns what a pool claims if it claims at most a part of what it wants.
 func (m *Member) claim(part int64) int64 { return max(int64(m.Granted), min(int64(m.Wanted), part)) }
 
-// wanting is 1 for a pool that wants runners.
+// wanting returns 1 for a pool that wants runners, and otherwise 0.
 func (m *Member) wanting() int64 { return int64(max(0, min(1, m.Wanted))) }
 
-// GroupKey names a group: what its pools have in common.
+// GroupKey identifies a group by the property that its pools share.
 type GroupKey struct{ by, label, value string }
 
-// Names of what pools have in common, as input.usage has them.
+// Names of the shared properties, as in input.usage.
 const (
 	byAll        = "all"
 	byNamespace  = "namespace"
@@ -49,10 +49,11 @@ const (
 	byLabel      = "labels"
 )
 
-// maxLabels is how many of a pool's labels make groups, the first by name: each change of the pool counts in all of its groups.
+// maxLabels is how many of a pool's labels form groups, in the order of their names, because each change of the pool
+// updates all of its groups.
 const maxLabels = 64
 
-// connectionGroup is the pools on a connection, those of other namespaces included.
+// connectionGroup returns the group of the pools on a connection, including pools in other namespaces.
 func connectionGroup(p Pool) GroupKey {
 	if strings.Contains(p.Connection, "/") {
 		return GroupKey{by: byConnection, value: p.Connection}
@@ -60,7 +61,7 @@ func connectionGroup(p Pool) GroupKey {
 	return GroupKey{by: byConnection, value: p.Namespace + "/" + p.Connection}
 }
 
-// GroupsOf lists the groups that a pool is in.
+// GroupsOf returns the groups of a pool.
 func GroupsOf(p Pool) []GroupKey {
 	groups := []GroupKey{{by: byAll}, {by: byNamespace, value: p.Namespace}, connectionGroup(p)}
 	labels := slices.Sorted(maps.Keys(p.Labels))
@@ -70,8 +71,8 @@ func GroupsOf(p Pool) []GroupKey {
 	return groups
 }
 
-// Groups lists the groups of a pool that its rules read. Groups of labels that rules name are among them however many labels the pool has: a
-// pool can't leave a ceiling by other labels.
+// Groups returns the groups of a pool that its rules read. It includes groups of labels that rules name, however many
+// labels the pool has, so that a pool cannot escape a ceiling by adding labels.
 func (n Needs) Groups(p Pool) []GroupKey {
 	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.reads(g) })
 	add := func(g GroupKey) {
@@ -92,7 +93,7 @@ func (n Needs) Groups(p Pool) []GroupKey {
 	return groups
 }
 
-// reads reports whether rules that somebody wrote read what a group uses.
+// reads reports whether user-written rules read the usage of a group.
 func (n Needs) reads(g GroupKey) bool {
 	switch g.by {
 	case byAll:
@@ -105,7 +106,7 @@ func (n Needs) reads(g GroupKey) bool {
 	return n.AnyLabel || slices.Contains(n.Labels, g.label)
 }
 
-// UsageOf has the sums of groups where a pool's rules read them, with the members if they do.
+// UsageOf returns the sums of the groups that a pool's rules read, with the members if they read those.
 func UsageOf(p Pool, needs Needs, sums map[GroupKey]Group, members func(GroupKey) []Member) Usage {
 	u := Usage{Labels: map[string]Group{}}
 	for g, sum := range sums {

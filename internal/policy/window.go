@@ -13,22 +13,22 @@ import (
 type window struct {
 	// days on which it begins, by time.Weekday.
 	days [7]bool
-	// from and to are minutes of the day, 0 to 1440. A window that doesn't end later than it
-	// begins goes on past midnight.
+	// from and to are minutes of the day, 0 to 1440. A window that does not end later than it begins continues past
+	// midnight.
 	from, to int
 }
 
-// everyDay are the days of a window that names none.
+// everyDay stands for a window without days.
 var everyDay = [7]bool{true, true, true, true, true, true, true}
 
-// windowsAt reports whether one of the windows is open at a time, on the clock of the place that the time
-// is of. While one is open, until is when the last of those that are open ends, else when the
-// next begins; it is zero if there are no windows.
+// windowsAt reports whether one of the windows is open at a time, in the time's location. While one is open, until is
+// the end of the open window that ends last. Otherwise it is the beginning of the next window; it is zero if there are
+// no windows.
 func windowsAt(now time.Time, windows []window) (open bool, until time.Time) {
 	var ends, begins time.Time
 	for days := -1; days <= 15; days++ {
 		if days > 1 && (!ends.IsZero() || !begins.IsZero()) {
-			break // nothing later comes before what was found
+			break // later windows cannot begin or end earlier
 		}
 		for _, w := range windows {
 			from, to, is := w.on(now, days)
@@ -54,7 +54,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// on is when the window is that begins so many days from now; false if none does.
+// on returns the window that begins the given number of days from now; is is false if there is none.
 func (w *window) on(now time.Time, days int) (from, to time.Time, is bool) {
 	year, month, day := now.Date()
 	midnight := time.Date(year, month, day+days, 0, 0, 0, 0, time.UTC)

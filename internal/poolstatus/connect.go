@@ -15,8 +15,8 @@ type Runner struct {
 	Since time.Time
 }
 
-// Suspects are runners of which GitHub seems to miss some. GitHub's counts contain no names and are sometimes wrong, so
-// Corral looks up suspects until it finds the missing runners.
+// Suspects are runners, some of which seem to be missing on GitHub. GitHub's counts contain no names and are sometimes
+// wrong, so Corral looks up suspects until it finds the missing runners.
 type Suspects struct {
 	// Names of all suspects, the longest in their state first. Empty if none is missing.
 	Names []string

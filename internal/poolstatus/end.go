@@ -67,8 +67,8 @@ const (
 	outOfMemory      = "OOMKilled"
 )
 
-// podVerdicts has the reasons in a pod's status by which kubelets and controllers of Kubernetes 1.34 to 1.37 end or refuse a pod, but for those
-// that begin with outOf. A test compares it with their source.
+// podVerdicts lists the reasons in a pod's status with which kubelets and controllers of Kubernetes 1.34 to 1.37 end or
+// refuse a pod, except those that begin with outOf. A test compares it with their source.
 var podVerdicts = map[string]verdict{
 	// A kubelet ends the pod: pkg/kubelet/eviction, nodeshutdown, preemption, and active_deadline.go.
 	evicted:          byNode,
@@ -112,8 +112,8 @@ var disruptionVerdicts = map[string]verdict{
 	"DeletionByPodGC":                     byNode,
 }
 
-// containerVerdicts has the reasons of a terminated container that say more than its exit code. "Unknown" is containerd's, of a container that it
-// lost with a restart of the node.
+// containerVerdicts lists the reasons of a terminated container that are more specific than its exit code. containerd
+// uses "Unknown" for a container that it lost when the node restarted.
 var containerVerdicts = map[string]verdict{
 	outOfMemory:               byLimit,
 	"StartError":              byLimit,
@@ -123,7 +123,8 @@ var containerVerdicts = map[string]verdict{
 	"Unknown":                 byNode,
 }
 
-// EndOf classifies the end of a pod. What the pod's status says comes before what its containers say: a kubelet that ends a pod kills them.
+// EndOf classifies the end of a pod. The pod's status takes precedence over the status of its containers, because a
+// kubelet that ends a pod kills them.
 func EndOf(pod *corev1.Pod, w Witness) End {
 	e := cmp.Or(endByCorral(pod, w), endOfPod(pod), endByDisruption(pod), endByDeletion(pod), endOfContainers(pod), endForUnknownReason(pod))
 	e.Message = harmless(e.Message)
@@ -131,7 +132,7 @@ func EndOf(pod *corev1.Pod, w Witness) End {
 	return e
 }
 
-// Gone returns a pod that is gone as one that ended: if it had not, someone deleted it.
+// Gone returns the state of a missing pod as ended: if it had not ended before, someone deleted it.
 func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
 	if HasEnded(last) {
 		return last
@@ -141,7 +142,7 @@ func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
 	return pod
 }
 
-// end makes an End of a verdict.
+// end returns an End with a verdict.
 func (v verdict) end(reason, message string) End {
 	return End{Actor: v.actor, Cause: v.cause, Reason: reason, Message: message}
 }

@@ -21,7 +21,7 @@ import (
 // change is one fact about an observed pod.
 type change func(p *corev1.Pod)
 
-// observedPod is a pod with a runner on node n1, as the controllers' cache has it.
+// observedPod returns a pod with a runner on node n1, in the form of the controllers' cache.
 func observedPod(t *testing.T, changes ...change) *corev1.Pod {
 	t.Helper()
 	limit := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
@@ -41,7 +41,7 @@ func observedPod(t *testing.T, changes ...change) *corev1.Pod {
 	return trimmed.(*corev1.Pod)
 }
 
-// phase and says set what a kubelet, or a controller, writes about the pod as a whole.
+// phase and says set what a kubelet or a controller writes into the pod's status.
 func phase(phase corev1.PodPhase) change { return func(p *corev1.Pod) { p.Status.Phase = phase } }
 
 func says(reason, message string) change {
@@ -50,7 +50,7 @@ func says(reason, message string) change {
 	}
 }
 
-// rejected is what Kubelet.rejectPod writes: no container, no condition.
+// rejected sets what Kubelet.rejectPod writes: no container, no condition.
 func rejected(reason, message string) change { return says(reason, "Pod was rejected: "+message) }
 
 func target(reason, message string) change {
@@ -63,7 +63,7 @@ func target(reason, message string) change {
 
 func deleted(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)} }
 
-// exited is the end of a container after it ran for a time.
+// exited sets the end of a container that ran for some time.
 func exited(container string, code int32, reason string, ran time.Duration) change {
 	return func(p *corev1.Pod) {
 		began := time.Unix(500, 0)
@@ -94,10 +94,11 @@ func setState(p *corev1.Pod, container string, state corev1.ContainerState) {
 	*list = append(*list, corev1.ContainerStatus{Name: container, State: state})
 }
 
-// unlimited takes the limit of memory away.
+// unlimited removes the memory limit.
 func unlimited(p *corev1.Pod) { p.Spec.Containers[0].Resources = corev1.ResourceRequirements{} }
 
-// endCase is an observed pod, and who ended it and why. Blame is true if the template is to blame, lost if a job was lost.
+// endCase is an observed pod, with the expected actor and cause of its end. blame is true if the template is at fault,
+// lost if a job was lost.
 type endCase struct {
 	origin string // file:function in Kubernetes 1.36, or the program that writes it
 	pod    []change
@@ -186,7 +187,7 @@ var kubeletEnds = map[string]endCase{
 		[]change{phase(corev1.PodFailed), exited(runner, 255, "Unknown", minute)}, poolstatus.Witness{}, end(v1alpha1.ActorNode, "Unknown", v1alpha1.CauseNode), false},
 }
 
-// refusals are of pods that a kubelet admits not.
+// refusals are pods that a kubelet does not admit.
 var refusals = map[string]endCase{
 	"a device is not healthy": {"pkg/kubelet/cm/admission/errors.go:GetPodAdmitResult",
 		[]change{rejected("UnexpectedAdmissionError", "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu, which is unexpected")},
@@ -229,7 +230,7 @@ func blamed(origin, reason, message string) endCase {
 	return endCase{origin, []change{rejected(reason, message)}, poolstatus.Witness{}, end(v1alpha1.ActorNode, reason, v1alpha1.CauseConfig), true}
 }
 
-// otherEnds are those by other components, by people, by Corral and by the containers themselves.
+// otherEnds are ends caused by other components, by users, by Corral and by the containers themselves.
 var otherEnds = map[string]endCase{
 	"evicted by the API, still running": {"pkg/registry/core/pod/storage/eviction.go:addConditionAndDeletePod",
 		[]change{target("EvictionByEvictionAPI", "Eviction API: evicting"), deleted, runs(runner)}, poolstatus.Witness{}, end(v1alpha1.ActorOutsider, "EvictionByEvictionAPI", v1alpha1.CauseRemoved), false},
@@ -352,7 +353,7 @@ func TestEndsOfPods(t *testing.T) {
 	}
 }
 
-// reached checks that the end of a runner without a job reaches its state. With a job, it is the job's matter.
+// reached checks that the end of a runner without a job determines its state. With a job, GitHub's result decides.
 func reached(t *testing.T, pod *corev1.Pod, tc endCase, e poolstatus.End) {
 	t.Helper()
 	if e == (poolstatus.End{}) || tc.with.HasJob || tc.with.Ending || tc.want.Actor == v1alpha1.ActorSidecar {
@@ -375,7 +376,7 @@ func reached(t *testing.T, pod *corev1.Pod, tc endCase, e poolstatus.End) {
 	if e.Message != "" && !strings.Contains(a.Reason, e.Reason+": "+e.Message) {
 		t.Errorf("the runner's reason is %q", a.Reason)
 	}
-	// What is read back after a restart of the controller is the same.
+	// The state is the same when it is read back after a restart of the controller.
 	r.Status = v1alpha1.RunnerStatus{EndedAt: &metav1.Time{Time: o.EndedAt}, EndedClean: o.EndedClean, Exit: o.Exit, Reason: a.Reason, Cause: a.Cause}
 	if !o.EndedAt.IsZero() {
 		if again := poolstatus.Assess(poolstatus.Observe(r, pod, time.Hour, now), now); again.Cause != a.Cause || again.State != a.State || again.Reason != a.Reason {
@@ -384,7 +385,8 @@ func reached(t *testing.T, pod *corev1.Pod, tc endCase, e poolstatus.End) {
 	}
 }
 
-// A runner that exits with 0 because its node shuts down may have had a job: for a while GitHub may say so. Then its node ended it.
+// A runner that exits with code 0 because its node shuts down may have had a job, until GitHub had time to report it.
+// After that, the node counts as the cause.
 func TestAnEndByANodeWithExitCode0Settles(t *testing.T) {
 	pod := observedPod(t, kubeletEnds["the node shuts down, the runner exits with 0"].pod...)
 	r := &v1alpha1.Runner{}
@@ -400,7 +402,8 @@ func TestAnEndByANodeWithExitCode0Settles(t *testing.T) {
 	}
 }
 
-// With a job that GitHub does not report as over, the job is lost with the node, and no other runner is made for it.
+// If GitHub does not report that the job is over, the job is lost with the node, and the pool creates no other runner
+// for it.
 func TestAnEndByANodeWithExitCode0LosesTheJob(t *testing.T) {
 	pod := observedPod(t, kubeletEnds["the node shuts down, the runner exits with 0"].pod...)
 	r := &v1alpha1.Runner{Status: v1alpha1.RunnerStatus{Job: &v1alpha1.JobReference{ID: "1"}}}
@@ -435,7 +438,7 @@ func TestAPodsMessageIsHarmless(t *testing.T) {
 	}
 }
 
-// What a node or an outsider does is never the template's fault, whatever the exit code.
+// The template is never at fault for actions of a node or an outsider, whatever the exit code.
 func TestNoExitCodeMovesBlameFromANode(t *testing.T) {
 	for code := range int32(256) {
 		for _, by := range [][]change{

@@ -24,26 +24,28 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// otherReleases has the reasons of releases of Kubernetes that the local control plane is not made of, one a line: release, kind, reason, file.
+// otherReleases lists the reasons in other Kubernetes releases than the local control plane's, one per line:
+// release, kind, reason, file.
 const otherReleases = "testdata/kubernetes-reasons.txt"
 
 var record = flag.String("record", "", "releases of k8s.io/kubernetes, such as v1.37.2, to read for "+otherReleases)
 
-// kinds of reasons, and what knows them.
+// kinds of reasons, by the table that contains them.
 const (
 	ofPods       = "pod"
 	ofDisruption = "disruption"
 	ofContainers = "container"
 )
 
-// resizing is a reason by which a kubelet refuses to change the resources of a pod that it runs. It ends no pod: pkg/kubelet/allocation/handlers.go.
+// resizing is a kubelet's reason for refusing to change the resources of a running pod. It does not end the pod:
+// pkg/kubelet/allocation/handlers.go.
 const resizing = "Infeasible"
 
-// completed is the reason of a container that ended well.
+// completed is the reason of a container that succeeded.
 const completed = "Completed"
 
-// A release of Kubernetes may end pods for a reason that the tables lack. The source of the local control plane's release is read here: its version
-// rises with that of the libraries.
+// A Kubernetes release may end pods for a reason that is missing from the tables. This test reads the source of the
+// local control plane's release, whose version rises with the version of the libraries.
 func TestEveryReasonOfKubernetesIsKnown(t *testing.T) {
 	t.Parallel()
 	found := readReasons(t, folderOf(t, "k8s.io/kubernetes"), folderOf(t, "k8s.io/api"))
@@ -111,10 +113,11 @@ func recordReasons(t *testing.T, releases []string) {
 	}
 }
 
-// computed are expressions that hand on a reason that is found elsewhere. With any other, the test would miss a reason.
+// computed lists expressions that pass on a reason that is found elsewhere. Any other expression fails the test,
+// because a reason could be missed.
 var computed = []string{
 	"admissionErr.Type()", "reason", "result.Reason", "re.PredicateName", "r.Name", "oldPodStatus.Reason", "pod.Status.Reason", "cs.Reason",
-	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of containers that wait
+	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of waiting containers
 	`fmt.Sprintf("%s%s", InsufficientResourcePrefix, re.ResourceName)`,
 }
 
@@ -127,7 +130,7 @@ type sources struct {
 	found     map[string]map[string]string   // by kind and reason: where it is written
 }
 
-// constant is the value of one, and the file that has it.
+// constant is the value of a constant, and its file.
 type constant struct {
 	value ast.Expr
 	file  *ast.File
@@ -166,7 +169,7 @@ func (s *sources) read(path string) {
 	where := strings.TrimPrefix(path, s.root+"/")
 	note := func(kind string, e ast.Expr) {
 		reason, ok := s.value(filepath.Dir(path), file, e)
-		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a variable, which hides the constant
+		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a variable that hides the constant
 			reason, ok = "", false
 		}
 		switch {
@@ -183,7 +186,7 @@ func (s *sources) read(path string) {
 		switch n := n.(type) {
 		case *ast.CompositeLit:
 			s.literal(where, n, note)
-		case *ast.CallExpr: // of Kubelet.rejectPod, whose reason comes last but one
+		case *ast.CallExpr: // of Kubelet.rejectPod, whose second-last argument is the reason
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "rejectPod" {
 				note(ofPods, n.Args[len(n.Args)-2])
 			}
@@ -198,7 +201,7 @@ func (s *sources) read(path string) {
 	})
 }
 
-// literal finds the reasons of values that make a pod's end.
+// literal finds the reasons in composite literals that describe the end of a pod.
 func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind string, e ast.Expr)) {
 	fields := map[string]ast.Expr{}
 	for _, e := range l.Elts {
@@ -226,7 +229,7 @@ func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind stri
 	}
 }
 
-// assignment finds the reasons that are written into the status of a pod, or handed to what does that.
+// assignment finds the reasons that are written into the status of a pod, or passed to a function that does so.
 func (s *sources) assignment(where string, a *ast.AssignStmt, note func(kind string, e ast.Expr)) {
 	for i, to := range a.Lhs {
 		if i >= len(a.Rhs) {
@@ -243,7 +246,7 @@ func (s *sources) assignment(where string, a *ast.AssignStmt, note func(kind str
 	}
 }
 
-// value returns the text that an expression stands for.
+// value returns the string value of an expression.
 func (s *sources) value(folder string, file *ast.File, e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -268,7 +271,7 @@ func (s *sources) value(folder string, file *ast.File, e ast.Expr) (string, bool
 	return "", false
 }
 
-// imported is the folder of a package by the name that a file has for it; "" if it is none of Kubernetes.
+// imported returns the folder of a package by its name in a file; "" if it is not part of Kubernetes.
 func (s *sources) imported(file *ast.File, name string) string {
 	for _, i := range file.Imports {
 		path, _ := strconv.Unquote(i.Path.Value)
@@ -329,7 +332,8 @@ func (s *sources) text(n ast.Node) string {
 	return b.String()
 }
 
-// The tables have no reason that no release writes, but for those of container runtimes and a constant that the source still has.
+// The tables contain only reasons that some release writes, except for reasons of container runtimes and one constant
+// that still exists in the source.
 func TestTheTablesHaveNoReasonTooMany(t *testing.T) {
 	text, err := os.ReadFile(otherReleases)
 	if err != nil {

@@ -62,8 +62,9 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	return o
 }
 
-// plausible returns when something happened for which a node gives a time. The clock of a node may be wrong, and would end runners too early or
-// too late. A recorded time takes precedence. A time in the future, or before an earlier step, is replaced by now.
+// plausible returns the time of an event that a node reports. The clock of a node may be wrong, and would end runners
+// too early or too late. A recorded time takes precedence. A time in the future, or before an earlier step, is replaced
+// by now.
 func plausible(byNode time.Time, known *metav1.Time, least, now time.Time) time.Time {
 	switch {
 	case byNode.IsZero():

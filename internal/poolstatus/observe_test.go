@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// A job is on a pod if the mark names the pod's own runner and registration; a template can't know them.
+// A mark only counts if it names the pod's own runner and registration, which a template cannot know.
 func TestAMarkCountsOnItsOwnRunnersPod(t *testing.T) {
 	job := &v1alpha1.JobReference{ID: "j", Repository: "acme/app"}
 	marked := func(uid types.UID, id int64) string {
@@ -51,7 +51,7 @@ func TestAMarkCountsOnItsOwnRunnersPod(t *testing.T) {
 	}
 }
 
-// What is amiss with a container before the runner's is told as if it were the runner's own.
+// A container's message is reported as one line of limited size. The same applies to an init container.
 func TestLastWordsAreOneBoundedLine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		state corev1.ContainerStateTerminated
@@ -74,7 +74,7 @@ func TestLastWordsAreOneBoundedLine(t *testing.T) {
 	}
 }
 
-// What is read back of a runner that ended with its job is what was written.
+// The end of a runner with a job is read back as it was written.
 func TestAnEndIsToldTheSameTwice(t *testing.T) {
 	const reason = "OOMKilled (exit code 137), with a job: GitHub will fail it"
 	now := time.Unix(1000, 0)
@@ -127,7 +127,7 @@ func TestContainersBeforeTheRunnersAreObserved(t *testing.T) {
 	}
 }
 
-// The words are those of kube-scheduler, whose versions differ.
+// kube-scheduler's texts differ between versions.
 func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersText(t *testing.T) {
 	for text, want := range map[string]v1alpha1.RunnerCause{
 		"2 node(s) had volume node affinity conflict":                                             v1alpha1.CauseCache,
@@ -155,7 +155,8 @@ func TestAClaimThatKeepsItsPodFromANodeIsKnownByTheSchedulersText(t *testing.T) 
 	}
 }
 
-// The clock of a node, or of the scheduler, may be wrong by an hour: what they say happened counts from when it was first seen.
+// The clock of a node or of the scheduler may be wrong by an hour. The time of an event is then the time when it was
+// first seen.
 func TestTimesByAnotherClock(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	created, recorded := now.Add(-5*time.Minute), now.Add(-30*time.Second)
@@ -169,7 +170,7 @@ func TestTimesByAnotherClock(t *testing.T) {
 		for name, tc := range map[string]struct {
 			state     corev1.ContainerState
 			condition corev1.PodCondition
-			known     bool // the status has the start
+			known     bool // the status contains the start
 			want      v1alpha1.RunnerState
 			since     time.Time
 			until     time.Duration
@@ -191,7 +192,7 @@ func TestTimesByAnotherClock(t *testing.T) {
 					r.CreationTimestamp, pod.CreationTimestamp, r.Status.StartedAt = metav1.Time{Time: created}, metav1.Time{Time: created}, &metav1.Time{Time: recorded}
 				}
 				got := poolstatus.Assess(poolstatus.Observe(r, pod, 10*time.Minute, now), now)
-				isLater := tc.condition.Type != "" && wrong > 0 // a claim is given up later if the scheduler's clock is ahead, within the startup deadline
+				isLater := tc.condition.Type != "" && wrong > 0 // if the scheduler's clock is ahead, a claim is given up later, within the startup deadline
 				if got.State != tc.want || !got.Since.Equal(tc.since) || tc.until != 0 && !isLater && got.Until.Sub(now) != tc.until || got.Until.Sub(now) > 10*time.Minute {
 					t.Errorf("%s since %s, until %s", got.State, got.Since, got.Until)
 				}

@@ -60,50 +60,50 @@ func began(j *v1alpha1.JobReference) time.Time {
 	return time.Time{}
 }
 
-// Follow applies an event about a job to a persistent runner's last known job, which may be nil. said is the job as it began or ended.
-// It returns the new last job and how many more jobs have ended. Events arrive twice and in any order, and events about jobs before the
-// last one are ignored. A runner has one job at a time, so the start of another job shows that the previous one has ended. A job without
-// a known id has the id v1alpha1.UnknownJob.
-func Follow(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
+// Follow applies an event about a job to a persistent runner's last known job, which may be nil. The event is the job
+// when it began or ended. It returns the new last job and how many more jobs have ended. Events arrive twice and in any
+// order, and events about jobs before the last one are ignored. A runner has one job at a time, so the start of another
+// job shows that the previous one has ended. A job without a known id has the id v1alpha1.UnknownJob.
+func Follow(known, update *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch unnamed := known != nil && known.ID == v1alpha1.UnknownJob; {
 	case known == nil:
-		return said, countOver(said)
-	case said.ID == v1alpha1.UnknownJob:
-		return followUnnamed(known, said)
-	case known.ID == said.ID, unnamed && isSame(known, said):
-		merged := *said
-		merged.StartedAt, merged.CompletedAt = cmp.Or(known.StartedAt, said.StartedAt), cmp.Or(known.CompletedAt, said.CompletedAt)
-		merged.Result = cmp.Or(known.Result, said.Result)
-		return &merged, countOver(said) * (1 - countOver(known))
-	case predates(said, known):
+		return update, countOver(update)
+	case update.ID == v1alpha1.UnknownJob:
+		return followUnnamed(known, update)
+	case known.ID == update.ID, unnamed && isSame(known, update):
+		merged := *update
+		merged.StartedAt, merged.CompletedAt = cmp.Or(known.StartedAt, update.StartedAt), cmp.Or(known.CompletedAt, update.CompletedAt)
+		merged.Result = cmp.Or(known.Result, update.Result)
+		return &merged, countOver(update) * (1 - countOver(known))
+	case predates(update, known):
 		return known, 0
 	}
-	return said, 1 - countOver(known) + countOver(said)
+	return update, 1 - countOver(known) + countOver(update)
 }
 
 // followUnnamed is Follow for a list of runners, which only shows whether the runner has a job. A list from before the job, or from the second
 // in which the job began, proves nothing about it.
-func followUnnamed(known, said *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
+func followUnnamed(known, update *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch {
-	case said.IsOver() && !known.IsOver() && said.CompletedAt.Before(&metav1.Time{Time: began(known).Add(time.Second)}):
+	case update.IsOver() && !known.IsOver() && update.CompletedAt.Before(&metav1.Time{Time: began(known).Add(time.Second)}):
 		return known, 0
-	case said.IsOver() && !known.IsOver():
+	case update.IsOver() && !known.IsOver():
 		merged := *known
-		merged.CompletedAt = said.CompletedAt
+		merged.CompletedAt = update.CompletedAt
 		return &merged, 1
-	case !said.IsOver() && known.IsOver() && began(said).After(known.CompletedAt.Time):
-		return said, 0
+	case !update.IsOver() && known.IsOver() && began(update).After(known.CompletedAt.Time):
+		return update, 0
 	}
 	return known, 0
 }
 
 // isSame reports whether an event with an id is about the job without a known id. A job that ended before that job was observed is another
 // job, and so is a job that begins after its observed end.
-func isSame(unnamed, said *v1alpha1.JobReference) bool {
+func isSame(unnamed, update *v1alpha1.JobReference) bool {
 	if unnamed.IsOver() {
-		return !began(said).After(unnamed.CompletedAt.Time)
+		return !began(update).After(unnamed.CompletedAt.Time)
 	}
-	return !said.IsOver() || !said.CompletedAt.Time.Before(began(unnamed))
+	return !update.IsOver() || !update.CompletedAt.Time.Before(began(unnamed))
 }
 
 // countOver returns 1 for a job that has ended.
@@ -146,7 +146,8 @@ func restarting(o Observation, now time.Time) Assessment {
 	return Assessment{State: v1alpha1.RunnerPending, Since: o.Restarting, Until: due, Reason: "restarting: " + o.EndReason, Cause: o.Cause}
 }
 
-// Retires returns the reason why a persistent runner is to be replaced once it has no job, or "", and the time after which it will be.
+// Retires returns the reason why a persistent runner must be replaced once it has no job, or "", and otherwise the time
+// until then.
 func Retires(r *v1alpha1.Runner, done int32, spec *v1alpha1.PersistentSpec, now time.Time) (why string, next time.Duration) {
 	if spec == nil || !r.Persists() {
 		return "", 0

@@ -18,7 +18,7 @@ import (
 
 var epoch = time.Unix(1_000_000, 0)
 
-// jobAt is a job that began and ended so many seconds after the epoch; negative for not.
+// jobAt returns a job with the times when it began and ended, in seconds after the epoch; negative if it did not.
 func jobAt(id string, began, over int) *v1alpha1.JobReference {
 	j := &v1alpha1.JobReference{ID: id}
 	if began >= 0 {
@@ -77,7 +77,8 @@ func persistent() *v1alpha1.Runner {
 	}
 }
 
-// A persistent runner's state by its pod: what ends one that takes one job only interrupts it.
+// The state of a persistent runner by its pod: events that end a runner with a single job only interrupt a persistent
+// one.
 func TestAPersistentRunnerIsObserved(t *testing.T) {
 	at := func(s int) metav1.Time { return metav1.Time{Time: epoch.Add(time.Duration(s) * time.Second)} }
 	up := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: at(5)}}

@@ -110,7 +110,7 @@ func Assess(o Observation, now time.Time) Assessment {
 	case !o.EndedAt.IsZero():
 		return ended(o, now)
 	case o.Job != nil && o.Terminating && o.Deregistered:
-		// GitHub would not have let go of a runner with a job.
+		// GitHub would not have deleted the registration of a runner with a job.
 		return Assessment{State: v1alpha1.RunnerFinished, Since: o.StartedAt, Reason: OutlivesJob("")}
 	case !o.Restarting.IsZero() && !o.Removed:
 		return restarting(o, now)
@@ -149,7 +149,7 @@ const (
 	jobWillFail = ", with a job: GitHub will fail it"
 	// mayHaveWorked is appended to the reason of a runner that ended and may have had a job.
 	mayHaveWorked = ", waiting for the job's completion"
-	// unasked is appended to the reason of a runner that ended while GitHub cannot be asked whether it had a job.
+	// unasked is appended to the reason of a runner that ended while GitHub is unavailable, so that its job is unknown.
 	unasked = "; whether it had a job isn't known, as GitHub can't be asked"
 )
 

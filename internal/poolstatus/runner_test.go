@@ -146,7 +146,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Until GitHub says whether a runner had a job, its Runner's status keeps who ended it.
+// Until GitHub reports whether a runner had a job, its Runner's status keeps the actor that ended it.
 func TestAnEndIsRememberedUntilGitHubIsAsked(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(1000+s, 0) }
 	for name, tc := range map[string]struct {
@@ -163,7 +163,7 @@ func TestAnEndIsRememberedUntilGitHubIsAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.o.EndedAt, tc.o.EndedClean = at(20), true
 			r := &v1alpha1.Runner{}
-			for range 2 { // the second time by what the first has written
+			for range 2 { // the second time from the status that the first has written
 				a := poolstatus.Unasked(tc.o)
 				r.Status.EndedAt, r.Status.EndedClean, r.Status.Exit = &metav1.Time{Time: at(20)}, true, tc.o.Exit
 				r.Status.Reason, r.Status.Cause = a.Reason, a.Cause
@@ -242,7 +242,7 @@ func TestUnconnected(t *testing.T) {
 	}
 }
 
-// missing are the runners a and b, of which GitHub misses some: nobody knows which.
+// missing returns the suspects a and b. n of them are missing on GitHub, but it is unknown which.
 func missing(n int) poolstatus.Suspects {
 	return poolstatus.Suspects{Names: []string{"a", "b"}, Missing: n}
 }

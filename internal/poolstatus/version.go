@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// UpdateWithin is the time in which GitHub wants a runner updated after a newer one was released:
+	// UpdateWithin is the time within which GitHub requires an update after a newer runner was released:
 	// https://docs.github.com/en/actions/reference/runners/self-hosted-runners#runner-software-updates-on-self-hosted-runners
 	UpdateWithin = 30 * 24 * time.Hour
-	// UpdateNotice is how long before that a pool says so.
+	// UpdateNotice is how long before that a pool reports it.
 	UpdateNotice = 14 * 24 * time.Hour
 )
 
 // Release of the runner program.
 type Release struct {
-	// Version as 2.331.0.
+	// Version is for example 2.331.0.
 	Version string
-	// At is when it was published.
+	// At is the publication time.
 	At time.Time
 }
 
-// UpdateBy returns the latest release, and when GitHub may refuse a version; nil while it is the latest. Pre-releases and versions that can't be read
-// don't count; ok is false if nothing can be said for want of others.
+// UpdateBy returns the latest release, and when GitHub may refuse a version; nil while it is the latest. It ignores
+// pre-releases and unreadable versions. ok is false if there are no other releases to compare with.
 func UpdateBy(version string, releases []Release) (latest string, by *metav1.Time, ok bool) {
 	runs, err := semver.StrictNewVersion(version)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 // Fleet describes the pods of a pool.
 type Fleet struct {
 	Pod *corev1.Pod
-	// Most of them are there at once, as the field Says, and Surge more during an update. Most is below 0 if it has no bound.
+	// Most is the maximum number of pods, according to the field Says, and Surge how many more there may be during an
+	// update. A negative Most means that there is no limit.
 	Most, Surge int32
 	Says        string
 }
@@ -36,12 +37,13 @@ type Problem struct {
 	Message string
 }
 
-// Check says what keeps most pods of each pool, and of all of them, from being in a namespace at once, if nothing else is there.
+// Check returns the reasons why a namespace cannot have the maximum number of pods of each pool, or of all pools
+// together, if it contains nothing else.
 func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitRange) []Problem {
 	var problems []Problem
 	totals := make([]corev1.ResourceList, len(quotas))
 	for i, f := range fleets {
-		tell := func(field, format string, args ...any) {
+		report := func(field, format string, args ...any) {
 			problems = append(problems, Problem{i, field, fmt.Sprintf(format, args...)})
 		}
 		f.Pod = f.Pod.DeepCopy()
@@ -49,13 +51,13 @@ func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitR
 		for _, r := range ranges {
 			for _, limit := range r.Spec.Limits {
 				for _, message := range outOfRange(f.Pod, limit) {
-					tell(".spec.template", "LimitRange %s: %s", r.Name, message)
+					report(".spec.template", "LimitRange %s: %s", r.Name, message)
 				}
 			}
 		}
 		for j := range quotas {
 			if covers(&quotas[j], f.Pod) {
-				totals[j] = beyond(&quotas[j], f, totals[j], tell)
+				totals[j] = beyond(&quotas[j], f, totals[j], report)
 			}
 		}
 	}
@@ -69,7 +71,8 @@ func Requests(pod *corev1.Pod) corev1.ResourceList {
 	return helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 }
 
-// setDefaults adds what the API server does: a request is the limit, resources of the pod are those of its containers, and LimitRanges have defaults.
+// setDefaults sets the defaults that the API server sets: a missing request defaults to the limit, missing requests of
+// the pod to the sum over its containers, and others to the defaults of LimitRanges.
 func setDefaults(pod *corev1.Pod, ranges []corev1.LimitRange) {
 	all := containers(pod)
 	for _, c := range all {
@@ -157,12 +160,12 @@ func refused(limit corev1.LimitRangeItem, what string, requests, limits corev1.R
 }
 
 // beyond returns the pods that a quota refuses, of one pool or of this and the previous pools together, and the total of all pools.
-func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, tell func(field, format string, args ...any)) corev1.ResourceList {
+func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, report func(field, format string, args ...any)) corev1.ResourceList {
 	one, total := usage(f.Pod), corev1.ResourceList{}
 	for _, name := range sorted(q.Spec.Hard) {
 		hard, each, others := q.Spec.Hard[name], one[name], before[name]
 		for _, c := range unset(f.Pod, name) {
-			tell(".spec.template", "ResourceQuota %s wants %s of every container, and container %s has none", q.Name, name, c)
+			report(".spec.template", "ResourceQuota %s wants %s of every container, and container %s has none", q.Name, name, c)
 		}
 		all, surged, sum := each.DeepCopy(), each.DeepCopy(), others.DeepCopy()
 		all.Mul(int64(max(0, f.Most)))
@@ -172,11 +175,11 @@ func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, tell f
 		has, fit := fmt.Sprintf("of %s, and ResourceQuota %s has %s", name, q.Name, &hard), int64(hard.AsApproximateFloat64()/each.AsApproximateFloat64()+1e-9)
 		switch {
 		case all.Cmp(hard) > 0:
-			tell(f.Says, "%d runners need %s %s: at most %d fit", f.Most, &all, has, fit)
+			report(f.Says, "%d runners need %s %s: at most %d fit", f.Most, &all, has, fit)
 		case sum.Cmp(hard) > 0 && others.Cmp(hard) <= 0:
-			tell(f.Says, "%d runners, with those of other pools here, need %s %s", f.Most, &sum, has)
+			report(f.Says, "%d runners, with those of other pools here, need %s %s", f.Most, &sum, has)
 		case surged.Cmp(hard) > 0:
-			tell(".spec.update.maxSurge", "%d runners, and %d more during an update, need %s %s: at most %d fit", f.Most, f.Surge, &surged, has, fit)
+			report(".spec.update.maxSurge", "%d runners, and %d more during an update, need %s %s: at most %d fit", f.Most, f.Surge, &surged, has, fit)
 		}
 	}
 	return total

@@ -43,7 +43,8 @@ func TestTheSameOfManySubjectsIsToldOnce(t *testing.T) {
 	}
 }
 
-// Code scanning would close an alert and open another.
+// A finding that covers several pools keeps its fingerprint if pools are added. Otherwise, code scanning would
+// close an alert and open another one.
 func TestWhatIsToldOfSeveralIsKnownAgainWhoeverJoins(t *testing.T) {
 	joined := func(names ...string) (fingerprints []string) {
 		r := &review.Result{Verdict: review.Denied}
@@ -71,7 +72,7 @@ func TestWhatIsToldOfSeveralIsKnownAgainWhoeverJoins(t *testing.T) {
 	}
 }
 
-// Who reads of costs learns first why some are left out.
+// The report about costs first explains why pools are missing, and names only a few of them.
 func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
 	names := func(n int) (all []string) {
 		for i := range n {
@@ -104,7 +105,7 @@ func TestPoolsTogetherCostNothingKnownIfOneDoesnt(t *testing.T) {
 	}
 }
 
-// Code scanning knows each by its name.
+// Code scanning identifies each policy by its name.
 func TestPoliciesThatChangeAlikeStayApart(t *testing.T) {
 	r := &review.Result{}
 	for _, name := range []string{"RunnerPolicy/ci/a", "RunnerPolicy/ci/b"} {

@@ -10,7 +10,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
@@ -64,22 +63,59 @@ func write(w io.Writer, form, text string) error {
 	return nil
 }
 
+// Result of a test.
+type Result string
+
+// Results.
+const (
+	Pass Result = "pass"
+	Fail Result = "fail"
+	Skip Result = "skip"
+)
+
 // Suite is a group of cases.
 type Suite struct {
-	Name  string
-	Cases []Case
+	Name string `json:"name"`
+	// Kind of its cases.
+	Kind  string `json:"kind"`
+	Cases []Case `json:"tests"`
 }
 
 // Case is one test, or one question that was asked.
 type Case struct {
-	Name     string
-	Place    Place
-	Duration time.Duration
-	Skipped  bool
-	// Failure is empty if all is well; several lines say what isn't.
-	Failure string
+	Name string `json:"name"`
+	Place
+	Result Result `json:"result"`
+	// Failure says in one or more lines what is wrong. It is empty unless the test failed.
+	Failure string `json:"failure,omitempty"`
+	// Because names the rules that made the answer of a scenario that failed.
+	Because []string `json:"because,omitempty"`
 	// Output that it printed.
-	Output string
+	Output  string  `json:"output,omitempty"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Details are what is wrong, and the rules that made it.
+func (c Case) Details() string {
+	return strings.Join(append([]string{c.Failure}, c.Because...), "\n  ")
+}
+
+// Count returns how many cases have a result.
+func (s Suite) Count(result Result) (n int) {
+	for _, c := range s.Cases {
+		if c.Result == result {
+			n++
+		}
+	}
+	return n
+}
+
+// Seconds is how long the cases took.
+func (s Suite) Seconds() (total float64) {
+	for _, c := range s.Cases {
+		total += c.Seconds
+	}
+	return total
 }
 
 // worstFirst sorts findings by level, and keeps their order otherwise.

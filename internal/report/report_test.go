@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -33,11 +32,11 @@ var findings = []report.Finding{
 
 var suites = []report.Suite{
 	{Name: "RunnerPolicy/repository", Cases: []report.Case{
-		{Name: "data.a_test.test_one", Place: report.Place{File: "a_test.rego", Line: 4}, Duration: 1500 * time.Microsecond, Output: "printed \x1b[1m <b>"},
-		{Name: "data.a_test.test_two", Duration: time.Second, Failure: "- max: 60\n+ max: 500 ]]> \"quoted\""},
+		{Name: "data.a_test.test_one", Place: report.Place{File: "a_test.rego", Line: 4}, Result: report.Pass, Seconds: 0.0015, Output: "printed \x1b[1m <b>"},
+		{Name: "data.a_test.test_two", Result: report.Fail, Seconds: 1, Failure: "- max: 60\n+ max: 500 ]]> \"quoted\""},
 	}},
 	{Name: "empty"},
-	{Name: "linux.scenario.yaml", Cases: []report.Case{{Name: "later", Skipped: true}}},
+	{Name: "linux.scenario.yaml", Cases: []report.Case{{Name: "later", Result: report.Skip}}},
 }
 
 func TestFormats(t *testing.T) {
@@ -58,7 +57,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// A CI system reads what was written back: these are the rules of its format.
+// GitHub's runner parses the output, so the test applies the rules of its command format.
 func TestGitHubCommandsAreOneLineEachWhateverTheTextHolds(t *testing.T) {
 	var b bytes.Buffer
 	nasty := report.Finding{Level: report.Error, Message: "a\n::error::b\r\n::set-output name=x::y", Title: "x,line=9::evil\n", Place: report.Place{File: "a,b:c%0A.cue", Line: 1}}

@@ -266,7 +266,7 @@ func (t *telling) problems(r *review.Result) {
 		c.rule, c.title = "corral.prices", "Prices can't be read"
 	}
 	for _, d := range r.Head.Diagnostics {
-		t.add(block{class: c, said: d.Message, path: d.Path, places: []Place{{File: d.File, Line: d.Line, Column: d.Column}}})
+		t.add(block{class: c, said: d.Message, path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
 		b := block{class: classOf("base that can't be compared"), said: fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))}
@@ -308,7 +308,7 @@ func findingClass(f *review.Finding) (label, said string) {
 func findingBlock(pool string, f review.Finding) block {
 	label, said := findingClass(&f)
 	b := blockOf(label, "pool", pool, f.At)
-	b.said, b.path, b.source = said+": "+f.Message, f.Path, Place{File: f.Rule.File, Line: f.Rule.Line}
+	b.said, b.path, b.source = said+": "+f.Message, f.Path, Place{File: f.Rule.File, Line: int(f.Rule.Line)}
 	b.known = text(b.said)
 	if b.level != "" && b.rule == "" {
 		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
@@ -322,7 +322,7 @@ func findingBlock(pool string, f review.Finding) block {
 
 // byRule names a rule, its policy and its place.
 func byRule(r v1alpha1.RuleReference) string {
-	at := Place{File: r.File, Line: r.Line}.String()
+	at := Place{File: r.File, Line: int(r.Line)}.String()
 	switch {
 	case r.Name == "" && r.Policy == "":
 		return ""

@@ -31,11 +31,13 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := tell(r)
 	m := &markdown{}
 	m.add("<!-- %s -->\n### %s\n\n", marker, marked(t.headline))
-	for _, line := range t.summary {
-		m.add("- %s\n", marked(line))
+	m.lines(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
+	notes := &markdown{}
+	if len(t.notes) > 0 {
+		notes.lines(notesShare, len(t.notes), "- ", "note", t.notes, marked)
+		notes = folded("Taken for granted, or not known", notes.String())
 	}
-	notes := notesMarkdown(t.notes)
-	room := MaxMarkdown - len(notes) - 1000
+	room := MaxMarkdown - notes.Len() - 1000
 	for i, b := range t.blocks {
 		if m.addWithin(room, b.markdown()) {
 			continue
@@ -47,8 +49,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 			break
 		}
 	}
-	m.add("%s", notes)
-	return write(w, "the review", m.String())
+	return write(w, "the review", m.String()+notes.String())
 }
 
 // counted counts what blocks tell of by their class.
@@ -78,51 +79,35 @@ func (m *markdown) addWithin(room int, text string) bool {
 	return true
 }
 
-// addLines adds lines, each after a word, as long as there is room, and counts the others.
-func (m *markdown) addLines(room int, word, more string, lines []string, shown func(string) string) {
+// lines adds lines, each after a word, as long as there is room and there are no more than most. It counts the others.
+func (m *markdown) lines(room, most int, word, kind string, lines []string, shown func(string) string) {
 	for i, line := range lines {
-		if !m.addWithin(room, word+shown(line)+"\n") {
-			m.add("%sand %s\n", word, wording.Count(len(lines)-i, more))
+		if i == most || !m.addWithin(room, word+shown(line)+"\n") {
+			m.add("%sand %s\n", word, wording.Count(len(lines)-i, "more "+kind))
 			return
 		}
 	}
 }
 
-// list adds a line each, and counts those beyond some.
-func (m *markdown) list(lines []string) {
-	for _, line := range lines[:min(len(lines), maxLines)] {
-		m.add("- %s\n", marked(line))
-	}
-	if more := len(lines) - maxLines; more > 0 {
-		m.add("- and %d more\n", more)
-	}
-}
-
-func notesMarkdown(notes []string) string {
-	if len(notes) == 0 {
-		return ""
-	}
+// folded is a text that a reader unfolds.
+func folded(title, text string) *markdown {
 	m := &markdown{}
-	m.add("\n<details><summary>Taken for granted, or not known</summary>\n\n")
-	m.addLines(notesShare, "- ", "more note", notes, marked)
-	m.add("\n</details>\n")
-	return m.String()
+	m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", title, text)
+	return m
 }
 
 func (b *block) markdown() string {
-	m := &markdown{}
+	m, fields, diff := &markdown{}, &markdown{}, &markdown{}
 	m.add("\n#### %s\n\n", marked(b.heading(true)))
-	m.list(b.body())
+	m.lines(MaxMarkdown, maxLines, "- ", "line", b.body(), marked)
 	if n := len(b.fields); n > 0 { // a table is too wide for a phone
-		m.add("\n<details><summary>%s</summary>\n\n", wording.Count(n, "field"))
-		m.list(b.differences())
-		m.add("\n</details>\n")
+		fields.lines(MaxMarkdown, maxLines, "- ", "field", b.differences(), marked)
+		m.WriteString(folded(wording.Count(n, "field"), fields.String()).String())
 	}
 	if len(b.diff) > 0 {
-		text := &markdown{}
-		text.addLines(MaxMarkdown/3, "", "more line", b.diff, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
-		fence := fenceOf(text.String(), "```")
-		m.add("\n<details><summary>diff</summary>\n\n%sdiff\n%s%s\n\n</details>\n", fence, text, fence)
+		diff.lines(MaxMarkdown/3, len(b.diff), "", "line", b.diff, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
+		fence := fenceOf(diff.String(), "```")
+		m.WriteString(folded("diff", fence+"diff\n"+diff.String()+fence+"\n").String())
 	}
 	return m.String()
 }

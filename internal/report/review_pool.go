@@ -224,18 +224,15 @@ func costLine(word string, c *review.Cost) string {
 }
 
 // leftOut says why pools aren't in amounts, and names them: those in neither side's, or in those of one.
-func leftOut(what, why string, base *review.Amounts, before, after []string) string {
-	var line string
-	names := func(when string, pools []string) {
-		if len(pools) > 0 {
-			line += fmt.Sprintf("; left out%s%s, %s: %s", what, when, why, listed(pools, maxLeftOut))
-		}
-	}
+func leftOut(what, why string, base *review.Amounts, before, after []string) (line string) {
 	if base == nil { // there is one side
 		before = after
 	}
-	names("", unlessKnown(after, unlessKnown(after, before)))
-	names(" before", unlessKnown(before, after))
-	names(" after", unlessKnown(after, before))
+	for _, left := range []struct {
+		when  string
+		pools []string
+	}{{"", unlessKnown(after, unlessKnown(after, before))}, {" before", unlessKnown(before, after)}, {" after", unlessKnown(after, before)}} {
+		line += when(len(left.pools) > 0, "; left out%s%s, %s: %s", what, left.when, why, listed(left.pools, maxLeftOut))
+	}
 	return line
 }

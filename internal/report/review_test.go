@@ -30,8 +30,8 @@ func at(file string, line int) *review.Place { return &review.Place{File: file, 
 
 func amount(v float64) *float64 { return &v }
 
-// everything is a review in which each part of a result has something to say; the recorded pull requests under testdata/reviews
-// have those that come together.
+// everything returns a review in which every part of the result is set. The recorded pull requests in
+// testdata/reviews cover realistic combinations.
 func everything() *review.Result {
 	r := allParts()
 	r.Worst = review.Worst(r)
@@ -130,10 +130,11 @@ func TestReviewForms(t *testing.T) {
 	}
 }
 
-// hostile is a text as somebody may put it into a definition whose review is posted under another's name.
+// hostile is text that an attacker could put into a definition. The review would post it in a comment under
+// another account.
 const hostile = "\x1b[2J</details><!-- corral-review --> @acme/admins ![x](https://evil.example/p.png) ``` |\n# \u202e*b* www.evil.example acme/pools#42 GH-42 gh-7"
 
-// large has many pools, each with much to say.
+// large returns a review with many pools and many entries for each.
 func large(pools int, text string) *review.Result {
 	r := &review.Result{Verdict: review.Allowed, Notes: []string{text, text}, Compared: review.Compared{Base: review.Revision{Name: text}, Head: review.Revision{Name: text}}}
 	for i := range pools {
@@ -180,15 +181,16 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 			t.Errorf("%s: %d bytes, begins with %.40q", name, len(text), text)
 		}
 		if opened, closed := strings.Count(text, "<details>"), strings.Count(text, "</details>"); opened != closed && name != "hostile" {
-			t.Errorf("%s: %d details are opened and %d closed", name, opened, closed)
+			t.Errorf("%s: %d details are opened, but %d closed", name, opened, closed)
 		}
 		if len(r.Pools) > 10 && !strings.Contains(text, "Left out, as ") {
-			t.Errorf("%s: it doesn't say that something is left out", name)
+			t.Errorf("%s: the report does not state that entries were left out", name)
 		}
 	}
 }
 
-// Whoever reads a comment that has no room for all misses what matters least, and reads how much of which class that is.
+// If a comment is too long, the report drops the least severe entries, and states how many of each class it
+// dropped.
 func TestACommentThatIsTooLongLosesItsLeastSevereEnd(t *testing.T) {
 	r := large(300, "x")
 	last := len(r.Pools) - 1
@@ -210,7 +212,7 @@ func TestACommentThatIsTooLongLosesItsLeastSevereEnd(t *testing.T) {
 	}
 	shown := strings.Count(text, ": limits")
 	if left, err := strconv.Atoi(counted[1]); err != nil || left+shown != 299 {
-		t.Errorf("%d of 299 pools are shown, and %s are left out", shown, counted[1])
+		t.Errorf("the report shows %d of 299 pools and states that %s are left out", shown, counted[1])
 	}
 }
 
@@ -219,7 +221,7 @@ func TestNothingThatDefinitionsSayActsInAComment(t *testing.T) {
 	if err := report.ReviewMarkdown(&b, "corral-review", large(1, hostile)); err != nil {
 		t.Fatal(err)
 	}
-	// What is in backticks is shown as it is.
+	// Markdown does not interpret text in backticks.
 	prose := codeSpans(b.String())
 	for _, acts := range []string{"@acme", "https://", "![", "www.evil", "*b*", "#4", "GH-4", "gh-7", "\u202e", "\x1b"} {
 		if strings.Contains(prose, acts) {
@@ -227,11 +229,12 @@ func TestNothingThatDefinitionsSayActsInAComment(t *testing.T) {
 		}
 	}
 	if opened, closed := strings.Count(prose, "<details>"), strings.Count(prose, "</details>"); opened != closed || strings.Count(prose, "<!--") != 1 {
-		t.Errorf("%d details are opened and %d closed, %d comments", opened, closed, strings.Count(prose, "<!--"))
+		t.Errorf("%d details are opened, but %d closed, %d comments", opened, closed, strings.Count(prose, "<!--"))
 	}
 }
 
-// codeSpans takes code spans out of Markdown, by CommonMark's rule: as many backticks end one as began it.
+// codeSpans removes code spans from Markdown. By CommonMark's rule, a span ends with as many backticks as it began
+// with.
 func codeSpans(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -281,12 +284,12 @@ func TestATerminalIsNotActedOn(t *testing.T) {
 	}
 	for _, r := range b.String() {
 		if r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			t.Fatalf("there is a %U", r)
+			t.Fatalf("found the character %U", r)
 		}
 	}
 }
 
-// A value that holds what marks values doesn't end what is shown as one.
+// A control character that is used internally to mark values has no effect inside a value.
 func TestAMarkInAValueMarksNothing(t *testing.T) {
 	r := large(1, "a")
 	r.Head.Name = "b\x00*c*"

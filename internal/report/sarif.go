@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -38,52 +39,99 @@ func SARIF(w io.Writer, version string, findings []Finding) error {
 		more := Finding{Level: sorted[maxResults-1].Level, Rule: "corral.more", Title: "Findings left out", Message: fmt.Sprintf("and %d more findings", rest)}
 		sorted = append(sorted[:maxResults-1], more)
 	}
-	rules, results := []object{}, []object{}
-	index := map[string]int{}
+	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
+	run.Tool.Driver = sarifDriver{Name: toolName, InformationURI: toolURI, Version: version, Rules: []sarifRule{}}
+	rules := &run.Tool.Driver.Rules
 	for _, f := range sorted {
-		if _, known := index[f.Rule]; !known {
-			index[f.Rule] = len(rules)
-			rule := object{"id": f.Rule}
-			rules = append(rules, rule.with("shortDescription", object{"text": f.Title}, f.Title != ""))
+		rule := slices.IndexFunc(*rules, func(r sarifRule) bool { return r.ID == f.Rule })
+		if rule < 0 {
+			rule = len(*rules)
+			*rules = append(*rules, sarifRule{f.Rule, sarifText{f.Title}})
 		}
-		results = append(results, resultOf(f, index[f.Rule]))
+		run.Results = append(run.Results, resultOf(f, rule))
 	}
-	driver := object{"name": toolName, "informationUri": toolURI, "rules": rules}
-	run := object{"tool": object{"driver": driver.with("version", version, version != "")}, "columnKind": "unicodeCodePoints", "results": results}
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(object{"$schema": sarifSchema, "version": "2.1.0", "runs": []object{run}}); err != nil {
+	if err := encoder.Encode(sarifLog{sarifSchema, []sarifRun{run}, "2.1.0"}); err != nil {
 		return fmt.Errorf("writing SARIF: %w", err)
 	}
 	return nil
 }
 
-// object is one of SARIF, by the names of its fields.
-type object map[string]any
+// What of SARIF is written, by the names of the fields.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Runs    []sarifRun `json:"runs"`
+		Version string     `json:"version"`
+	}
+	sarifRun struct {
+		ColumnKind string        `json:"columnKind"`
+		Results    []sarifResult `json:"results"`
+		Tool       struct {
+			Driver sarifDriver `json:"driver"`
+		} `json:"tool"`
+	}
+	sarifDriver struct {
+		InformationURI string      `json:"informationUri"`
+		Name           string      `json:"name"`
+		Rules          []sarifRule `json:"rules"`
+		Version        string      `json:"version,omitempty"`
+	}
+	sarifRule struct {
+		ID               string    `json:"id"`
+		ShortDescription sarifText `json:"shortDescription,omitzero"`
+	}
+	sarifResult struct {
+		Level               Level             `json:"level"`
+		Locations           []sarifLocation   `json:"locations"`
+		Message             sarifText         `json:"message"`
+		PartialFingerprints map[string]string `json:"partialFingerprints"`
+		RelatedLocations    []sarifLocation   `json:"relatedLocations,omitempty"`
+		RuleID              string            `json:"ruleId"`
+		RuleIndex           int               `json:"ruleIndex"`
+	}
+	sarifLocation struct {
+		ID               int            `json:"id,omitempty"`
+		LogicalLocations []sarifLogical `json:"logicalLocations,omitempty"`
+		Message          sarifText      `json:"message,omitzero"`
+		PhysicalLocation sarifPlace     `json:"physicalLocation"`
+	}
+	sarifPlace struct {
+		ArtifactLocation sarifArtifact `json:"artifactLocation"`
+		Region           sarifRegion   `json:"region,omitzero"`
+	}
+	sarifArtifact struct {
+		URI       string `json:"uri"`
+		URIBaseID string `json:"uriBaseId,omitempty"`
+	}
+	sarifRegion struct {
+		StartColumn int `json:"startColumn,omitempty"`
+		StartLine   int `json:"startLine,omitempty"`
+	}
+	sarifLogical struct {
+		FullyQualifiedName string `json:"fullyQualifiedName"`
+	}
+	sarifText struct {
+		Text string `json:"text"`
+	}
+)
 
-// with adds a field that not all objects have.
-func (o object) with(name string, value any, has bool) object {
-	if has {
-		o[name] = value
+func resultOf(f Finding, rule int) sarifResult {
+	text := strings.TrimSuffix(f.says()+"\n"+f.Help, "\n")
+	place := sarifLocation{PhysicalLocation: physical(f.Place)}
+	if f.Path != "" {
+		place.LogicalLocations = []sarifLogical{{f.Path}}
 	}
-	return o
-}
-
-func resultOf(f Finding, rule int) object {
-	text := f.says()
-	if f.Help != "" {
-		text += "\n" + f.Help
+	r := sarifResult{
+		RuleID: f.Rule, RuleIndex: rule, Level: f.Level, Message: sarifText{text}, Locations: []sarifLocation{place},
+		PartialFingerprints: map[string]string{fingerprintKey: fingerprint(f) + ":1"},
 	}
-	place := object{"physicalLocation": object{"artifactLocation": object{"uri": nowhere}}}
-	place.with("physicalLocation", physical(f.Place), f.Place.File != "")
-	place.with("logicalLocations", []object{{"fullyQualifiedName": f.Path}}, f.Path != "")
-	r := object{
-		"ruleId": f.Rule, "ruleIndex": rule, "level": f.Level, "message": object{"text": text}, "locations": []object{place},
-		"partialFingerprints": object{fingerprintKey: fingerprint(f) + ":1"},
+	if f.Source.File != "" {
+		r.RelatedLocations = []sarifLocation{{ID: 1, PhysicalLocation: physical(f.Source), Message: sarifText{"the rule"}}}
 	}
-	source := object{"id": 1, "physicalLocation": physical(f.Source), "message": object{"text": "the rule"}}
-	return r.with("relatedLocations", []object{source}, f.Source.File != "")
+	return r
 }
 
 // fingerprint names a finding whatever moves it: neither lines nor columns are in it.
@@ -96,13 +144,13 @@ func fingerprint(f Finding) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-func physical(p Place) object {
+func physical(p Place) sarifPlace {
 	uri := (&url.URL{Path: p.File}).EscapedPath()
-	artifact := object{"uri": uri, "uriBaseId": sourceRoot}
-	if path.IsAbs(p.File) {
-		artifact = object{"uri": "file://" + uri}
+	switch {
+	case p.File == "":
+		return sarifPlace{ArtifactLocation: sarifArtifact{URI: nowhere}}
+	case path.IsAbs(p.File):
+		return sarifPlace{sarifArtifact{URI: "file://" + uri}, sarifRegion{StartLine: p.Line, StartColumn: p.Column}}
 	}
-	region := object{"startLine": p.Line}
-	region.with("startColumn", p.Column, p.Column > 0)
-	return object{"artifactLocation": artifact}.with("region", region, p.Line > 0)
+	return sarifPlace{sarifArtifact{uri, sourceRoot}, sarifRegion{StartLine: p.Line, StartColumn: p.Column}}
 }

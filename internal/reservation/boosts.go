@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxTriggers is how many triggers of a pool are kept account of.
+	// maxTriggers is how many triggers of a pool are tracked.
 	maxTriggers = 16
 	// maxBoosts is how many events of a trigger count at once.
 	maxBoosts = 1_000
-	// formatBoosts is the first byte of what is written down.
+	// formatBoosts is the first byte of the encoded form.
 	formatBoosts = 2
 )
 
-// Boosts holds the events of a pool's boosts that count at present. It is not safe for concurrent use.
+// Boosts holds the active events of a pool's boosts. It is not safe for concurrent use.
 type Boosts struct {
 	until map[string]map[uint64]int64 // by trigger and delivery: Unix seconds
 }
@@ -29,8 +29,8 @@ type Boosts struct {
 // NewBoosts returns Boosts without events.
 func NewBoosts() *Boosts { return &Boosts{until: map[string]map[uint64]int64{}} }
 
-// Record enters an event of a trigger, which counts until a time; delivery tells it from others. It returns whether it is news
-// that counts.
+// Record adds an event of a trigger, which counts until a time. delivery identifies the event. It reports whether the
+// event is new and counts.
 func (s *Boosts) Record(trigger, delivery string, until, now time.Time) bool {
 	if !until.After(now) {
 		return false
@@ -53,7 +53,7 @@ func (s *Boosts) Record(trigger, delivery string, until, now time.Time) bool {
 	return true
 }
 
-// Count returns how many events of a trigger count, and when the next of them ends to; the zero time if none does.
+// Count returns how many events of a trigger count, and when the next of them ends; the zero time if there is none.
 func (s *Boosts) Count(trigger string, now time.Time) (n int, next time.Time) {
 	for _, until := range s.until[trigger] {
 		if until <= now.Unix() {
@@ -67,7 +67,8 @@ func (s *Boosts) Count(trigger string, now time.Time) (n int, next time.Time) {
 	return n, next
 }
 
-// Expire forgets events that count no more, and those of triggers that keep doesn't want. It returns whether there was one.
+// Expire removes events that no longer count, and events of triggers for which keep returns false. It reports whether
+// it removed any.
 func (s *Boosts) Expire(keep func(trigger string) bool, now time.Time) bool {
 	changed := false
 	for name, events := range s.until {
@@ -85,7 +86,7 @@ func (s *Boosts) Expire(keep func(trigger string) bool, now time.Time) bool {
 	return changed
 }
 
-// Merge adds what other Boosts of the same pool knows.
+// Merge adds the events of other Boosts of the same pool.
 func (s *Boosts) Merge(other *Boosts) {
 	for name, events := range other.until {
 		if s.until[name] == nil {
@@ -95,8 +96,8 @@ func (s *Boosts) Merge(other *Boosts) {
 	}
 }
 
-// Encode writes it down: gzip of a byte for the format, and of each trigger the name and its deliveries with the second until
-// which they count.
+// Encode encodes the events: gzip of a format byte and, for each trigger, its name and its deliveries with the second
+// until which they count.
 func (s *Boosts) Encode() []byte {
 	text := []byte{formatBoosts}
 	text = binary.AppendUvarint(text, uint64(len(s.until)))
@@ -112,7 +113,7 @@ func (s *Boosts) Encode() []byte {
 	return pack(text)
 }
 
-// DecodeBoosts reads what Encode has written.
+// DecodeBoosts decodes the result of Encode.
 func DecodeBoosts(data []byte) (*Boosts, error) {
 	text, err := unpack(data)
 	if err != nil {
@@ -120,7 +121,7 @@ func DecodeBoosts(data []byte) (*Boosts, error) {
 	}
 	s, r := NewBoosts(), &reader{text: text}
 	if f := r.byte(); r.err == nil && f != formatBoosts {
-		return nil, fmt.Errorf("reading boosts: format %d is none that is known", f)
+		return nil, fmt.Errorf("reading boosts: unknown format %d", f)
 	}
 	triggers := r.number(maxTriggers)
 	for i := uint64(0); i < triggers && r.err == nil; i++ {

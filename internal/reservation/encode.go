@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// format is the first byte of what is written down.
+	// format is the first byte of the encoded form.
 	format = 1
-	// maxText bounds what is written down before it is compressed, in bytes: all bounds reached take less.
+	// maxText is the maximum size of the encoded form before compression, in bytes. A ledger that reaches all limits
+	// takes less.
 	maxText = 4 << 20
 )
 
-// errCut is when what was written down ends too early.
-var errCut = errors.New("it is cut off")
+// errCut is the error for an encoded form that ends too early.
+var errCut = errors.New("it is truncated")
 
-// Encode writes the ledger down: gzip of a byte for the format, the clock in seconds, the repositories' names, and of each job, by id, the
-// distance to the id before, the state, how many seconds ago it was heard of, its repository and its runner. All numbers are
-// varints. Most jobs take 10 bytes or less.
+// Encode encodes the ledger: gzip of a format byte, the clock in seconds, the names of the repositories, and for each
+// job, by id, the difference to the previous id, the state, how many seconds ago the last event was, its repository and
+// its runner. All numbers are varints. Most jobs take 10 bytes or less.
 func (l *Ledger) Encode() []byte {
 	text := make([]byte, 0, 64+12*len(l.jobs))
 	text = append(text, format)
@@ -42,7 +43,7 @@ func (l *Ledger) Encode() []byte {
 	runner := ""
 	for _, next := range slices.Sorted(maps.Keys(l.jobs)) {
 		j := l.jobs[next]
-		text = binary.AppendUvarint(text, uint64(next)-uint64(id)) //nolint:gosec // it is taken back the same way
+		text = binary.AppendUvarint(text, uint64(next)-uint64(id)) //nolint:gosec // decoding reverses it
 		text = append(text, byte(j.state))
 		text = binary.AppendUvarint(text, uint64(l.seconds()-min(j.news, l.seconds())))
 		text = binary.AppendUvarint(text, uint64(j.repo))
@@ -57,7 +58,7 @@ func (l *Ledger) Encode() []byte {
 	return pack(text)
 }
 
-// Decode reads what Encode has written. The clock of the ledger stands still, and goes on from now.
+// Decode decodes the result of Encode. The clock of the ledger stands still, and continues from now.
 func Decode(data []byte, now time.Time) (*Ledger, error) {
 	text, err := unpack(data)
 	if err != nil {
@@ -65,13 +66,13 @@ func Decode(data []byte, now time.Time) (*Ledger, error) {
 	}
 	l, r := New(now), &reader{text: text}
 	if f := r.byte(); r.err == nil && f != format {
-		return nil, fmt.Errorf("reading reservations: format %d is none that is known", f)
+		return nil, fmt.Errorf("reading reservations: unknown format %d", f)
 	}
 	l.elapsed = time.Duration(r.number(1<<32-1)) * time.Second //nolint:gosec // it is bounded
 	names := r.number(maxRepositories)
 	for i := uint64(0); i < names && r.err == nil; i++ {
 		if name := r.string(maxName); i > 0 && l.repos.index(name) != uint16(i) { //nolint:gosec // it is bounded
-			r.fail(errors.New("a repository is there twice"))
+			r.fail(errors.New("a repository occurs twice"))
 		}
 	}
 	l.readJobs(r, names)
@@ -86,10 +87,10 @@ func (l *Ledger) readJobs(r *reader, names uint64) {
 	runner := ""
 	jobs := r.number(MaxJobs + MaxDone)
 	for i := uint64(0); i < jobs && r.err == nil; i++ {
-		id = int64(uint64(id) + r.number(1<<64-1)) //nolint:gosec // it was made the same way
+		id = int64(uint64(id) + r.number(1<<64-1)) //nolint:gosec // encoding did the reverse
 		j := job{state: State(r.byte())}
 		if r.err == nil && (j.state < Waiting || j.state > Done) {
-			r.fail(fmt.Errorf("state %d is none that is known", j.state))
+			r.fail(fmt.Errorf("unknown state %d", j.state))
 		}
 		j.news = l.seconds() - uint32(r.number(uint64(l.seconds()))) //nolint:gosec // it is bounded
 		j.repo = uint16(r.number(max(names, 1) - 1))                 //nolint:gosec // it is bounded
@@ -118,8 +119,8 @@ func common(a, b string) int {
 
 func pack(text []byte) []byte {
 	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is one
-	_, _ = w.Write(text)                            // a buffer takes it
+	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid
+	_, _ = w.Write(text)                            // writing to a buffer never fails
 	_ = w.Close()
 	return b.Bytes()
 }
@@ -139,7 +140,7 @@ func unpack(data []byte) ([]byte, error) {
 	return text, nil
 }
 
-// reader reads until the first error, and zeros after it.
+// reader reads until the first error, and returns zeros after it.
 type reader struct {
 	text []byte
 	err  error

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reservation keeps account of the jobs that GitHub's events tell a pool of. Each job is known by its id and only ever goes
-// forward, so events may come in any order and as often as they like. All of it works on values; what is kept is
-// bounded, and is written down in a few bytes a job.
+// Package reservation tracks the jobs for a pool that GitHub's events report. Each job is identified by its id and only
+// moves forward, so events may arrive in any order and any number of times. The package is pure. Its data is limited,
+// and is encoded in a few bytes per job.
 package reservation
 
 import (
@@ -14,40 +14,41 @@ import (
 	"time"
 )
 
-// State of a job. A job never goes back to a smaller one.
+// State of a job. A job never returns to a smaller one.
 type State uint8
 
 // States.
 const (
-	// Waiting for an approval or another rule of its environment: it asks for no runner yet.
+	// Waiting jobs wait for an approval or another rule of their environment, and need no runner yet.
 	Waiting State = iota + 1
-	// Queued jobs ask for a runner.
+	// Queued jobs need a runner.
 	Queued
-	// Elsewhere is where a job runs that no runner of the pool has.
+	// Elsewhere is the state of a job that runs on a runner outside of the pool.
 	Elsewhere
-	// Running on a runner of the pool.
+	// Running jobs have a runner of the pool.
 	Running
 	// Done jobs have ended.
 	Done
 )
 
-// Bounds.
+// Limits.
 const (
-	// MaxJobs is how many jobs of a pool are kept that haven't ended. GitHub is asked for those beyond when others are gone.
+	// MaxJobs is how many unfinished jobs of a pool are kept. When there is room again, GitHub is asked for the others.
 	MaxJobs = 20_000
-	// MaxDone is how many jobs are remembered that need nothing any more, the latest first, so that a late event doesn't count them again.
+	// MaxDone is how many jobs that need no more runners are remembered, the latest first, so that a late event does
+	// not count them again.
 	MaxDone = 8_192
-	// DoneFor is how long those are remembered at most.
+	// DoneFor is the maximum time for which those are remembered.
 	DoneFor = 2 * time.Hour
-	// Settle is how new an event must be to be believed against a list of jobs: GitHub's lists lag behind.
+	// Settle is how recent an event must be to take precedence over a list of jobs, because GitHub's lists lag behind.
 	Settle = 30 * time.Second
-	// maxRepositories is of how many repositories the names are kept.
+	// maxRepositories is the number of repositories whose names are kept.
 	maxRepositories = 2_000
-	// maxName bounds the names that are kept, in bytes.
+	// maxName is the maximum length of a name in bytes.
 	maxName = 200
 )
 
-// Event is news of a job.
+// Event is an event about a job.
 type Event struct {
 	// ID of the job: workflow_job.id.
 	ID int64
@@ -55,64 +56,64 @@ type Event struct {
 	State State
 	// Repository as OWNER/NAME.
 	Repository string
-	// Runner that has the job, of a Running one.
+	// Runner is the runner of a Running job.
 	Runner string
 }
 
 // Ledger holds a pool's jobs. It is not safe for concurrent use.
 type Ledger struct {
 	jobs  map[int64]job
-	on    map[string]int64 // the job that a runner has
+	on    map[string]int64 // the job of each runner
 	count [Done + 1]int
 	repos names
 
-	// elapsed is the time that ran down for waiting jobs until at; it stands still while the ledger is paused.
+	// elapsed is the waiting time that has counted up to the time at; it does not grow while the ledger is paused.
 	elapsed time.Duration
 	at      time.Time
 	begun   time.Time
 	paused  bool
-	dropped int // jobs that there was no room for, since there was
+	dropped int // events without room since there was last room
 }
 
-// job takes 40 bytes, so that ten thousand of them are nothing to speak of.
+// job takes 40 bytes, so that ten thousand of them are negligible.
 type job struct {
 	state  State
-	news   uint32 // seconds of Ledger.elapsed when it was last heard of
+	news   uint32 // Ledger.elapsed in seconds at the last event
 	repo   uint16 // index in Ledger.repos
-	taken  int64  // seconds since Ledger.begun when it was last heard of, or read
+	taken  int64  // seconds since Ledger.begun at the last event or list
 	runner string
 }
 
-// live reports whether a job hasn't ended, as far as the pool is concerned.
+// live reports whether a job is unfinished from the pool's point of view.
 func (s State) live() bool { return s == Waiting || s == Queued || s == Running }
 
-// New returns an empty ledger. Its clock stands still until it is told that the pool has room.
+// New returns an empty ledger. Its clock stands still until Pause(false) is called.
 func New(now time.Time) *Ledger {
 	return &Ledger{jobs: map[int64]job{}, on: map[string]int64{}, repos: newNames(), at: now, begun: now, paused: true}
 }
 
-// Counts are what a ledger amounts to.
+// Counts summarizes a ledger.
 type Counts struct {
-	// Queued jobs wait for a runner, Running ones have one of the pool.
+	// Queued is the number of jobs that wait for a runner, Running the number of jobs on runners of the pool.
 	Queued, Running int
-	// Waiting jobs wait for something else.
+	// Waiting is the number of jobs that wait for something else.
 	Waiting int
-	// Ended jobs are remembered that need no runner of the pool any more.
+	// Ended is the number of remembered jobs that need no more runners of the pool.
 	Ended int
-	// Dropped is how many news of jobs there was no room for, since there was.
+	// Dropped is the number of events without room, since there was last room.
 	Dropped int
 }
 
-// Jobs is how many runners the jobs ask for.
+// Jobs returns how many runners the jobs need.
 func (c Counts) Jobs() int { return c.Queued + c.Running }
 
-// Counts returns what the ledger amounts to.
+// Counts returns a summary of the ledger.
 func (l *Ledger) Counts() Counts {
 	return Counts{Queued: l.count[Queued], Running: l.count[Running], Waiting: l.count[Waiting], Ended: l.count[Elsewhere] + l.count[Done], Dropped: l.dropped}
 }
 
-// Pause stops the clock by which waiting jobs expire, or lets it go on: it is to stand still while the pool
-// has as many runners as it may, for no job could have got one.
+// Pause stops or resumes the expiry clock of waiting jobs. The clock must be stopped while the pool has its
+// maximum number of runners, because no job could have got one.
 func (l *Ledger) Pause(paused bool, now time.Time) {
 	l.advance(now)
 	l.paused = paused
@@ -127,10 +128,11 @@ func (l *Ledger) advance(now time.Time) {
 	}
 }
 
-// Has returns the state of a job, 0 if it isn't known.
+// Has returns the state of a job, 0 if it is unknown.
 func (l *Ledger) Has(id int64) State { return l.jobs[id].state }
 
-// Record enters news of a job, and returns whether there was any: what was known, or is older than what was known, is none.
+// Record adds an event about a job, and reports whether it changed anything. An event that is older than the known
+// state does not.
 func (l *Ledger) Record(e Event, now time.Time) bool {
 	if e.State < Waiting || e.State > Done {
 		return false
@@ -153,13 +155,13 @@ func (l *Ledger) Record(e Event, now time.Time) bool {
 	return true
 }
 
-// Refuse counts a job that there was no room for elsewhere.
+// Refuse counts an event for which there was no room elsewhere.
 func (l *Ledger) Refuse() { l.dropped++ }
 
-// Len returns how many jobs are known, those that ended included.
+// Len returns the number of known jobs, including ended ones.
 func (l *Ledger) Len() int { return len(l.jobs) }
 
-// put enters a job. A runner has one job at a time: of two that are told to run on it, the older, by its id, is taken for over.
+// put adds a job. A runner has one job at a time: if events report two, the one with the smaller id counts as over.
 func (l *Ledger) put(id int64, j job) {
 	l.Drop(id)
 	if j.state == Running && j.runner != "" {
@@ -187,12 +189,12 @@ func (l *Ledger) seconds() uint32 {
 	return uint32(min(l.elapsed/time.Second, math.MaxUint32)) //nolint:gosec // it is bounded
 }
 
-// mark is a time in seconds since the ledger began. Differences of times within a process don't change with the clock on the wall.
+// mark returns a time in seconds since the ledger began. Differences within a process do not depend on the wall clock.
 func (l *Ledger) mark(t time.Time) int64 { return int64(t.Sub(l.begun) / time.Second) }
 
 func short(name string) string { return name[:min(len(name), maxName)] }
 
-// Drop forgets a job: another pool has it.
+// Drop removes a job that belongs to another pool.
 func (l *Ledger) Drop(id int64) {
 	j, ok := l.jobs[id]
 	if !ok {
@@ -205,8 +207,8 @@ func (l *Ledger) Drop(id int64) {
 	}
 }
 
-// Retain takes the jobs of runners that keep doesn't want for run elsewhere, and returns whether there was one: whoever lost
-// its runner doesn't need the place any more. It costs nothing while no job runs.
+// Retain marks the jobs of runners for which keep returns false as running elsewhere, and reports whether there were
+// any: a job whose runner is gone no longer needs a place. It costs nothing while no job runs.
 func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 	if l.count[Running] == 0 {
 		return false
@@ -224,16 +226,16 @@ func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 	return changed
 }
 
-// Expire forgets jobs that wait and weren't heard of for hold while the clock went, and those that ended long ago. It returns
-// how many of the former there were.
+// Expire removes waiting jobs without an event for the time hold on the ledger's clock, and jobs that ended long ago.
+// It returns the number of removed waiting jobs.
 func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	l.advance(now)
-	expired, seconds := 0, l.seconds()
+	expired := 0
 	if l.live() < MaxJobs {
 		l.dropped = 0
 	}
 	for id, j := range l.jobs {
-		age := time.Duration(seconds-min(j.news, seconds)) * time.Second
+		age := l.Quiet(id)
 		switch {
 		case (j.state == Queued || j.state == Waiting) && age >= hold:
 			expired++
@@ -245,6 +247,12 @@ func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	return expired
 }
 
+// Quiet returns for how long nothing was heard of a job while the clock went.
+func (l *Ledger) Quiet(id int64) time.Duration {
+	seconds := l.seconds()
+	return time.Duration(seconds-min(l.jobs[id].news, seconds)) * time.Second
+}
+
 // bound forgets the jobs that ended first when there are too many. It does so in steps, so that not each event costs a look at all.
 func (l *Ledger) bound() {
 	if l.count[Done]+l.count[Elsewhere] > MaxDone {
@@ -252,7 +260,7 @@ func (l *Ledger) bound() {
 	}
 }
 
-// ForgetEnded forgets the jobs that ended first, so that some are left.
+// ForgetEnded removes the jobs that ended first until at most left ended jobs remain.
 func (l *Ledger) ForgetEnded(left int) {
 	type ended struct {
 		id   int64
@@ -270,20 +278,21 @@ func (l *Ledger) ForgetEnded(left int) {
 	}
 }
 
-// Truth is which jobs of a repository haven't ended, as a list of GitHub's tells.
+// Truth contains the unfinished jobs of a repository according to a list from GitHub.
 type Truth struct {
 	// Repository as OWNER/NAME.
 	Repository string
-	// Began is when the list was begun.
+	// Began is when the listing began.
 	Began time.Time
-	// Jobs of the pool; of other pools' there is no need to tell.
+	// Jobs of the pool; jobs of other pools may be omitted.
 	Jobs []Event
-	// Partial is true if the list isn't complete: what isn't in it may go on.
+	// Partial is true if the list is incomplete: a missing job may still be active.
 	Partial bool
 }
 
-// Reconcile makes the repository's jobs those that GitHub lists: what isn't listed is forgotten, and what waits for an approval is queued no more,
-// unless it was heard of just before. That is not as final as a word of its end, for lists can be wrong. It returns whether anything changed.
+// Reconcile aligns the repository's jobs with GitHub's list. It removes unlisted jobs, and a queued job that is listed
+// as waiting for an approval becomes Waiting, unless there was a recent event. A removed job can return, unlike an
+// ended one, because lists can be wrong. It reports whether anything changed.
 func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 	l.advance(now)
 	changed := false
@@ -295,9 +304,9 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 			changed = true
 		} else if j, ok := l.jobs[e.ID]; ok {
 			if e.State == Waiting && j.state == Queued && j.taken <= l.mark(t.Began.Add(-Settle)) {
-				j.state, changed = Waiting, true // an event told of it too early
+				j.state, changed = Waiting, true // an event reported it too early
 			}
-			j.news, j.taken = l.seconds(), l.mark(now) // it still is what it was
+			j.news, j.taken = l.seconds(), l.mark(now) // it is unchanged
 			l.put(e.ID, j)
 		}
 	}
@@ -321,8 +330,8 @@ func (l *Ledger) dropUnlisted(t Truth, listed map[int64]bool) bool {
 	return changed
 }
 
-// Silent returns the repositories, sorted, of jobs that wait or run and weren't heard of since a time, which is another for the two; those
-// of which nothing was heard for the longest, if there are more than most.
+// Silent returns the repositories, sorted, of waiting or running jobs without an event since a time, which differs
+// between the two. If there are more than most, it returns those without an event for the longest time.
 func (l *Ledger) Silent(waiting, running time.Time, most int) []string {
 	oldest := map[uint16]int64{}
 	for _, j := range l.jobs {
@@ -345,7 +354,7 @@ func (l *Ledger) Silent(waiting, running time.Time, most int) []string {
 	return names
 }
 
-// All calls f with each job, in no order, until f returns false.
+// All calls f with each job, in any order, until f returns false.
 func (l *Ledger) All(f func(id int64, s State) bool) {
 	for id, j := range l.jobs {
 		if !f(id, j.state) {
@@ -354,7 +363,8 @@ func (l *Ledger) All(f func(id int64, s State) bool) {
 	}
 }
 
-// Merge adds what another ledger of the same pool knows, which somebody else has written down. Jobs keep how long they have waited.
+// Merge adds the jobs of another ledger of the same pool that another process has stored. Jobs keep the time for which
+// they have waited.
 func (l *Ledger) Merge(before *Ledger) {
 	if shift := before.elapsed - l.elapsed; shift > 0 {
 		l.elapsed += shift

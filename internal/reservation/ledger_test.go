@@ -16,7 +16,7 @@ import (
 
 var start = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
 
-// running is a ledger whose pool has room.
+// running returns a ledger whose clock is not paused.
 func running() *Ledger {
 	l := New(start)
 	l.Pause(false, start)
@@ -34,7 +34,7 @@ func live(l *Ledger) map[int64]State {
 	return all
 }
 
-// life is what truly happened to a job.
+// life is the actual history of a job.
 type life struct {
 	id   int64
 	repo string
@@ -60,11 +60,11 @@ func (j *life) event(s State) Event {
 	return e
 }
 
-// truth is what a look at each repository tells.
+// truth returns GitHub's lists of each repository.
 func truth(all []life, began time.Time) []Truth {
 	by := map[string][]Event{}
 	for i := range all {
-		list := by[all[i].repo] // of all repositories, also those without unfinished jobs
+		list := by[all[i].repo] // of all repositories, including those without unfinished jobs
 		if s := all[i].now(); s.live() || s == Elsewhere {
 			list = append(list, all[i].event(s))
 		}
@@ -77,8 +77,8 @@ func truth(all []life, began time.Time) []Truth {
 	return looks
 }
 
-// Any order, duplication and loss of deliveries over a thousand jobs, and restarts between them, end after one look at GitHub in exactly
-// the true state; and what is known to wait is never missed meanwhile.
+// Deliveries of a thousand jobs in any order, with duplicates, losses and restarts, lead to exactly the true state
+// after one comparison with GitHub, and a known waiting job is never missed in between.
 func TestAnyDeliveriesEndInTheTrueState(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -92,7 +92,7 @@ func TestAnyDeliveriesEndInTheTrueState(t *testing.T) {
 					deliveries = append(deliveries, all[i].event(s))
 				}
 			}
-			if all[i].now() == Waiting && r.IntN(2) == 0 { // GitHub tells of some that they are queued
+			if all[i].now() == Waiting && r.IntN(2) == 0 { // GitHub also reports some as queued
 				deliveries = append(deliveries, all[i].event(Queued))
 			}
 		}
@@ -128,7 +128,7 @@ func TestAnyDeliveriesEndInTheTrueState(t *testing.T) {
 	}
 }
 
-// again is a ledger after a restart: in half of the cases events came before it was read.
+// again returns a ledger after a restart: in half of the cases, events arrived before it was read.
 func again(t *testing.T, l *Ledger, now time.Time) *Ledger {
 	t.Helper()
 	read, err := Decode(l.Encode(), now)
@@ -190,20 +190,20 @@ func TestWaitingJobsExpire(t *testing.T) {
 	if n := l.Expire(time.Hour, start.Add(59*time.Minute)); n != 0 {
 		t.Fatalf("%d expired early", n)
 	}
-	l.Record(Event{ID: 1, State: Queued}, start.Add(50*time.Minute)) // the same again is no news
+	l.Record(Event{ID: 1, State: Queued}, start.Add(50*time.Minute)) // a repeated event is no news
 	if n := l.Expire(time.Hour, start.Add(time.Hour)); n != 1 {
 		t.Errorf("%d expired after an hour, want 1", n)
 	}
 	if diff := cmp.Diff(Counts{Running: 1, Waiting: 1}, l.Counts()); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	l.Record(Event{ID: 1, State: Queued}, start.Add(61*time.Minute)) // and now it is
+	l.Record(Event{ID: 1, State: Queued}, start.Add(61*time.Minute)) // it is now
 	if l.Has(1) != Queued {
 		t.Error("a job that expired doesn't count again")
 	}
 }
 
-// A job that waits because the pool has all the runners it may have is not given up.
+// A waiting job does not expire while the pool has its maximum number of runners.
 func TestTheClockStandsStillAtMax(t *testing.T) {
 	l := running()
 	l.Record(Event{ID: 1, State: Queued}, start)
@@ -211,7 +211,7 @@ func TestTheClockStandsStillAtMax(t *testing.T) {
 	if n := l.Expire(time.Hour, start.Add(24*time.Hour)); n != 0 {
 		t.Fatal("it expired while the pool was at its max")
 	}
-	l = again(t, l, start.Add(30*time.Hour)) // nor while nobody was there
+	l = again(t, l, start.Add(30*time.Hour)) // nor while no controller ran
 	if n := l.Expire(time.Hour, start.Add(30*time.Hour+49*time.Minute)); n != 0 {
 		t.Fatal("it expired before an hour had gone")
 	}
@@ -220,7 +220,7 @@ func TestTheClockStandsStillAtMax(t *testing.T) {
 	}
 }
 
-// Jobs of two accounts keep how long they have waited, also when they are put together more than once.
+// Jobs of two ledgers keep the time for which they have waited, even if the ledgers are merged more than once.
 func TestPutTogetherJobsKeepTheirAge(t *testing.T) {
 	early, late := running(), running()
 	early.Record(Event{ID: 1, State: Queued}, start)
@@ -277,7 +277,7 @@ func TestAJobThatLostItsRunnerIsFree(t *testing.T) {
 	}
 }
 
-// A runner has one job at a time, whatever events say, in any order.
+// A runner has one job at a time, whatever the events and their order.
 func TestARunnerCountsOnce(t *testing.T) {
 	for _, order := range [][]int64{{1, 2, 3}, {3, 2, 1}, {2, 3, 1}, {2, 1, 3}} {
 		l := running()
@@ -338,7 +338,8 @@ func TestNothingGrowsWithoutBound(t *testing.T) {
 	}
 }
 
-// As much as etcd takes in one object is 1.5 MiB; all bounds reached must stay below, and ten thousand jobs far below.
+// etcd limits an object to 1.5 MiB. A ledger that reaches all limits must stay below that, and ten thousand jobs far
+// below.
 func TestWhatIsWrittenDownIsSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	fill := func(jobs, done, repos int) *Ledger {
@@ -503,5 +504,18 @@ func BenchmarkEncodeTenThousand(b *testing.B) {
 	}
 	for b.Loop() {
 		l.Encode()
+	}
+}
+
+func TestQuietIsTimeWithoutNews(t *testing.T) {
+	begun := time.Unix(1_000_000, 0)
+	l := New(begun)
+	l.Pause(false, begun)
+	l.Record(Event{ID: 1, State: Queued}, begun.Add(time.Minute))
+	l.Pause(true, begun.Add(3*time.Minute))
+	l.Pause(false, begun.Add(10*time.Minute))
+	l.Pause(true, begun.Add(11*time.Minute))
+	if got := l.Quiet(1); got != 3*time.Minute {
+		t.Errorf("quiet for %s, want 3m: the clock stood still while paused", got)
 	}
 }

@@ -5,8 +5,8 @@ package reservation
 
 import "strings"
 
-// names keeps each name once, whatever its case. Index 0 stands for none, and for those there is no room for: their jobs can
-// only be told of by events.
+// names keeps each name once, ignoring case. Index 0 stands for no name, and for names without room; jobs of these
+// repositories are only tracked by events.
 type names struct {
 	list []string
 	of   map[string]uint16

@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// What a PoolSource would refuse can't be applied.
+// A review reports definitions that a PoolSource would reject.
 func TestWhatAPoolSourceRefusesIsBroken(t *testing.T) {
 	named := func(namespace string) string {
 		return change(t, linux, "linux: spec:", "linux: metadata: namespace: \""+namespace+"\"\n\tlinux: spec:")
@@ -83,7 +83,7 @@ func TestWhatAPoolSourceRefusesIsBroken(t *testing.T) {
 	}
 }
 
-// unname leaves out the namespace that tests fill in.
+// unname removes the namespace that tests add.
 func unname(objects []compile.Object) {
 	for i := range objects {
 		if objects[i].Manifest.GetNamespace() == "ci" {

@@ -4,10 +4,12 @@
 package review
 
 import (
+	_ "embed" // the sentences about effects
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
@@ -89,40 +91,88 @@ func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
 
 func (p *pool) isREST() bool { return p.Spec.GetRegistration() == v1alpha1.RegisterREST }
 
-// fate is what becomes of jobs that wait for a pool that goes: a scale set takes them with it.
-func (p *pool) fate() string {
+// Fate describes what happens to jobs that wait for a pool that is removed. Deleting a scale set loses its jobs.
+func (p *pool) Fate() string {
 	if p.isREST() {
 		return "stay queued until other runners take them"
 	}
 	return "are lost"
 }
 
-// goes tells what becomes of a pool as GitHub and the cluster know it.
-func (p *pool) goes() string {
-	if p.observes() {
-		return "It only observes: no runner goes."
-	}
-	return fmt.Sprintf("Runners without a job end, busy ones finish; jobs that wait for it %s.", p.fate())
+//go:embed effects.tmpl
+var sentences string
+
+// effects renders the sentences about the effects of changes.
+var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
+	"agreeing": Agreeing, "alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
+	"count":    func(n int, noun string) string { return wording.Count(n, noun) },
+	"sentence": func(reasons []string) string { return strings.TrimSuffix(strings.Join(reasons, "; "), ".") },
+}}
+
+// facts contains what the effects of a pool's change on jobs and runners depend on.
+type facts struct {
+	Change     Change
+	Base, Head *pool // nil on a side without the pool
+	// Denied describes the effect of a denial, and Later a difference that begins later.
+	Denied, Later string
+
+	// If both sides have the pool: its connections, whether a field differs, and whether both use the same scale set.
+	From, To  string
+	Touches   func(path string) bool
+	SharesSet bool
+	// Jobs that the pool loses and gains.
+	Lost, Gained []routed
+	// Refused describes changes of the identity that the API server refuses, and NeverObserves a refused change of the mode.
+	Refused       []string
+	NeverObserves string
+	// Rollout of the new template; nil if the template of the base is denied too.
+	Rollout   *Rollout
+	IsRefused bool
+	// Before and After are the effective limits; nil if a policy failed.
+	Before, After *policy.Scale
 }
 
-// effects say what a change does to jobs and runners.
+// effects describes what a change does to jobs and runners.
 func (p *pair) effects() {
+	f := facts{Change: p.shown.Change, Base: p.base, Head: p.head}
+	_, _, f.Denied = p.runs()
+	if p.base != nil && p.head != nil {
+		p.compare(&f)
+	}
+	p.shown.Effects = append(p.shown.Effects, effects.Sentences("effects", f)...)
+}
+
+// compare fills in the differences between both sides of a pool.
+func (p *pair) compare(f *facts) {
+	f.From, f.To, f.Touches = p.base.connectionName(), p.head.connectionName(), p.shown.touches
+	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
+	takers := func(label string) []string { return p.c.head.takers(p.head, label) }
+	f.Lost = grouped(without(before, after), takers)
+	f.Gained = grouped(without(after, before), func(label string) []string { return without(p.c.base.takers(p.base, label), takers(label)) })
 	if p.shown.Change == Renamed {
-		p.renamed()
-		p.denied()
+		f.SharesSet = strings.EqualFold(p.base.GetScaleSetName(), p.head.GetScaleSetName()) && strings.EqualFold(p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup()) &&
+			!p.base.observes() && !p.head.isREST() && f.From == f.To
 		return
 	}
-	p.identity()
-	p.labels()
-	p.intake()
-	p.template()
-	p.cache()
-	p.denied()
-	if before, after := p.before.limits.Effective, p.after.limits.Effective; before != nil && after != nil { // the numbers stand with the limits
-		p.sayIf(after.Max < before.Max, "Jobs that were accepted are served, and others wait beyond the lower max.")
-		p.sayIf(after.Max > before.Max && after.Max == v1alpha1.UnboundedMax, "Nothing bounds how many runners there are any more.")
+	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
+		f.Refused = append(f.Refused, p.refuse("registration", "registration never changes: make another pool"))
 	}
-	p.sayIf(p.later != "", "%s", p.later)
+	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
+		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime never changes: make another pool"))
+	}
+	if p.head.observes() && !p.base.observes() {
+		f.NeverObserves = p.refuse("mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
+	}
+	f.IsRefused = p.isRefused()
+	if !p.formerDenied {
+		f.Rollout = p.rollout
+	}
+	f.Before, f.After, f.Later = p.before.limits.Effective, p.after.limits.Effective, p.later
+}
+
+// refuse adds a diagnostic for a change that the API server refuses, and returns it as a sentence.
+func (p *pair) refuse(field, message string) string {
+	return p.c.refuseChange(p.head.object, "spec."+field, message)
 }
 
 // isRefused says whether the head's template isn't taken: policies deny it, or can't be asked. Of a base that can't be compared nobody
@@ -154,12 +204,6 @@ func (p *pair) runs() (before, after *pool, says string) {
 	return before, nil, "Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs."
 }
 
-// denied tells what becomes of a pool that policies deny.
-func (p *pair) denied() {
-	_, _, says := p.runs()
-	p.sayIf(says != "", "%s", says)
-}
-
 // say adds a sentence on what a change does to jobs and runners, if it is so.
 func say(effects *[]string, is bool, format string, args ...any) {
 	if is {
@@ -167,64 +211,20 @@ func say(effects *[]string, is bool, format string, args ...any) {
 	}
 }
 
-func (p *pair) say(format string, args ...any) { say(&p.shown.Effects, true, format, args...) }
-
-func (p *pair) sayIf(is bool, format string, args ...any) { say(&p.shown.Effects, is, format, args...) }
-
-// refuse tells of a field that differs and may not.
-func (p *pair) refuse(is bool, field, message string) {
-	if is {
-		p.say("%s.", p.c.refuseChange(p.head.object, "spec."+field, message))
-	}
-}
-
-// renamed tells of a pool that is another one to the cluster.
-func (p *pair) renamed() {
-	p.say("To the cluster it is another pool: this one is made, and the former is deleted. %s", p.base.goes())
-	sameSet := strings.EqualFold(p.base.GetScaleSetName(), p.head.GetScaleSetName()) && strings.EqualFold(p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup())
-	p.sayIf(sameSet && !p.base.observes() && !p.head.isREST() && p.base.connectionName() == p.head.connectionName(),
-		"Both are the scale set %q: the new one can't hold it until the former is gone (OwnedElsewhere).", p.head.GetScaleSetName())
-	p.labels()
-}
-
-func (p *pair) identity() {
-	p.sayIf(p.shown.touches("spec.connectionRef"), "It moves from %s to %s. %s", p.base.connectionName(), p.head.connectionName(), p.base.goes())
-	p.refuse(p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration(), "registration", "registration never changes: make another pool")
-	p.refuse(p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime(), "lifetime", "lifetime never changes: make another pool")
-}
-
-// labels tells which jobs come here no more and who takes them, and which do from now on and who took them.
-func (p *pair) labels() {
-	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
-	lost, gained := without(before, after), without(after, before)
-	takers := func(label string) []string { return p.c.head.takers(p.head, label) }
-	grouped(lost, takers, func(labels, pools string) {
-		fate := "without another pool for them they wait"
-		if pools != "" {
-			fate = pools + " takes them"
-		}
-		p.say("Jobs that ask for %s no longer come here: %s.", labels, fate)
-	})
-	grouped(gained, func(label string) []string { return without(p.c.base.takers(p.base, label), takers(label)) }, func(labels, pools string) {
-		come := " may come"
-		if pools != "" {
-			come = fmt.Sprintf(", which %s took, come", pools)
-		}
-		p.say("Jobs that ask for %s%s here from now on.", labels, come)
-	})
-	p.sayIf(len(lost)+len(gained) > 0 && p.head.isREST(), "Runners without a job register anew: labels reach no runner that has registered.")
-}
+// routed is a group of labels, and the other pools that serve jobs with these labels.
+type routed struct{ Labels, Pools string }
 
 // grouped puts labels together that the same pools have, and those first that none has.
-func grouped(labels []string, by func(label string) []string, say func(labels, pools string)) {
+func grouped(labels []string, by func(label string) []string) (all []routed) {
 	groups := map[string][]string{}
 	for _, label := range labels {
 		pools := wording.List(by(label), maxTakers)
 		groups[pools] = append(groups[pools], label)
 	}
 	for _, pools := range slices.Sorted(maps.Keys(groups)) {
-		say(strings.Join(groups[pools], " or "), pools)
+		all = append(all, routed{strings.Join(groups[pools], " or "), pools})
 	}
+	return all
 }
 
 // without are the texts of a list that aren't in another, whatever their case.
@@ -236,59 +236,6 @@ func without(list, other []string) []string {
 
 // isSame says whether two lists have the same texts, in whatever order and case.
 func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
-
-// intake tells which jobs it takes in, but for its labels.
-func (p *pair) intake() {
-	from, to := p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup()
-	p.sayIf(!strings.EqualFold(from, to), "It moves from the runner group %q to %q: repositories that may use the new one reach it, those of the former no longer do.", from, to)
-	p.sayIf(p.shown.touches("spec.scaleSetName") && len(p.base.Spec.RunnerLabels) > 0 && len(p.head.Spec.RunnerLabels) > 0,
-		"The scale set is renamed on GitHub; its labels and jobs stay.")
-	p.sayIf(p.shown.touches("spec.demand.webhook"), "Other jobs count that webhooks tell of.")
-	was, is := p.base.Spec, p.head.Spec
-	if was.GetStopPolicy() != is.GetStopPolicy() {
-		p.say("%s", stopEffects[is.GetStopPolicy()])
-	}
-	p.refuse(p.head.observes() && !p.base.observes(), "mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
-	p.sayIf(p.base.observes() && !p.head.observes(), "It acts on what it decides from now on, and takes in jobs.")
-}
-
-// stopEffects are what a pool does with a stop policy that it didn't have.
-var stopEffects = map[v1alpha1.StopPolicy]string{
-	v1alpha1.StopNone:  "It accepts jobs again.",
-	v1alpha1.StopHold:  "It accepts no more jobs: they wait until stopPolicy is None. It keeps min and idle runners.",
-	v1alpha1.StopDrain: "It accepts no more jobs: they wait until stopPolicy is None. Runners without a job end, busy ones finish.",
-}
-
-// rollouts are how runners of a template replace those of another.
-var rollouts = map[v1alpha1.UpdateStrategy]string{
-	v1alpha1.OnIdle:        "No runner ends for it (OnIdle): each is of the new template from the next job on.",
-	v1alpha1.Recreate:      "Runners without a job are ended at once and made anew (Recreate); busy ones finish.",
-	v1alpha1.RollingUpdate: "Runners without a job are replaced in steps; busy ones finish.",
-}
-
-func (p *pair) template() {
-	switch r := p.rollout; {
-	case r == nil || p.formerDenied:
-	case p.isRefused():
-		p.say("Policies deny it, or can't be asked: runners go on with the former template.")
-	case r.Hold:
-		p.say("Runners of the new template are held: %s.", strings.TrimSuffix(strings.Join(r.Reasons, "; "), "."))
-	default:
-		p.say("%s", rollouts[r.Strategy])
-	}
-}
-
-// cache tells what becomes of the cache's claims.
-func (p *pair) cache() {
-	const deleted = "Claims of the cache that no runner holds are deleted: the next jobs start "
-	switch was, is := p.base.Spec.Cache, p.head.Spec.Cache; {
-	case was == nil, p.base.observes():
-	case is == nil:
-		p.say(deleted + "without.")
-	case isUnlike(was, is):
-		p.say(deleted + "with empty ones.")
-	}
-}
 
 // isUnlike says whether claims of one cache are none of another.
 func isUnlike(was, is *v1alpha1.CacheSpec) bool {

@@ -98,17 +98,21 @@ func (s *side) poolsOn(name string) []string {
 // changedConnection tells what a change does.
 func (c *comparison) changedConnection(s *Connection, before, after *connection) {
 	s.Class = classesOf(&Pool{Fields: s.Fields})[0]
-	if before.Spec.URL != after.Spec.URL {
-		refused := c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
-		say(&s.Effects, true, "%s; jobs that wait for them on %s are lost then.", refused, before.Spec.URL)
+	f := struct {
+		Before, After      *connection
+		Refused            string
+		Pools              int
+		IsReachedOtherwise bool
+		Lost, Gained       []string
+	}{
+		Before: before, After: after, Pools: len(s.Pools),
+		IsReachedOtherwise: !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA),
+		Lost:               beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), Gained: beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces),
 	}
-	was, is := credentials(before), credentials(after)
-	say(&s.Effects, was != is, "It signs in with other credentials, %s instead of %s: its %s go on once GitHub takes them.", is, was, wording.Count(len(s.Pools), "pool"))
-	say(&s.Effects, !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA),
-		"It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.")
-	lost, gained := beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces)
-	say(&s.Effects, len(lost) > 0, "Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish.", namespaces(lost))
-	say(&s.Effects, len(gained) > 0, "Pools of the namespaces %s may use it.", namespaces(gained))
+	if before.Spec.URL != after.Spec.URL {
+		f.Refused = c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
+	}
+	s.Effects = append(s.Effects, effects.Sentences("connection", f)...)
 }
 
 // beyond returns the patterns of namespaces in a list that no pattern of another list covers.
@@ -123,15 +127,4 @@ func namespaces(names []string) string {
 		return "that it doesn't name"
 	}
 	return strings.Join(names, ", ")
-}
-
-// credentials name where a connection's credentials are.
-func credentials(c *connection) string {
-	switch {
-	case c.Spec.SecretRef != nil:
-		return "Secret " + c.Spec.SecretRef.Name
-	case c.Spec.Mount != nil:
-		return "mount " + c.Spec.Mount.Name
-	}
-	return "none"
 }

@@ -140,7 +140,8 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 			next = end
 		}
 		week.add(at, next, a.inForce())
-		if at = next; at.Before(end) {
+		at = next
+		if at.Before(end) {
 			a = s.scaling(ctx, p, at)
 		}
 	}
@@ -247,22 +248,15 @@ func (a *Amounts) Plus(o *Amounts) *Amounts {
 
 // assumptions that amounts rest on.
 func (c *comparison) assumptions(p *Prices, isShared bool) []string {
-	said := []string{
-		fmt.Sprintf("A month has %g hours, each as those of the week from %s.", p.HoursPerMonth, c.in.At.UTC().Format(time.DateOnly)),
-		"Min is without any job, max with as many as policies allow, always.",
-	}
-	say(&said, isShared, "Max of all pools together is what ceilings allow that they share.")
-	say(&said, p.Note != "", "Prices: %s.", strings.TrimSuffix(p.Note, "."))
-	say(&said, len(c.in.Records) > 0, "Typical of pools in the recorded decisions: the runners that their jobs would have had within the limits.")
-	shares := []float64{p.share("")}
+	shares := []float64{100 * p.share("")}
 	for _, s := range p.Typical.Pools {
-		shares = append(shares, s.Share)
+		shares = append(shares, 100*s.Share)
 	}
-	text := fmt.Sprintf("%g%%", 100*slices.Min(shares))
-	if most := slices.Max(shares); most != slices.Min(shares) {
-		text += fmt.Sprintf(" to %g%%", 100*most)
-	}
-	return append(said, fmt.Sprintf("Typical is %s of the way from min to max; of a pool without a max it is min.", text))
+	return effects.Sentences("assumptions", struct {
+		HoursPerMonth, Least, Most float64
+		From, Note                 string
+		IsShared, IsRecorded       bool
+	}{p.HoursPerMonth, slices.Min(shares), slices.Max(shares), c.in.At.UTC().Format(time.DateOnly), strings.TrimSuffix(p.Note, "."), isShared, len(c.in.Records) > 0})
 }
 
 // maxQuestions bounds how often policies of a side are asked what pools have together.
@@ -286,27 +280,11 @@ func (s *side) excess(ctx context.Context) float64 {
 	for _, p := range sharers {
 		alone += p.week().most * p.rate
 	}
-	moments, answers := append(momentsOf(sharers), s.in.At.Add(lookout)), map[string]float64{}
+	moments := append(momentsOf(sharers), s.in.At.Add(lookout))
 	for i, end := range moments[1:] {
-		at := moments[i]
-		asked := numbersAt(sharers, at)
-		if _, known := answers[asked]; !known {
-			answers[asked] = s.fill(ctx, sharers, at)
-		}
-		together += float64(end.Sub(at)) / float64(lookout) * answers[asked]
+		together += float64(end.Sub(moments[i])) / float64(lookout) * s.fill(ctx, sharers, moments[i])
 	}
 	return max(0, alone-together)
-}
-
-// numbersAt are those that rules of pools are asked about, and the time where they read it.
-func numbersAt(sharers []*judgement, at time.Time) string {
-	var all []any
-	for _, j := range sharers {
-		if all = append(all, j.pool.plan.At(at, j.pool.Spec.Scale).Scale); j.pool.bound.Needs().Clock {
-			all = append(all, at)
-		}
-	}
-	return fmt.Sprint(all...)
 }
 
 // momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.

@@ -34,7 +34,7 @@ typical:
   - {name: "gpu-*", share: 1}
 `
 
-// A runner of linux requests 2 vCPU and 4 GiB: 2 an hour, 200 a month of 100 hours.
+// A runner of linux requests 2 vCPU and 4 GiB. It costs 2 per hour, and 200 per month of 100 hours.
 func TestARunnerCostsWhatThePriceFileSays(t *testing.T) {
 	tests := map[string]struct{ prices, pool, want string }{
 		"by its requests":    {prices, linux, "400 5200 10000 requests of 2 vCPU and 4 GiB"},
@@ -88,7 +88,7 @@ func amounts(a *Amounts) string {
 	return fmt.Sprintf("%v %v %s", a.Min, a.Typical, most)
 }
 
-// What policies deny costs what follows: nothing, or what the former template does.
+// A denied template costs as much as what runs instead: nothing, or the previous template.
 func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
 	dear := change(t, linux, `template: #T`, `template: #T & {spec: nodeSelector: size: "big"}`)
 	for name, tc := range map[string]struct {
@@ -112,8 +112,8 @@ func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
 			if len(r.Pools) != 1 || r.Verdict != Denied {
 				t.Fatalf("%s, %d pools", r.Verdict, len(r.Pools))
 			}
-			said := slices.ContainsFunc(r.Pools[0].Effects, func(e string) bool { return strings.HasPrefix(e, "Policies deny") && e == tc.effect })
-			if p := r.Pools[0]; said != (tc.effect != "") || *p.Cost.After.Max != tc.max {
+			isReported := slices.ContainsFunc(r.Pools[0].Effects, func(e string) bool { return strings.HasPrefix(e, "Policies deny") && e == tc.effect })
+			if p := r.Pools[0]; isReported != (tc.effect != "") || *p.Cost.After.Max != tc.max {
 				t.Errorf("effects %q, cost %v, want %q, %v", p.Effects, *p.Cost.After.Max, tc.effect, tc.max)
 			}
 		})
@@ -159,7 +159,8 @@ func TestAmountsSayWhatTheyLeaveOutOnEitherSide(t *testing.T) {
 	}
 }
 
-// A rule that wants to be asked each ten minutes is asked hourly at first, and then four times a day. As it reads the clock, it is sampled before.
+// A rule that keeps requesting another evaluation is evaluated hourly at first, then four times a day. Because it
+// reads the clock, it is also sampled beforehand.
 func TestPoliciesThatChangeTheirMindOftenAreAskedWithinBounds(t *testing.T) {
 	often := `package corral.scaling
 
@@ -181,14 +182,14 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 	}
 	want := []string{"Policies say of 1 pool that something changes more than 30 times in the week: from then on, changes within six hours are taken together."}
 	if diff := cmp.Diff(want, r.Notes); diff != "" || asked > 60+7*24 {
-		t.Errorf("asked %d times, %s", asked, diff)
+		t.Errorf("evaluated %d times, %s", asked, diff)
 	}
 	if got := amounts(r.Cost.After); got != "400 1200 2000" {
 		t.Error(got)
 	}
 }
 
-// asker asks policies whose rules are here as though they were elsewhere.
+// asker is a function that implements policy.Asker.
 type asker func(context.Context, policy.Question) ([]byte, error)
 
 func (a asker) Ask(ctx context.Context, _ *policy.Policy, q policy.Question) ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// granting grants each team runners, by the data beside it.
+// granting limits each team's max to the number in the policy's data.
 const granting = `package corral.scaling
 
 import rego.v1
@@ -20,7 +20,7 @@ import rego.v1
 limit contains {"field": "max", "atMost": data.grants[input.pool.metadata.labels.team], "reason": "the team's grant"}
 `
 
-// teams are pools of a team, each with the max that a template for its name has.
+// teams returns the CUE of pools with the given team label and max.
 func teams(t *testing.T, team string, most int, names ...string) string {
 	t.Helper()
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
@@ -32,7 +32,7 @@ func teams(t *testing.T, team string, most int, names ...string) string {
 
 func rego(text string) string { return strings.ReplaceAll(text, "pool.metadata.labels", "pool.labels") }
 
-// A policy that changes is told by what of it does, and where.
+// A change of a policy is reported with the part that changed and its position.
 func TestDataOfPoliciesIsToldAsSuch(t *testing.T) {
 	pools := teams(t, `{team: "ads"}`, 100, "ads")
 	inCUE := func(most int) string {
@@ -83,7 +83,7 @@ func TestDataOfPoliciesIsToldAsSuch(t *testing.T) {
 	}
 }
 
-// A policy that goes, and a label on which a limit hangs, are warnings.
+// The review warns if a deleted policy or a changed label removes a limit.
 func TestPoolsThatAreFreedOfALimitAreWarnedOf(t *testing.T) {
 	data, grant := "grants: {ads: 30}\n", rego(granting)
 	pools := teams(t, `{team: "ads"}`, 100, "a", "b")

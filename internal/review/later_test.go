@@ -16,13 +16,13 @@ import (
 
 const everyDay = `["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]`
 
-// scheduled has linux on a schedule that holds each day between two times.
+// scheduled returns linux with a daily schedule between two times.
 func scheduled(t *testing.T, name, from, to, scale string) string {
 	t.Helper()
 	return change(t, linux, "scale:", fmt.Sprintf("scale: schedules: [{name: %q, weekly: {days: %s, from: %q, to: %q}, scale: {%s}}]\n\t\tscale:", name, everyDay, from, to, scale))
 }
 
-// lunch lets two runners be from 12 to 14 o'clock, and doesn't say until when.
+// lunch allows two runners between 12:00 and 14:00, and does not set until.
 const lunch = `package corral.scaling
 
 import rego.v1
@@ -45,11 +45,11 @@ func TestNumbersOfSchedulesAreNotDeclared(t *testing.T) {
 	}
 	morning := scheduled(t, "morning", "07:00", "09:00", "max: 80")
 	if l := compareSides(t, files{"p.cue": linux}, files{"p.cue": morning}).Pools[0].After; l.Scheduled != nil {
-		t.Errorf("scheduled %+v out of its time", l.Scheduled)
+		t.Errorf("the schedule applies outside of its window: %+v", l.Scheduled)
 	}
 }
 
-// What makes no difference now says when it does.
+// If a change has no effect now, the review reports when it takes effect.
 func TestWhatMattersLaterSaysWhen(t *testing.T) {
 	const is = "From %s on it has max %d, min 0, idle 2 instead of max %d, min 0, idle 2."
 	later := func(at string, max, former int) []string { return []string{fmt.Sprintf(is, at, max, former)} }
@@ -87,11 +87,11 @@ limit contains {"field": "max", "atMost": 5000, "reason": "none", "until": "2026
 		t.Run(name, func(t *testing.T) {
 			r := compareSides(t, tt.base, tt.head)
 			if len(r.Pools) == 0 {
-				t.Fatal("no pool differs")
+				t.Fatal("no pool changed")
 			}
 			got := r.Pools[0].Effects
 			for i := range got {
-				got[i] = strings.ReplaceAll(got[i], "idle 1", "idle 2") // cut to max
+				got[i] = strings.ReplaceAll(got[i], "idle 1", "idle 2") // reduced to max
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
@@ -100,7 +100,8 @@ limit contains {"field": "max", "atMost": 5000, "reason": "none", "until": "2026
 	}
 }
 
-// Rules that read the clock are asked each hour of the week about few pools; others once.
+// Rules that read the clock are evaluated for each hour of the week, but only for a few pools. Other rules are
+// evaluated once.
 func TestTheClockIsSampledInBounds(t *testing.T) {
 	many := func(most int) string {
 		text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"

@@ -52,26 +52,25 @@ func specOf(p *v1alpha1.RunnerPool) *compile.Object {
 	return &compile.Object{Manifest: unstructured.Unstructured{Object: map[string]any{"spec": spec}}}
 }
 
-// judge tells what the change does to what runs.
+// judge describes what the change does to what runs.
 func (l *Live) judge(p *pair) {
-	jobs, free, busy := ptr.Deref(l.Jobs, 0), are(int(l.Runners.Idle+l.Runners.Pending)), are(int(l.Runners.Busy))
-	isReplaced := p.shown.Class() == Replaced
-	if p.base == nil || !p.base.observes() {
-		waits := int(jobs - l.Runners.Busy)
-		say(&l.Effects, isReplaced && waits > 0, "%s for it now without a runner: such jobs %s.", Agreeing(waits, "job", "waits", "wait"), cmp.Or(p.base, p.head).fate())
-		say(&l.Effects, isReplaced, "%s without a job: ended. %s busy: each finishes its job.", free, busy)
-		say(&l.Effects, !isReplaced && p.shown.rolls(), "%s without a job: replaced. %s busy: each finishes its job.", free, busy)
+	f := struct {
+		Pool                    *pool
+		Acts, IsReplaced, Rolls bool
+		Jobs, Busy, Free        int
+		Waiting, There          int // jobs without a runner, and runners that have not ended
+		Most, Over, Beyond      int // the new max, and how many runners and jobs there are beyond it
+	}{
+		Pool: cmp.Or(p.base, p.head), Acts: p.base == nil || !p.base.observes(), IsReplaced: p.shown.Class() == Replaced, Rolls: p.shown.rolls(),
+		Jobs: int(ptr.Deref(l.Jobs, 0)), Busy: int(l.Runners.Busy), Free: int(l.Runners.Idle + l.Runners.Pending),
 	}
-	if p.after == nil || p.after.limits.Effective == nil {
-		return
+	f.Waiting, f.There = f.Jobs-f.Busy, f.Busy+f.Free
+	if p.after != nil && p.after.limits.Effective != nil {
+		f.Most = int(p.after.limits.Effective.Max)
+		f.Over, f.Beyond = f.There-f.Most, f.Jobs-f.Most
 	}
-	most := p.after.limits.Effective.Max
-	over := l.Runners.Busy + l.Runners.Idle + l.Runners.Pending - most
-	say(&l.Effects, over > 0, "%s there now, %d more than the new max of %d: those without a job end, the others finish.", are(int(over+most)), over, most)
-	say(&l.Effects, jobs > most, "%s now: beyond %d at once they wait.", wording.Count(jobs, "job"), most)
+	l.Effects = effects.Sentences("live", f)
 }
-
-func are(n int) string { return Agreeing(n, "runner", "is", "are") }
 
 // Agreeing counts something, with a verb for one and for several.
 func Agreeing(n int, noun, one, many string) string {

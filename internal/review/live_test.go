@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// running is the cluster with the pools of a side as they are, with 20 jobs, 8 busy and 4 idle runners each.
+// running returns the live pools of a side. Each has 20 jobs, 8 busy runners and 4 idle ones.
 func running(t *testing.T, s Side) map[string]*v1alpha1.RunnerPool {
 	t.Helper()
 	pools := map[string]*v1alpha1.RunnerPool{}

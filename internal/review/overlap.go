@@ -23,7 +23,8 @@ func (c *comparison) findOverlaps() {
 			if !p.redeclared() || isKnown || !p.overlaps(o) {
 				continue
 			}
-			if found++; found <= maxOverlaps {
+			found++
+			if found <= maxOverlaps {
 				c.result.Overlaps = append(c.result.Overlaps, overlapOf(p.head, o.head))
 			}
 		}
@@ -68,7 +69,15 @@ func (s *side) scopeOf(p *pool) jobmatch.Scope {
 
 // overlaps says whether there are jobs for both.
 func (p *pool) overlaps(o *pool) bool {
-	return p.competes(o) && (p.match.Bears(o.asked) || o.match.Bears(p.asked))
+	return p.competes(o) && (p.match.Bears(o.asked) || o.match.Bears(p.asked) || p.sharedName(o) != "")
+}
+
+// sharedName is the name of the scale set of one of the pools that is a label of both.
+func (p *pool) sharedName(o *pool) string {
+	if p.isREST() || o.isREST() {
+		return ""
+	}
+	return jobmatch.SharedName(&p.match, &o.match, p.GetScaleSetName(), o.GetScaleSetName())
 }
 
 // competes says whether there are jobs for both, if their labels are the same.
@@ -82,8 +91,12 @@ func (p *pool) competes(o *pool) bool {
 
 func overlapOf(p, other *pool) Overlap {
 	labels := p.asked
-	if !other.match.Bears(labels) {
+	switch {
+	case other.match.Bears(labels):
+	case p.match.Bears(other.asked):
 		labels = other.asked
+	default:
+		labels = []string{p.sharedName(other)}
 	}
 	path := "spec.runnerLabels"
 	if len(p.Spec.RunnerLabels) == 0 {

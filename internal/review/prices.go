@@ -108,7 +108,8 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	faults := p.check()
 	for i := range faults {
 		f := &faults[i]
-		f.File, f.Line, f.Column = file, max(1, p.object.PositionOf("spec."+f.Path).Line), 1
+		f.File = file
+		f.Line, f.Column = v1alpha1.LineNumber(max(1, p.object.PositionOf("spec."+f.Path).Line)), 1
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -119,7 +120,7 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 // yamlProblems are what the parser doesn't like.
 func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
 	for _, p := range yamldoc.Problems(err) {
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: p.Line, Column: 1, Message: strings.TrimSuffix(p.Message, " in type review.Prices")})
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: strings.TrimSuffix(p.Message, " in type review.Prices")})
 	}
 	return diagnostics
 }

@@ -98,19 +98,17 @@ type question struct {
 
 // question reads the input of a record; false if it is none of a pool.
 func (r *Record) question() (q question, ok bool) {
-	var err error
-	switch q.decision = strings.TrimPrefix(r.Path, "corral/"); q.decision {
-	case policy.DecisionScaling:
-		err = json.Unmarshal(r.Input, &q.scaling)
-		q.pool = q.scaling.Pool
-	case policy.DecisionTemplate:
-		err = json.Unmarshal(r.Input, &q.template)
-		q.pool = q.template.Pool
-	case policy.DecisionUpdate:
-		err = json.Unmarshal(r.Input, &q.update)
-		q.pool = q.update.Pool
+	q.decision = strings.TrimPrefix(r.Path, "corral/")
+	inputs := map[string]any{policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update}
+	if input := inputs[q.decision]; input == nil || json.Unmarshal(r.Input, input) != nil {
+		return q, false
 	}
-	return q, err == nil && q.pool.Name != ""
+	for _, p := range []policy.Pool{q.scaling.Pool, q.template.Pool, q.update.Pool} {
+		if p.Name != "" {
+			q.pool = p
+		}
+	}
+	return q, q.pool.Name != ""
 }
 
 // replay judges recorded decisions by the policies of both sides.
@@ -154,7 +152,8 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 	if was == is {
 		return
 	}
-	if r.Differ++; len(r.Changed) == maxRecordedChanges {
+	r.Differ++
+	if len(r.Changed) == maxRecordedChanges {
 		return
 	}
 	r.Changed = append(r.Changed, RecordedChange{
@@ -165,9 +164,6 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 
 // longestHold is how long a recorded number of jobs is taken to hold at most.
 const longestHold = time.Hour
-
-// failed stands for a decision that isn't taken.
-const failed = "no decision: a policy fails"
 
 // ask puts a recorded question to the side's policies that bind its pool. It returns the rules that make the answer.
 func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided, rules []v1alpha1.RuleReference) {
@@ -200,17 +196,10 @@ func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided
 
 // text is an outcome; empty if there is none.
 func (d *decided) text(decision string) string {
-	switch {
-	case len(d.Failures) > 0:
-		return failed
-	case decision == policy.DecisionTemplate:
-		return denialText(d.Denials)
-	case d.Limits != nil:
-		return scaleText(*d.Limits, d.AssignedJobs)
-	case d.Rollout != nil:
-		return d.Rollout.text()
-	}
-	return ""
+	return effects.Phrase("outcome", struct {
+		*decided
+		Decision string
+	}{d, decision})
 }
 
 // waiting is how many of the jobs at the time wait beyond max.
@@ -221,32 +210,9 @@ func (d *decided) waiting(q *question) int32 {
 	return max(0, q.scaling.Jobs-d.Limits.Max)
 }
 
-func scaleText(s policy.Scale, assigned v1alpha1.AssignedJobs) string {
-	text := fmt.Sprintf("max %s, min %d, idle %d", wording.Max(s.Max), s.Min, s.Idle)
-	if assigned == v1alpha1.AssignedJobsWait {
-		text += ", assigned jobs wait"
-	}
-	return text
-}
+func scaleText(s policy.Scale) string { return effects.Phrase("scale", s) }
 
-func denialText(denials []v1alpha1.PolicyFinding) string {
-	if len(denials) == 0 {
-		return "allowed"
-	}
-	var messages []string
-	for _, d := range denials {
-		messages = append(messages, d.Message)
-	}
-	return "denied: " + strings.Join(messages, "; ")
-}
-
-func (r *Rollout) text() string {
-	text := fmt.Sprintf("%s, maxSurge %d, maxUnavailable %d, canary %d", r.Strategy, r.MaxSurge, r.MaxUnavailable, r.Canary)
-	if r.Hold {
-		text = "hold, " + text
-	}
-	return text
-}
+func (r *Rollout) text() string { return effects.Phrase("rollout", r) }
 
 // recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;
 // false if there are fewer than two of them. Each holds until the next, and an hour at most.

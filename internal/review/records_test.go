@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// logLine is a line of a decision log: that a minute after sunday so many jobs were there, and what was decided.
+// logLine returns a line of a decision log, with the number of jobs and the decision some minutes after sunday.
 func logLine(t *testing.T, minute int, jobs int32, result string) string {
 	t.Helper()
 	in := policy.ScalingInput{
@@ -129,7 +129,7 @@ func TestRecordedDecisionsAreJudgedAgain(t *testing.T) {
 }
 
 func TestRecordedJobsMakeTheTypicalCost(t *testing.T) {
-	// 10 jobs for half an hour, then 98: with idle 2 and max 50 that are 12 and 50 runners at 200 each.
+	// 10 jobs for half an hour, then 98. With idle 2 and max 50, this gives 12 and then 50 runners, at 200 each.
 	in := Input{Base: sideOf(t, "base", files{})}
 	in.Records, _ = recordsOf(t, logLine(t, 0, 10, as50), logLine(t, 30, 98, as50), logLine(t, 60, 0, as50))
 	for _, tt := range []struct{ spec, want string }{{"", "400 6200 10000"}, {"stopPolicy: \"Drain\"\n\t\t", "0 0 0"}, {"mode: \"Observe\"\n\t\t", "0 0 0"}} {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A review says what the API server would: the definitions of the kinds have the same words.
+// A review predicts the API server's rejections with the messages from the CRDs' validation rules.
 func TestRefusalsAreTheAPIServers(t *testing.T) {
 	source, err := os.ReadFile("classify.go")
 	if err != nil {
@@ -28,13 +28,13 @@ func TestRefusalsAreTheAPIServers(t *testing.T) {
 		}
 		definitions += strings.Join(strings.Fields(string(text)), " ")
 	}
-	said := regexp.MustCompile(`\.refuse(?:Change)?\([^"]*"[^"]*", "([^"]*)"\)`).FindAllStringSubmatch(string(source)+string(more), -1)
-	if len(said) < 4 {
-		t.Fatalf("%d refusals found", len(said))
+	messages := regexp.MustCompile(`\.refuse(?:Change)?\([^"]*"[^"]*", "([^"]*)"\)`).FindAllStringSubmatch(string(source)+string(more), -1)
+	if len(messages) < 4 {
+		t.Fatalf("%d refusals found", len(messages))
 	}
-	for _, m := range said {
+	for _, m := range messages {
 		if !strings.Contains(definitions, m[1]) {
-			t.Errorf("no definition says %q", m[1])
+			t.Errorf("no CRD contains the message %q", m[1])
 		}
 	}
 }

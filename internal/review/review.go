@@ -188,10 +188,10 @@ func (c *comparison) describe(p *pair) {
 		}
 	case p.base == nil:
 		s.Change = Added
-		p.denied()
+		p.effects()
 	case p.head == nil:
 		s.Change, s.Classes = Deleted, []Class{Replaced}
-		p.say("%s", p.base.goes())
+		p.effects()
 	default:
 		c.compareFields(p)
 	}
@@ -230,7 +230,7 @@ func (c *comparison) compareFields(p *pair) {
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	at := fieldPlace(o, path)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
-		File: at.File, Line: at.Line, Column: at.Column, Path: strings.Trim(o.Path+"."+path, "."), Message: message,
+		File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: strings.Trim(o.Path+"."+path, "."), Message: message,
 	})
 }
 
@@ -255,7 +255,7 @@ func (c *comparison) rollsOtherwise(p *pair) bool {
 	next := p.head.Name + "-next"
 	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).text()
 	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).text()
-	p.sayIf(was != is, "Another template would roll out otherwise: %s instead of %s.", is, was)
+	say(&p.shown.Effects, was != is, "Another template would roll out otherwise: %s instead of %s.", is, was)
 	return was != is
 }
 
@@ -314,11 +314,7 @@ func (s *Summary) count(p *Pool) {
 	if p.has(Deny, New) || p.has(Failure, New) {
 		s.NewlyDenied++
 	}
-	for _, f := range p.Findings {
-		if f.Level == Warn && f.State != Fixed {
-			s.Warnings++
-		}
-	}
+	s.Warnings += p.count(Warn, New, Still, Unknown)
 }
 
 // isDenied says whether a policy denies the pool at the head, or fails for it.

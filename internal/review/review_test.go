@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// sunday is when tests ask.
+// sunday is the time of all reviews.
 var sunday = time.Date(2026, 7, 5, 18, 0, 0, 0, time.UTC)
 
 const (
@@ -84,7 +84,7 @@ deny contains {"msg": "image is old", "path": "spec.containers[0].image", "code"
 )
 
 const (
-	// nightly lets few runners be in the night, and says when that begins and ends.
+	// nightly limits the number of runners at night, and sets until to the next change.
 	nightly = `package corral.scaling
 
 import rego.v1
@@ -100,14 +100,14 @@ limit contains {"field": "max", "atMost": 9, "reason": "night", "until": next(24
 	holding = "package corral.update\n\nimport rego.v1\n\nrollout contains {\"hold\": true, \"reason\": \"freeze\"}\n"
 )
 
-// selecting is a policy of pools of a team that has none.
+// selecting is a policy whose selector matches no pool.
 var selecting = "package pools\n\nimport \"corral.dev/schema@v0\"\n\n" +
 	`policies: schema.#Policies & {caps: spec: {selector: matchLabels: team: "red", modules: "a.rego": ` + strconv.Quote(ceiling) + "}}\n"
 
-// files of one side; connections.cue is there if it isn't named.
+// files contains the files of one side. A default connections.cue is added.
 type files map[string]string
 
-// change returns a file with a part of it replaced.
+// change returns a text after replacing parts of it.
 func change(t *testing.T, text string, oldNew ...string) string {
 	t.Helper()
 	for i := 0; i < len(oldNew); i += 2 {
@@ -146,7 +146,7 @@ func sideOf(t testing.TB, name string, given files) Side {
 	return s
 }
 
-// known are the results of trees that were compiled, which takes the most of the time of these tests.
+// known caches the results of compilations, which take most of the time of these tests.
 var known sync.Map
 
 func compileOnce(t testing.TB, tree compile.Files) compile.Result {
@@ -207,7 +207,7 @@ func compareInput(t *testing.T, in Input) *Result {
 	return r
 }
 
-// summary is a result in a few lines.
+// summary formats a result in a few lines.
 func summary(r *Result) []string {
 	lines := []string{string(r.Verdict)}
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -517,7 +517,7 @@ func TestAPodThatCantBeMadeIsADiagnostic(t *testing.T) {
 	}
 }
 
-// spoil makes pools of a side of which no pod can be made.
+// spoil changes the pools of a side so that no pod can be created for them.
 func spoil(s Side) {
 	for _, o := range s.Objects {
 		if template, ok, _ := unstructured.NestedMap(o.Manifest.Object, "spec", "template", "spec"); ok {
@@ -527,7 +527,7 @@ func spoil(s Side) {
 	}
 }
 
-// Only a scale set that goes takes the jobs with it that wait for it.
+// Jobs are lost only if the scale set that they wait for is deleted.
 func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
 	labelled := change(t, linux, "scale:", "runnerLabels: [\"linux\", \"x64\"]\n\t\tscale:")
 	rest, watching := change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:"), change(t, labelled, "scale:", "mode: \"Observe\"\n\t\tscale:")
@@ -590,7 +590,7 @@ func TestWhatBecomesOfClaimsOfACacheIsTold(t *testing.T) {
 			pools := compareSides(t, with(tt.before), with(tt.after)).Pools
 			if len(pools) == 0 {
 				if tt.want != "" {
-					t.Fatal("no pool differs")
+					t.Fatal("no pool changed")
 				}
 				return
 			}

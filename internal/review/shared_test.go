@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A runner of cheap costs 200 a month of 100 hours, one of dear 1000.
+// A runner of cheap costs 200 per month of 100 hours, and one of dear 1000.
 func TestTheHighestCostRespectsCeilingsThatPoolsShare(t *testing.T) {
 	pools := func(cheap, dear string) string {
 		return "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n" +
@@ -48,8 +48,8 @@ limit contains {"field": "max", "atMost": max([0, 40 - input.usage.namespace.gra
 			if got := *r.Cost.After.Max; got != tt.want || r.Cost.After.Typical > got {
 				t.Errorf("max %v, typical %v, want %v", got, r.Cost.After.Typical, tt.want)
 			}
-			const said = "Max of all pools together is what ceilings allow that they share."
-			if has := strings.Contains(fmt.Sprint(r.Cost.Assumptions), said); has != (tt.want < 50*200+30*1000) {
+			const assumption = "Max of all pools together is what ceilings allow that they share."
+			if has := strings.Contains(fmt.Sprint(r.Cost.Assumptions), assumption); has != (tt.want < 50*200+30*1000) {
 				t.Error(r.Cost.Assumptions)
 			}
 		})

@@ -174,8 +174,8 @@ func (s *side) locate(r v1alpha1.RuleReference) v1alpha1.RuleReference {
 	}
 	at := p.At
 	if p.Locate != nil {
-		at = cmp.Or(p.Locate(r.File, r.Line), at)
+		at = cmp.Or(p.Locate(r.File, int(r.Line)), at)
 	}
-	r.File, r.Line = at.File, at.Line
+	r.File, r.Line = at.File, v1alpha1.LineNumber(at.Line)
 	return r
 }

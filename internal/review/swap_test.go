@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// labelled are pools with labels, one after the other.
+// labelled returns the CUE of one pool for each list of labels.
 func labelled(labels ...string) string {
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n"
 	for i, list := range labels {
@@ -57,10 +57,10 @@ func TestADeniedTemplateHasNoRollout(t *testing.T) {
 	newer := change(t, linux, "template: #T", `template: #T & {spec: containers: [{image: "runner:2"}]}`)
 	denyNew := change(t, denyOld, `"runner:1"`, `"runner:2"`)
 	if p := compareSides(t, files{"p.cue": linux, "d.rego": denyNew}, files{"p.cue": newer, "d.rego": denyNew}).Pools[0]; p.Rollout != nil || p.Class() != ReplacesRunners {
-		t.Errorf("%s: it rolls out %+v", p.Class(), p.Rollout)
+		t.Errorf("%s: got the rollout %+v", p.Class(), p.Rollout)
 	}
 	if p := compareSides(t, files{"p.cue": linux, "d.rego": denyOld}, files{"p.cue": newer, "d.rego": denyOld}).Pools[0]; p.Rollout == nil {
-		t.Error("a template that is allowed rolls out")
+		t.Error("an allowed template rolls out")
 	}
 }
 

@@ -240,8 +240,16 @@ func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Re
 func (p *Pool) Fails() bool { return p.has(Failure, New, Still, Unknown) }
 
 // has says whether policies say something at a level, in one of some states.
-func (p *Pool) has(level Level, states ...State) bool {
-	return slices.ContainsFunc(p.Findings, func(f Finding) bool { return f.Level == level && slices.Contains(states, f.State) })
+func (p *Pool) has(level Level, states ...State) bool { return p.count(level, states...) > 0 }
+
+// count returns the number of findings with a level and one of the states.
+func (p *Pool) count(level Level, states ...State) (n int) {
+	for _, f := range p.Findings {
+		if f.Level == level && slices.Contains(states, f.State) {
+			n++
+		}
+	}
+	return n
 }
 
 // most is how many runners of the pool there may be within limits.

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The first line names what a reader has to know, in numbers that are true.
+// The first line reports the most severe effects, with correct numbers.
 func TestTheFirstLineIsTheWorstInTrueNumbers(t *testing.T) {
 	pools := func(most int) string { return teams(t, `{team: "ads"}`, most, "a", "b", "c") }
 	old := strings.ReplaceAll(denyOld, "input.pod.spec.containers[_].image == \"runner:1\"", `input.pool.name in {"a", "b"}; input.pod.spec.containers[_].image == "runner:1"`)
@@ -51,7 +51,7 @@ func TestTheFirstLineIsTheWorstInTrueNumbers(t *testing.T) {
 func TestNumbersAreInGroupsOfThree(t *testing.T) {
 	for want, v := range map[string]float64{"0.50": 0.5, "-99.99": -99.99, "100": 100, "-100": -100, "1,000": 1000, "-123,456": -123456, "12,345,678": 12345678} {
 		if got := Money(v); got != want {
-			t.Errorf("%s is written %s", strconv.FormatFloat(v, 'f', -1, 64), got)
+			t.Errorf("%s is formatted as %s", strconv.FormatFloat(v, 'f', -1, 64), got)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (c *cluster) addJobs(n int) {
 	c.queued += n
 }
 
-// The logs are what reviewers read: UPDATE_GOLDEN=1 writes them anew.
+// The logs are for reviewers: UPDATE_GOLDEN=1 rewrites them.
 func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 	warm := v1alpha1.Scale{Max: 8, Idle: 8}
 	cases := map[string]func(c *cluster){

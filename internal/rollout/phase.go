@@ -91,7 +91,7 @@ func (u *update) hasFailed() bool {
 		return u.canGoBack()
 	}
 	record := u.Records[u.To]
-	u.reason = fmt.Sprintf("%s: %s goes on until spec.template or the annotation corral.dev/retry changes", record.Message, u.from)
+	u.reason = fmt.Sprintf("%s: %s stays in force until spec.template or the annotation corral.dev/retry changes", record.Message, u.from)
 	return record.Owned >= Tolerated && u.isSound() && !u.bothFail()
 }
 
@@ -221,11 +221,11 @@ func (u *update) progress(p *Plan) string {
 	case record.Open && p.Rest != u.To:
 		return fmt.Sprintf("%s; %s makes up for it", record.Message, u.from)
 	case left == 0:
-		return fmt.Sprintf("all is replaced; %s is kept until a runner of %s has done well", u.from, u.To)
+		return fmt.Sprintf("all runners are replaced; Corral keeps %s until a runner of %s succeeds", u.from, u.To)
 	case u.Bounds.Strategy == v1alpha1.OnIdle:
-		return fmt.Sprintf("%s of former templates left, until their next job", runners(left))
+		return fmt.Sprintf("%s with previous templates left, until their next job", runners(left))
 	}
-	return fmt.Sprintf("%s of former templates left to replace", runners(left))
+	return fmt.Sprintf("%s with previous templates left to replace", runners(left))
 }
 
 func runners(n int) string {

@@ -15,11 +15,11 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// seeds is how many random stories are played.
+// seeds is how many random stories are simulated.
 const seeds = 600
 
-// Whatever happens in whatever order, the promises hold (check looks after each pass), and an
-// update ends when nothing holds it.
+// The promises hold for any events in any order (check tests them after each pass), and an update ends when nothing
+// holds it.
 func TestNoPromiseIsBrokenInAnyOrderOfEvents(t *testing.T) {
 	ends, told := map[string]int{}, 0
 	for seed := range uint64(seeds) {
@@ -41,7 +41,7 @@ func TestNoPromiseIsBrokenInAnyOrderOfEvents(t *testing.T) {
 	}
 }
 
-// choose makes up a pool, and what its templates are worth.
+// choose chooses a random pool and the fates of its templates.
 func (c *cluster) choose() {
 	r := c.random
 	c.choosePool()
@@ -63,7 +63,7 @@ func (c *cluster) choose() {
 	}
 }
 
-// chooseFate makes up what runners of a revision that are made from now on are worth.
+// chooseFate chooses a random fate for new runners of a revision.
 func (c *cluster) chooseFate(revision string) {
 	fates := []fate{
 		{}, {}, {}, {starts: 40 * time.Second},
@@ -79,7 +79,7 @@ func (c *cluster) choosePool() {
 	c.limits = v1alpha1.Scale{Max: most, Idle: c.random.Int32N(most + 1), Min: c.random.Int32N(most/2 + 1)}
 }
 
-// disturb lets something happen, now and then.
+// disturb causes a random event from time to time.
 func (c *cluster) disturb() {
 	r := c.random
 	switch r.IntN(40) {
@@ -113,12 +113,12 @@ func (c *cluster) disturb() {
 	}
 }
 
-// settle lets go of all that holds the update, waits, and says how it ended.
+// settle removes everything that holds the update, waits, and returns how it ended.
 func (c *cluster) settle() string {
 	c.t.Helper()
 	c.say("nothing holds it any more")
 	c.hold, c.denied = "", nil
-	c.limits.Max += 20 // for jobs that queued
+	c.limits.Max += 20 // for queued jobs
 	c.run(15 * time.Minute)
 	left := c.usable("") - c.usable(c.to) - c.count("A", v1alpha1.RunnerBusy)
 	jobs := c.queued + c.assigned
@@ -151,7 +151,7 @@ func (c *cluster) settle() string {
 	case c.spec.Strategy == v1alpha1.OnIdle:
 		return "waits for jobs"
 	case left > 0 && c.circuits[c.to].Open():
-		return "waits for room" // to try one in: idle runners of the former template have all, until the next job
+		return "waits for room" // to try a runner: idle runners of the previous template take all of it until the next job
 	}
 	c.t.Fatalf("the update doesn't end\n%s", c.log.String())
 	return ""

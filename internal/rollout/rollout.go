@@ -111,8 +111,8 @@ type Plan struct {
 	Try string
 	// End lists the runners without a job to remove now, in order.
 	End []string
-	// Extra is the number of runners to have above the desired number, and Surge the number of
-	// runners by which they may exceed their limit. Package scaling uses both.
+	// Extra is the number of runners to have above the desired number, and Surge how many of
+	// them may be above the pool's limit. Package scaling uses both.
 	Extra, Surge int32
 	// LookAgain is the time after which the plan may change although nothing happens; 0
 	// for none.

@@ -21,7 +21,7 @@ import (
 
 var now = time.Unix(1_000_000, 0)
 
-// runnersOf makes runners of a revision that are in their state for an hour.
+// runnersOf returns runners of a revision that have been in their state for an hour.
 func runnersOf(revision string, state v1alpha1.RunnerState, n int) []rollout.Runner {
 	var list []rollout.Runner
 	for i := range n {
@@ -44,7 +44,7 @@ func pending(revision string, n int) []rollout.Runner {
 	return runnersOf(revision, v1alpha1.RunnerPending, n)
 }
 
-// persistent has runners outlive their jobs.
+// persistent makes runners outlive their jobs.
 func persistent(list []rollout.Runner) []rollout.Runner {
 	for i := range list {
 		list[i].Persists = true
@@ -52,7 +52,7 @@ func persistent(list []rollout.Runner) []rollout.Runner {
 	return list
 }
 
-// worked has runners whose last job ended at a time.
+// worked sets the end of the runners' last job.
 func worked(list []rollout.Runner, at time.Time) []rollout.Runner {
 	for i := range list {
 		list[i].Worked = at
@@ -60,7 +60,7 @@ func worked(list []rollout.Runner, at time.Time) []rollout.Runner {
 	return list
 }
 
-// young makes idle runners that began to run just now.
+// young returns idle runners that have just started.
 func young(revision string, n int) []rollout.Runner {
 	list := idle(revision, n)
 	for i := range list {
@@ -73,7 +73,7 @@ func state(from, to string, phase v1alpha1.UpdatePhase) *v1alpha1.UpdateStatus {
 	return &v1alpha1.UpdateStatus{From: from, To: to, Phase: phase, Since: metav1.Time{Time: now.Add(-time.Hour)}, Reason: "as it was"}
 }
 
-// outcome is what a plan comes to.
+// outcome is the observable result of a plan.
 type outcome struct {
 	Phase, From          string
 	Reason               string
@@ -122,7 +122,7 @@ func TestNext(t *testing.T) {
 		"at zero, it is done at once; the former is kept until the new one did well": {
 			in: rollout.Input{Stored: "A"},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: allB,
-				Reason: "all is replaced; A is kept until a runner of B has done well"},
+				Reason: "all runners are replaced; Corral keeps A until a runner of B succeeds"},
 		},
 		"it has done well when one had a job": {
 			in:   rollout.Input{State: state("A", "B", "Rolling"), Tried: []time.Time{now}},
@@ -131,22 +131,22 @@ func TestNext(t *testing.T) {
 		"an idle one has to last": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 1, Runners: young("B", 1)},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: allB, LookAgain: time.Minute, PhaseAges: time.Hour,
-				Reason: "all is replaced; A is kept until a runner of B has done well"},
+				Reason: "all runners are replaced; Corral keeps A until a runner of B succeeds"},
 		},
 		"recreate: all without a job end at once": {
 			in: rollout.Input{Stored: "A", Desired: 4, Bounds: rollout.Bounds{Strategy: v1alpha1.Recreate, MaxSurge: 2}, Runners: slices.Concat(busy("A", 1), idle("A", 2), pending("A", 1))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: allB, End: []string{"A-Pending-0", "A-Idle-0", "A-Idle-1"},
-				Reason: "all is replaced; A is kept until a runner of B has done well"},
+				Reason: "all runners are replaced; Corral keeps A until a runner of B succeeds"},
 		},
 		"new ones first, within the surge": {
 			in: rollout.Input{Stored: "A", Desired: 4, Bounds: rolling, Runners: idle("A", 4)},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: allB,
-				Reason: "4 runners of former templates left to replace"},
+				Reason: "4 runners with previous templates left to replace"},
 		},
 		"old ones end as new ones run; starting ones first": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 5, Bounds: rolling, Runners: slices.Concat(idle("A", 2), pending("A", 1), busy("A", 1), young("B", 3))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 0, Surge: 2, End: []string{"A-Pending-0", "A-Idle-0"}, Next3: allB, PhaseAges: time.Hour,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"the desired number takes what may be made before the surge does": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: slices.Concat(idle("A", 1), idle("B", 1))},
@@ -166,7 +166,7 @@ func TestNext(t *testing.T) {
 		"canaries did well for the pause": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: slices.Concat(idle("A", 2), idle("B", 1), busy("B", 1))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: allB,
-				Reason: "2 runners of former templates left to replace"},
+				Reason: "2 runners with previous templates left to replace"},
 		},
 		"canaries that had a job and are gone count": {
 			in:   rollout.Input{State: state("A", "B", "Canary"), Bounds: tried, Tried: []time.Time{now.Add(-6 * time.Minute)}, Runners: busy("A", 1), Desired: 1},
@@ -181,7 +181,7 @@ func TestNext(t *testing.T) {
 		"a canary step that was passed isn't gone back to": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: tried, Runners: slices.Concat(idle("A", 1), busy("A", 1))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB, PhaseAges: time.Hour,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"held: nothing ends, what is under way stays, new ones are of the former": {
 			in:   rollout.Input{State: state("A", "B", "Rolling"), Hold: "paused", Desired: 4, Bounds: rolling, Runners: slices.Concat(idle("A", 4), idle("B", 2))},
@@ -198,7 +198,7 @@ func TestNext(t *testing.T) {
 		"what is replaced can't be held": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Hold: "paused", Bounds: rolling},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: allB, PhaseAges: time.Hour,
-				Reason: "all is replaced; A is kept until a runner of B has done well"},
+				Reason: "all runners are replaced; Corral keeps A until a runner of B succeeds"},
 		},
 		"what may be made no more is held in any phase": {
 			in:   rollout.Input{State: state("A", "B", "Rolling"), Denied: "policies deny it", Desired: 1, Bounds: rolling, Runners: busy("B", 1)},
@@ -220,24 +220,24 @@ func TestNext(t *testing.T) {
 		"on idle: none ends": {
 			in: rollout.Input{Stored: "A", Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 2}, Runners: idle("A", 2)},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allB,
-				Reason: "2 runners of former templates left, until their next job"},
+				Reason: "2 runners with previous templates left, until their next job"},
 		},
 		"a job doesn't end the runners: those with one are replaced after it": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: slices.Concat(persistent(busy("A", 1)), idle("B", 1))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allB, PhaseAges: time.Hour,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"on idle, and a job doesn't end the runners: the update does so after one": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle}, Runners: slices.Concat(
 				worked(persistent(idle("A", 1)), now), worked(persistent(idle("A2", 1)), now.Add(-2*time.Hour)), persistent(idle("A3", 1)))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allB, PhaseAges: time.Hour, End: []string{"A-Idle-0"},
-				Reason: "2 runners of former templates left, until their next job"},
+				Reason: "2 runners with previous templates left, until their next job"},
 		},
 		"rolled back: starting ones end, idle ones once they are replaced": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Records: map[string]rollout.Record{"B": broken},
 				Runners: slices.Concat(idle("A", 2), busy("B", 1), idle("B", 1), pending("B", 1))},
 			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Extra: 1, Surge: 2, End: []string{"B-Pending-0"}, Next3: allA,
-				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template or the annotation corral.dev/retry changes"},
+				Reason: "3 runners in a row failed (ImagePull: no such image): A stays in force until spec.template or the annotation corral.dev/retry changes"},
 		},
 		"rolled back, it stays so with the same words": {
 			in:   rollout.Input{State: state("A", "B", "RolledBack"), Hold: "paused", Desired: 1, Bounds: rolling, Runners: slices.Concat(idle("A", 1), idle("B", 1))},
@@ -281,7 +281,7 @@ func TestNext(t *testing.T) {
 		"the new one does well and the former fails: the update goes on": {
 			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: tried, Runners: slices.Concat(pending("A", 1), busy("B", 1)), Records: map[string]rollout.Record{"A": open}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Surge: 2, Next3: allB, Extra: 1,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"a new one that did well before it failed is no reason to go on": {
 			in: rollout.Input{State: state("A", "B", "RolledBack"), Desired: 2, Bounds: rolling, Runners: busy("B", 1), Tried: []time.Time{now.Add(-time.Hour)},
@@ -304,47 +304,47 @@ func TestNext(t *testing.T) {
 		"rolled back, until another edit: from what was in force": {
 			in: rollout.Input{State: state("A", "C", "RolledBack"), Stored: "C", Desired: 1, Bounds: rolling, Runners: idle("A", 1)},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"the former fails too: the template isn't to blame": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: idle("A", 2),
 				Records: map[string]rollout.Record{"B": broken, "A": {Owned: 1, First: now, Last: now}}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: allB, PhaseAges: time.Hour,
-				Reason: "2 runners of former templates left to replace"},
+				Reason: "2 runners with previous templates left to replace"},
 		},
 		"the former failed once with it, and the template fails on": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: idle("A", 2),
 				Records: map[string]rollout.Record{"B": failsOn, "A": {Owned: 1, First: now.Add(-15 * time.Minute), Last: now.Add(-15 * time.Minute)}}},
 			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA,
-				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template or the annotation corral.dev/retry changes"},
+				Reason: "3 runners in a row failed (ImagePull: no such image): A stays in force until spec.template or the annotation corral.dev/retry changes"},
 		},
 		"the former failed before": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Runners: idle("A", 2),
 				Records: map[string]rollout.Record{"B": broken, "A": {Owned: 1, First: now.Add(-time.Hour), Last: now.Add(-time.Hour)}}},
 			want: outcome{Phase: "RolledBack", From: "A", InForce: "A", Next3: allA,
-				Reason: "3 runners in a row failed (ImagePull: no such image): A goes on until spec.template or the annotation corral.dev/retry changes"},
+				Reason: "3 runners in a row failed (ImagePull: no such image): A stays in force until spec.template or the annotation corral.dev/retry changes"},
 		},
 		"the former is known to fail: a new one is tried at once": {
 			in: rollout.Input{Stored: "A", Desired: 2, Bounds: tried, Runners: idle("A", 1), Records: map[string]rollout.Record{"A": broken}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"and isn't gone back to": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 1, Bounds: rolling, Runners: idle("A", 1),
 				Records: map[string]rollout.Record{"B": broken, "A": {Open: true, Last: now.Add(-2 * time.Minute)}}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: allB, PhaseAges: time.Hour,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"nor is it given up while both fail: one is tried": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rolling, Records: map[string]rollout.Record{"B": broken, "A": openDue}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Updated: true, Next3: []string{"A", "B", "B"}, PhaseAges: time.Hour,
-				Reason: "all is replaced; A is kept until a runner of B has done well"},
+				Reason: "all runners are replaced; Corral keeps A until a runner of B succeeds"},
 		},
 		"while nodes refuse its pods, runners of the previous template are created": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rolling, Runners: idle("A", 3),
 				Records: map[string]rollout.Record{"B": {Paced: true}}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Surge: 2, Next3: allA, PhaseAges: time.Hour,
-				Reason: "3 runners of former templates left to replace"},
+				Reason: "3 runners with previous templates left to replace"},
 		},
 		"while nodes refuse its pods, no canary is created": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: idle("A", 4),
@@ -376,7 +376,7 @@ func TestNext(t *testing.T) {
 		"an edit in the middle: what is replaced stays the same": {
 			in: rollout.Input{State: state("A", "C", "Rolling"), Stored: "C", Desired: 2, Bounds: rolling, Runners: slices.Concat(idle("A", 1), idle("C", 1))},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: allB,
-				Reason: "2 runners of former templates left to replace"},
+				Reason: "2 runners with previous templates left to replace"},
 		},
 		"an edit in the middle, and what was replaced can't be made any more": {
 			in:   rollout.Input{State: state("A", "C", "Rolling"), Stored: "C", Hold: "paused", Desired: 1, Bounds: rolling, Usable: []string{"B", "C"}, Runners: idle("C", 1)},
@@ -385,7 +385,7 @@ func TestNext(t *testing.T) {
 		"an update that is taken back is tried no more": {
 			in: rollout.Input{State: state("B", "C", "Canary"), Stored: "C", Desired: 2, Bounds: tried, Runners: slices.Concat(idle("B", 1), idle("C", 1))},
 			want: outcome{Phase: "Rolling", From: "B", InForce: "B", Extra: 1, Surge: 2, Next3: allB,
-				Reason: "1 runner of former templates left to replace"},
+				Reason: "1 runner with previous templates left to replace"},
 		},
 		"held, an update that is taken back stays taken back": {
 			in:   rollout.Input{State: state("B", "C", "Held"), Stored: "C", Hold: "paused", Desired: 1, Bounds: rolling, Runners: idle("C", 1)},

@@ -21,7 +21,7 @@ import (
 // tick is the time between two passes of a simulation.
 const tick = 5 * time.Second
 
-// healthy is how long an idle runner has to last in a simulation.
+// healthy is how long an idle runner has to last in a simulation to count as successful.
 const healthy = 20 * time.Second
 
 // fate of a revision's runners.
@@ -34,12 +34,12 @@ type fate struct {
 // machine is a runner of the toy cluster.
 type machine struct {
 	rollout.Runner
-	fate    fate // of its revision, when it was made
+	fate    fate // of its revision at its creation
 	created time.Time
-	starts  time.Time // when it is to start
-	fails   time.Time // when it is to fail; zero for never
-	done    time.Time // when its job is over
-	gone    time.Time // when what was ended is gone
+	starts  time.Time // when it will start
+	fails   time.Time // when it will fail; zero for never
+	done    time.Time // when its job ends
+	gone    time.Time // when it will be gone after its removal
 }
 
 // cluster is a toy: one pool, its runners, and a GitHub that assigns as many jobs as are announced.
@@ -91,7 +91,7 @@ func (c *cluster) upTo(d time.Duration) time.Duration {
 	return time.Duration(c.random.Int64N(int64(d) + 1))
 }
 
-// create makes a runner of a revision.
+// create creates a runner of a revision.
 func (c *cluster) create(revision string) {
 	c.number++
 	f := c.fates[revision]
@@ -103,7 +103,7 @@ func (c *cluster) create(revision string) {
 	c.machines = append(c.machines, m)
 }
 
-// end asks for the end of a runner; GitHub refuses that of one with a job.
+// end requests the removal of a runner; GitHub refuses to remove a runner with a job.
 func (c *cluster) end(name string) {
 	m := c.find(name)
 	m.Deleting, m.gone = true, c.now.Add(c.upTo(20*time.Second))
@@ -113,7 +113,7 @@ func (c *cluster) find(name string) *machine {
 	return c.machines[slices.IndexFunc(c.machines, func(m *machine) bool { return m.Name == name })]
 }
 
-// advance lets the world go on for a tick.
+// advance simulates one tick.
 func (c *cluster) advance() {
 	c.now = c.now.Add(tick)
 	order := slices.Clone(c.machines)
@@ -132,7 +132,7 @@ func (c *cluster) advance() {
 	}
 }
 
-// live lets one runner go on.
+// live simulates one tick of one runner.
 func (c *cluster) live(m *machine) {
 	switch {
 	case m.State == v1alpha1.RunnerBusy && !c.now.Before(m.done):
@@ -151,7 +151,7 @@ func (c *cluster) live(m *machine) {
 	}
 }
 
-// jobs assigned and not finished.
+// jobs returns the number of assigned and unfinished jobs.
 func (c *cluster) jobs() int {
 	n := c.assigned
 	for _, m := range c.machines {
@@ -172,14 +172,14 @@ func (c *cluster) count(revision string, states ...v1alpha1.RunnerState) int32 {
 	return n
 }
 
-// usable is how many runners there are that have a job or may get one.
+// usable returns the number of runners that have a job or may get one.
 func (c *cluster) usable(revision string) int32 {
 	return c.count(revision, v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 }
 
 func (c *cluster) running() int32 { return c.count("", v1alpha1.RunnerIdle, v1alpha1.RunnerBusy) }
 
-// pods counts all runners, those that are being ended included.
+// pods counts all runners, including those that are being removed.
 func (c *cluster) pods() int32 { return int32(len(c.machines)) }
 
 // records judges the revisions by their runners, as the pool's controller does.
@@ -206,7 +206,7 @@ func (c *cluster) records() map[string]rollout.Record {
 	return records
 }
 
-// scalingInput is what scaling decides on, without an update.
+// scalingInput returns the input for scaling, without an update.
 func (c *cluster) scalingInput() scaling.Input {
 	in := scaling.Input{Limits: c.limits, Jobs: int32(c.jobs()), Demand: demand.Demand{Known: true}, Now: c.now}
 	for _, m := range c.machines {
@@ -231,7 +231,7 @@ func (c *cluster) rolloutInput(desired int32) rollout.Input {
 	return in
 }
 
-// pass is one pass of a controller: an update is planned, then the numbers are decided on, and both are done.
+// pass simulates one pass of a controller: it plans the update, decides the numbers, and applies both.
 func (c *cluster) pass() {
 	in := c.scalingInput()
 	desired, _ := scaling.Desired(in)
@@ -265,7 +265,7 @@ func (c *cluster) pass() {
 	c.note(before, made)
 }
 
-// check looks for broken promises in a step that is about to be taken.
+// check tests the promises for the next step.
 func (c *cluster) check(step rollout.Input, in scaling.Input) {
 	c.t.Helper()
 	complain := func(isBroken bool, complaint string, args ...any) {
@@ -326,7 +326,7 @@ func (c *cluster) checkPhase(step rollout.Input, complain func(bool, string, ...
 	complain(step.Bounds.Strategy == v1alpha1.OnIdle && s.Phase != v1alpha1.UpdateRolledBack && len(c.rollout.End) > 0, "it ends idle runners")
 }
 
-// run lets the cluster go on for a time, with a pass after each tick.
+// run simulates a time, with a pass after each tick.
 func (c *cluster) run(d time.Duration) {
 	c.t.Helper()
 	for end := c.now.Add(d); c.now.Before(end); {
@@ -335,7 +335,7 @@ func (c *cluster) run(d time.Duration) {
 	}
 }
 
-// describe tells how many runners there are of each revision, by state.
+// describe lists the number of runners of each revision, by state.
 func (c *cluster) describe() string {
 	var parts []string
 	for _, revision := range []string{"A", "B", "C"} {
@@ -387,7 +387,7 @@ func (c *cluster) note(before string, made map[string]int) {
 	c.last = line
 }
 
-// say writes a line of its own into the log.
+// say writes a separate line into the log.
 func (c *cluster) say(format string, args ...any) {
 	fmt.Fprintf(&c.log, "%6s ** %s\n", c.now.Sub(c.start), fmt.Sprintf(format, args...))
 	c.last = ""

@@ -60,7 +60,7 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
-// Fifty runners that fail together are one failure more, not fifty doublings.
+// Fifty runners that fail together count as one more failure, not as fifty doublings.
 func TestABatchOfFailuresIsNotManyAttempts(t *testing.T) {
 	start := time.Unix(1_000_000, 0)
 	var c scaling.Circuit
@@ -97,7 +97,7 @@ func TestOnlyFailuresThatTheTemplateOwnsSpeakAgainstIt(t *testing.T) {
 	}
 }
 
-// What the words of an open circuit say is read back by the next process; other words open none.
+// The next process restores a circuit from the status. An empty status opens none.
 func TestACircuitIsRecalledFromTheStatus(t *testing.T) {
 	at := time.Unix(1_000_000, 0)
 	lasting, passing, both := scaling.Circuit{Revision: "r1"}, scaling.Circuit{Revision: "r1"}, scaling.Circuit{Revision: "r1"}

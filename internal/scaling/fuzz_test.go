@@ -17,8 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// FuzzDecide plans on any state: numbers as large as they come, runners of two bytes each, in any
-// state. The rules that hold everywhere hold.
+// FuzzDecide plans for arbitrary states: any numbers, and runners in any state, encoded in two bytes each. The general
+// rules must hold.
 func FuzzDecide(f *testing.F) {
 	f.Add(int32(10), int32(2), int32(1), int32(5), int32(3), int32(1), int32(2), int32(2), byte(1), []byte("\x00\x00\x01\x08\x02\x10"))
 	f.Add(int32(0), int32(0), int32(0), int32(7), int32(0), int32(0), int32(0), int32(1), byte(1), []byte("\x0a\x20\x12\x30\x02\xff\x01\x40"))
@@ -55,7 +55,7 @@ func positive(n int32) int32 {
 	return n
 }
 
-// fuzzedRunners makes a runner of each two bytes: its state and marks, and for how long.
+// fuzzedRunners creates a runner from every two bytes: its state and flags, and its time in the state.
 func fuzzedRunners(bytes []byte) []scaling.Runner {
 	states := []v1alpha1.RunnerState{v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy, v1alpha1.RunnerFinished, v1alpha1.RunnerFailed}
 	var runners []scaling.Runner
@@ -63,7 +63,7 @@ func fuzzedRunners(bytes []byte) []scaling.Runner {
 		mark := bytes[i]
 		r := scaling.Runner{
 			Name: fmt.Sprint("r", i), State: states[int(mark&7)%len(states)], Outdated: mark&8 != 0, Deleting: mark&16 != 0,
-			Since: now.Add(-time.Duration(int8(bytes[i+1])) * time.Second), // a clock may be wrong: some are yet to come
+			Since: now.Add(-time.Duration(int8(bytes[i+1])) * time.Second), // a clock may be wrong: some are in the future
 		}
 		r.Settling = mark&32 != 0 && r.State == v1alpha1.RunnerFinished
 		runners = append(runners, r)
@@ -91,7 +91,7 @@ func broken(in scaling.Input, p scaling.Plan) []string {
 			live++
 		}
 	}
-	var idle int64 // that it ends
+	var idle int64 // that it removes
 	seen := map[string]bool{}
 	var complaints []string
 	complain := func(isBroken bool, complaint string) {

@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scaling decides how many runners a pool should have, which to end and
-// how much work to accept. It is pure: numbers in, numbers and their reason out.
+// Package scaling decides how many runners a pool should have, which ones to remove, and how many jobs to accept. It is
+// pure: it takes numbers and returns numbers with their reasons.
 //
 //	desired  = max(jobs, min(max, max(min, total, jobs+idle)))   accepted jobs are served even above max, unless JobsWait
-//	supply   = usable runners: starting, idle, busy, and ended ones GitHub still counts
+//	supply   = usable runners: starting, idle, busy, and ended ones whose job GitHub still counts
 //	create   = desired + extra − supply, within max(max, jobs) + surge
 //	drain    = surplus runners without a job that are past their protection window
-//	announce = max(runners with a job, max): a total, never derived from desired;
-//	           less while something holds the pool back: its health, or a quota
+//	announce = max(runners with a job, max): a total, independent of desired;
+//	           less while the pool's health or a quota holds it back
 //
-// Extra and surge are what an update of the template may take meanwhile; which runners
-// it replaces, and by which, is not decided here.
+// Extra and surge are the additional runners that an update of the template may have. Package rollout decides which
+// runners it replaces.
 package scaling
 
 import (
@@ -27,101 +27,101 @@ import (
 	"github.com/corral-dev/corral/internal/demand"
 )
 
-// Protection is how long a runner without a job is kept after its creation, or
-// after it became idle, before it may be ended as surplus: a job may be on its way.
+// Protection is how long a runner without a job is kept after its creation, or after it became idle, before it may be
+// removed as surplus, because a job may be on its way.
 const Protection = 30 * time.Second
 
-// Runner is what a decision needs to know of one runner.
+// Runner holds the facts about one runner that a decision needs.
 type Runner struct {
 	Name  string
 	State v1alpha1.RunnerState
-	// Settling is true of a runner that ended while GitHub's count of jobs still
-	// includes its job: it fills its place until the count is corrected.
+	// Settling is true for a runner that has ended while GitHub still counts its job. It keeps its place until the
+	// count is corrected.
 	Settling bool
-	// Outdated is true of a runner made from another template than new ones are: of
-	// idle runners that are surplus, it ends first.
+	// Outdated is true for a runner with an old template. Outdated idle runners are removed first.
 	Outdated bool
-	// Deleting is true of a runner that is being ended already, or is about to be.
+	// Deleting is true for a runner that is being removed or is about to be removed.
 	Deleting bool
-	// Since is when the runner came into its state.
+	// Since is the time when the runner entered its state.
 	Since time.Time
 }
 
-// Input is the state a decision is taken on.
+// Input is the state on which a decision is based.
 type Input struct {
-	// Limits bound the number of runners.
+	// Limits of the number of runners.
 	Limits v1alpha1.Scale
-	// JobsWait has jobs wait that were accepted before the max fell; otherwise they are served.
+	// JobsWait is true if jobs that were accepted before the max fell must wait; otherwise they are served.
 	JobsWait bool
-	// IdleReason says why Limits.Idle is another than declared; "" for nothing to say.
+	// IdleReason is the reason why Limits.Idle differs from the declared number; "" for none.
 	IdleReason string
-	// Suspended accepts no new jobs and keeps only the runners that accepted ones need. SuspendedReason says why, if not by spec.stopPolicy.
+	// Suspended is true if the pool accepts no new jobs and keeps only the runners for accepted ones. SuspendedReason
+	// is the reason if it is not spec.stopPolicy.
 	Suspended       bool
 	SuspendedReason string
-	// Held accepts no new jobs, and keeps min and idle runners ready.
+	// Held is true if the pool accepts no new jobs, but keeps min and idle runners ready.
 	Held bool
-	// Jobs assigned to the pool and not finished: they are served, whatever becomes of Max.
+	// Jobs is the number of assigned and unfinished jobs, which are served whatever Max is.
 	Jobs int32
-	// Demand is what all sources together ask for. Until it is known, nothing is grown or ended.
+	// Demand is the combined demand of all sources. Until it is known, no runner is created or removed.
 	Demand demand.Demand
-	// Offered is how many jobs GitHub has for the pool beyond those that are assigned. It is of no use while the pool takes in more: the count
-	// can be old.
+	// Offered is the number of GitHub's jobs for the pool that are not assigned. It is ignored while the pool accepts
+	// more jobs, because the count can be old.
 	Offered int32
-	// Pace puts another number in the place of the desired one; nil for none.
+	// Pace replaces the desired number; nil for none.
 	Pace    *Pace
 	Runners []Runner
-	// Saturated is true if jobs waited for room at the last decision.
+	// Saturated is true if jobs had to wait at the last decision.
 	Saturated bool
-	// Holds keep the plan below what the limits allow, for reasons of health or quota.
+	// Holds keep the plan below its limits because of health or quotas.
 	Holds []Hold
-	// Extra is how many runners to have beyond the desired number while an update replaces
-	// others, at most Surge.
+	// Extra is the number of runners to have above the desired number while an update replaces others, at most Surge.
 	Extra int32
-	// Surge is how many more runners than their limit there may be meanwhile, those that are
-	// being ended included.
+	// Surge is how many runners an update may have above the limit, including runners that are being
+	// removed.
 	Surge int32
 	Now   time.Time
 }
 
-// Pace is a number that is desired for now, on the way to the one that was decided.
+// Pace is an intermediate number on the way to the decided one.
 type Pace struct {
 	Desired int32
 	// Reason in one sentence without a full stop.
 	Reason string
 }
 
-// Hold keeps a plan back for a reason outside the limits.
+// Hold limits a plan for a reason outside of the limits.
 type Hold struct {
-	// Announce is the most jobs to accept in total; runners with a job are always covered.
+	// Announce is the maximum total number of jobs to accept; runners with a job are always covered.
 	Announce int32
-	// Create is the most runners to create now.
+	// Create is the maximum number of runners to create now.
 	Create int32
 	// Reason in one sentence without a full stop.
 	Reason string
 }
 
-// Plan is what to do, and why.
+// Plan contains the actions and their reasons.
 type Plan struct {
 	// Desired number of runners.
 	Desired int32
-	// Supply of usable runners now.
+	// Supply is the current number of usable runners.
 	Supply int32
-	// Create this many runners.
+	// Create is the number of runners to create.
 	Create int32
-	// Drain names the runners to end, in order.
+	// Drain lists the runners to remove, in order.
 	Drain []string
-	// Announce is the most jobs GitHub may have assigned to the pool in total.
+	// Announce is the maximum total number of jobs that GitHub may assign to the pool.
 	Announce int32
-	// Waiting is how many jobs wait because no more are accepted. Full is true if that is for the limit max alone.
+	// Waiting is the number of jobs that wait because no more are accepted. Full is true if max is the only reason for
+	// that.
 	Waiting int32
 	Full    bool
 	// Reason for Desired in one sentence.
 	Reason string
-	// LookAgain is the time after which a runner leaves its protection window; 0 for none.
+	// LookAgain is the time until the next runner leaves its protection window; 0 for none.
 	LookAgain time.Duration
 }
 
-// Decide computes the plan for a pool.
+// Decide returns the plan for a pool.
 func Decide(in Input) Plan {
 	c := countRunners(in.Runners)
 	wanted := wishOf(in)
@@ -142,9 +142,10 @@ func Decide(in Input) Plan {
 	return p
 }
 
-// saturate returns the plan with how many jobs wait because no more are accepted. Bounded is true if its reason names max. A pool that was full stays so between the end of a job and the start of the next.
+// saturate adds the number of jobs that wait because no more are accepted. bounded is true if the plan's reason names
+// max. A full pool stays full between the end of a job and the start of the next.
 func (in Input) saturate(p Plan, bounded bool) Plan {
-	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // by other sources
+	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // from other sources
 	offered := max(0, in.Offered)
 	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
 		offered = 0
@@ -161,13 +162,13 @@ func (in Input) saturate(p Plan, bounded bool) Plan {
 	return p
 }
 
-// Desired is the number of runners that there should be, and what decided it. Until jobs are known it is what there is.
+// Desired returns the desired number of runners and the reason. Until the demand is known, it is the current number.
 func Desired(in Input) (int32, string) {
 	w := wishOf(in)
 	return w.runners, w.reason
 }
 
-// wish is a number of runners, what decided it, and whether that is max.
+// wish is a number of runners, with the reason, and whether the reason is max.
 type wish struct {
 	runners int32
 	reason  string
@@ -186,7 +187,7 @@ func wishOf(in Input) wish {
 	return wish{in.Pace.Desired, in.Pace.Reason, false}
 }
 
-// counts sorts runners by what they are good for.
+// counts counts runners by how they can be used.
 type counts struct {
 	live    int32    // has or will have a pod that can work or is just ending
 	busy    int32    // with a job
@@ -210,7 +211,7 @@ func countRunners(runners []Runner) counts {
 			c.supply++
 			c.running++
 		case r.State != v1alpha1.RunnerPending && r.State != v1alpha1.RunnerIdle:
-			// Failed or finished: counts for nothing.
+			// Failed and finished runners are not counted.
 		case r.Deleting:
 			c.live++ // its pod still takes room
 		default:
@@ -225,7 +226,7 @@ func countRunners(runners []Runner) counts {
 	return c
 }
 
-// most is the most runners that there may be: accepted jobs are served even above max, unless JobsWait.
+// most returns the maximum number of runners: accepted jobs are served even above max, unless JobsWait.
 func (in Input) most() int32 {
 	if in.JobsWait {
 		return in.Limits.Max
@@ -233,7 +234,7 @@ func (in Input) most() int32 {
 	return max(in.Limits.Max, in.Jobs)
 }
 
-// unpaced computes how many runners there should be at whatever pace.
+// unpaced returns the number of runners without Pace.
 func unpaced(in Input) wish {
 	l := in.Limits
 	if in.Suspended && in.JobsWait && in.Jobs > l.Max {
@@ -287,9 +288,8 @@ func jobs(n int32) string {
 	return fmt.Sprintf("%d jobs", n)
 }
 
-// announce computes the capacity to announce. Runners with a job are always
-// covered; a pool that is suspended or held announces nothing at all, so that no
-// finished job is replaced by a new one.
+// announce returns the capacity to announce. Runners with a job are always covered. A suspended or held pool announces
+// 0, so that no finished job is replaced by a new one.
 func announce(in Input, c counts) int32 {
 	if in.Suspended || in.Held {
 		return 0
@@ -297,7 +297,7 @@ func announce(in Input, c counts) int32 {
 	return max(c.busy, in.Limits.Max)
 }
 
-// extra is how many runners to have beyond the desired number.
+// extra returns the number of runners to have above the desired number.
 func (in Input) extra() int64 { return int64(max(0, min(in.Extra, in.Surge))) }
 
 func creations(in Input, c counts, desired int32) int32 {
@@ -306,10 +306,9 @@ func creations(in Input, c counts, desired int32) int32 {
 	return int32(min(max(0, min(missing, room)), math.MaxInt32))
 }
 
-// drains picks surplus runners without a job that are past their protection. Idle ones end
-// only as far as running ones cover the desired number without them: one that starts
-// yet doesn't stand in for them. Settling ones are no surplus: they have ended, and a job
-// that GitHub still counts may be theirs.
+// drains returns surplus runners without a job that are past their protection. Idle runners are removed only if the
+// remaining running ones cover the desired number; starting runners do not count for that. Settling runners are not
+// surplus: they have ended, and may have a job that GitHub still counts.
 func drains(in Input, c counts, desired int32) ([]string, time.Duration) {
 	surplus := int64(c.supply-c.ended) - int64(desired) - in.extra()
 	if surplus <= 0 {
@@ -322,8 +321,7 @@ func drains(in Input, c counts, desired int32) ([]string, time.Duration) {
 	return pick(ripe, surplus, max(0, int64(c.running)-int64(desired))), next
 }
 
-// ripen splits off the runners past their protection window and says when the
-// next one will be.
+// ripen returns the runners past their protection window, and the time until the next one leaves it.
 func ripen(runners []Runner, now time.Time) (ripe []Runner, next time.Duration) {
 	for _, r := range runners {
 		left := Protection - now.Sub(r.Since)
@@ -338,9 +336,8 @@ func ripen(runners []Runner, now time.Time) (ripe []Runner, next time.Duration) 
 	return ripe, next
 }
 
-// pick names the first n runners, of idle ones no more than some: those still starting
-// before idle ones, outdated ones before others, the longest in their state first, then
-// by name.
+// pick returns the names of the first n runners, with a maximum number of idle ones: starting runners before idle ones,
+// outdated ones before others, the longest in their state first, then by name.
 func pick(runners []Runner, n, idle int64) []string {
 	sorted := slices.Clone(runners)
 	slices.SortFunc(sorted, func(a, b Runner) int {
@@ -361,7 +358,7 @@ func pick(runners []Runner, n, idle int64) []string {
 	return names
 }
 
-// place is lower of runners that end first: of those still starting, and among them or not, of outdated ones.
+// place returns a lower number for runners that are removed first: starting runners and, among equals, outdated ones.
 func place(r Runner) (place int) {
 	if r.State != v1alpha1.RunnerPending {
 		place += 2

@@ -234,7 +234,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Whatever the state, a plan keeps to the rules that hold everywhere.
+// For any state, a plan obeys the general rules.
 func TestDecideKeepsItsInvariants(t *testing.T) {
 	states := []v1alpha1.RunnerState{v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy, v1alpha1.RunnerFinished, v1alpha1.RunnerFailed}
 	random := rand.New(rand.NewPCG(1, 2))

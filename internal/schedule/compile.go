@@ -14,23 +14,22 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Problem is what is wrong with a schedule.
+// Problem is an error in a schedule.
 type Problem struct {
-	// Path of the field in a RunnerPool, as spec.scale.schedules[0].timeZone.
+	// Path of the field in a RunnerPool, for example spec.scale.schedules[0].timeZone.
 	Path string
-	// Message says what is wrong and what to do.
+	// Message describes the error and what to do.
 	Message string
 }
 
-// String is the path with the message.
+// String returns the path and the message.
 func (p Problem) String() string { return p.Path + ": " + p.Message }
 
-// Bounds of a CronWindow's duration.
+// Limits of a CronWindow's duration.
 const minDuration, maxDuration = time.Minute, 366 * day
 
-// Compile reads schedules. What is wrong with them is in the problems, none of which is a
-// warning; the plan is of the others. Who has problems should not act on the plan: a number may be
-// missing from it.
+// Compile compiles schedules. It returns their errors as problems, and a plan with the other schedules. A caller should
+// not act on the plan if there are problems, because a number may be missing from it.
 func Compile(schedules []v1alpha1.Schedule) (*Plan, []Problem) {
 	p := &Plan{}
 	var problems []Problem
@@ -77,7 +76,7 @@ var weekdays = map[v1alpha1.Weekday]time.Weekday{
 	"Thursday": time.Thursday, "Friday": time.Friday, "Saturday": time.Saturday,
 }
 
-// all are the days that a window of the week may be on before its weekdays are looked at.
+// all are the days of a weekly window before its weekdays are applied.
 const all = 1<<63 - 1
 
 func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *fieldError) {
@@ -109,7 +108,7 @@ func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *field
 	return newRecurrence(place, d, []int{from}, time.Duration(to-from)*time.Minute), nil
 }
 
-// parser is for five fields; it must not see a zone, which is in a field of its own.
+// parser accepts five fields. It must not get a zone, which has a separate field.
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
 // star marks a field that is * in the masks of package cron.
@@ -143,7 +142,7 @@ func parseCron(expression string) (*cron.SpecSchedule, error) {
 	case strings.Contains(expression, "TZ="):
 		return nil, errors.New("a zone in it is not read: set the schedule's field timeZone")
 	case strings.HasPrefix(expression, "@"):
-		return nil, fmt.Errorf("%.40q is a short form that is not read: %s", expression, cronFields)
+		return nil, fmt.Errorf("%.40q is an unsupported short form: %s", expression, cronFields)
 	case len(expression) > 128:
 		return nil, fmt.Errorf("it is longer than 128 characters: %s", cronFields)
 	}

@@ -15,16 +15,15 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// zones of the two years: with an hour or half an hour of daylight saving, north and south, at
-// midnight, around Ramadan, with the standard time in summer, and without any.
+// zones of the two years: with an hour or half an hour of daylight saving, north and south, at midnight, around
+// Ramadan, with standard time in summer, and without daylight saving.
 var zones = []string{
 	"Europe/Berlin", "Europe/Dublin", "America/New_York", "America/Santiago", "Australia/Lord_Howe",
 	"Africa/Casablanca", "Asia/Kolkata", "Pacific/Chatham",
 }
 
-// clock ticks through the minutes of a place, and says which minutes of the day it shows for the
-// first time: a new one each minute, none while it shows again what it showed before, and many at
-// once when it is put forward.
+// clock steps through the minutes in a place, and returns the minutes that it shows for the first time: one in most
+// steps, none while it repeats times after it went back, and many at once when it is put forward.
 type clock struct {
 	place  *time.Location
 	newest time.Time
@@ -43,8 +42,8 @@ func (c *clock) tick(now time.Time) (fresh []time.Time) {
 	return fresh
 }
 
-// counted is a schedule as somebody would follow it by looking at a clock: it begins at some of
-// the minutes that are shown, and goes on until so many more have been.
+// counted is a schedule as a person would follow it with a clock: it begins at certain shown minutes, and continues for
+// a number of shown minutes.
 type counted struct {
 	begins func(shown time.Time) bool
 	lasts  int
@@ -61,7 +60,7 @@ func (c *counted) follow(fresh []time.Time) (holds bool) {
 	return c.left > 0
 }
 
-// example is a schedule, and the same told in another way.
+// example is a schedule in both forms.
 type example struct {
 	schedule v1alpha1.Schedule
 	counted  counted
@@ -71,7 +70,7 @@ func weekday(d time.Weekday) bool { return d != time.Saturday && d != time.Sunda
 
 func clockIs(at time.Time, hour, minute int) bool { return at.Hour() == hour && at.Minute() == minute }
 
-// examples are of every sort, many at the hours at which clocks are changed.
+// examples returns schedules of every kind, many at the hours when clocks change.
 func examples(zone string) []example {
 	number := v1alpha1.ScheduledScale{Min: p(int32(1))}
 	return []example{
@@ -98,22 +97,22 @@ func examples(zone string) []example {
 	}
 }
 
-// transition is a change of which schedules hold.
+// transition is a change of the active schedules.
 type transition struct {
 	At     string
 	Active []string
 }
 
-// changing says that a clock is changed about then.
+// changing reports whether the clock changes around a time.
 func changing(now time.Time) bool {
 	_, before := now.Add(-3 * time.Hour).Zone()
 	_, after := now.Add(3 * time.Hour).Zone()
 	return before != after
 }
 
-// TestALeapYearOfTransitions compares each change that the plan foretells with what comes out of
-// following the schedules minute by minute on a clock, and what it says when it is asked in
-// between: at any time, and each minute when clocks are changed.
+// TestALeapYearOfTransitions compares the changes that the plan predicts with the result of following the schedules
+// minute by minute on a clock. It also compares the state in between: at random times, and each minute when clocks
+// change.
 func TestALeapYearOfTransitions(t *testing.T) {
 	from := time.Date(2027, 12, 10, 0, 0, 0, 0, time.UTC)
 	to := from.AddDate(1, 1, 0)
@@ -163,7 +162,7 @@ func TestALeapYearOfTransitions(t *testing.T) {
 	}
 }
 
-// TestAtAnyTime asks plans at random moments for what walking through all changes gives.
+// TestAtAnyTime compares plans at random times with the result of walking through all changes.
 func TestAtAnyTime(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 5))
 	var schedules []v1alpha1.Schedule
@@ -190,7 +189,7 @@ func TestAtAnyTime(t *testing.T) {
 	}
 }
 
-// FuzzCompile feeds anything to the reader of schedules: what is taken can be asked, in little time.
+// FuzzCompile compiles arbitrary schedules. Accepted ones can be evaluated quickly.
 func FuzzCompile(f *testing.F) {
 	f.Add("0 7 * * MON-FRI", "Europe/Berlin", "08:00", int64(time.Hour))
 	f.Add("*/7 */5 29 2 ?", "Africa/Casablanca", "24:00", int64(400*time.Hour))

@@ -108,7 +108,7 @@ func (w *walk) next() time.Time {
 
 func (w *walk) now(scale v1alpha1.ScaleSpec) Now {
 	n := Now{Scale: scale.Numbers(), Next: w.next()}
-	for i, e := range slices.Backward(w.plan.entries) { // the first in the list has the last word
+	for i, e := range slices.Backward(w.plan.entries) { // the first in the list takes precedence
 		if !w.states[i].holds {
 			continue
 		}

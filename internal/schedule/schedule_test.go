@@ -158,7 +158,7 @@ func TestCompileRefuses(t *testing.T) {
 		"too long":             {byCron("a", "", "0 0 * * *", 10000*time.Hour, minOne), "spec.scale.schedules[1].cron.duration: 10000h0m0s is not from 1m"},
 		"four fields":          {byCron("a", "", "0 0 * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: expected exactly 5 fields, found 4: [0 0 * *]: write minute hour"},
 		"day 7":                {byCron("a", "", "0 0 * * 7", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: end of range (7) above maximum (6): 7: write minute"},
-		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "@midnight" is a short form`},
+		"short form":           {byCron("a", "", "@midnight", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "@midnight" is an unsupported short form`},
 		"zone in it":           {byCron("a", "", "CRON_TZ=UTC 0 0 * * *", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read: set the schedule's field timeZone"},
 		"zone that ends it":    {byCron("a", "", "TZ=UTC", time.Hour, minOne), "spec.scale.schedules[1].cron.schedule: a zone in it is not read"},
 		"30 February":          {byCron("a", "", "0 0 30 2 *", time.Hour, minOne), `spec.scale.schedules[1].cron.schedule: "0 0 30 2 *" never comes`},

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	_ "time/tzdata" // the same zones wherever it runs, also in an image that has none
+	_ "time/tzdata" // the same zones everywhere, even in an image without a time zone database
 )
 
 // ErrLocal rejects the zone of the machine, because decisions must not depend on the machine.
@@ -32,14 +32,14 @@ func Location(zone string) (*time.Location, error) {
 		return nil, ErrLocal
 	}
 	location, err := time.LoadLocation(zone)
-	if err != nil || zone == "localtime" { // which is a file of the machine, beside those of the database
+	if err != nil || zone == "localtime" { // a file of the machine next to the files of the database
 		return nil, fmt.Errorf("there is no time zone %.64q: use a name of the IANA database, such as Europe/Berlin", zone)
 	}
 	locations.Store(zone, location)
 	return location, nil
 }
 
-// widest exceeds every offset from UTC, and every amount by which clocks go back.
+// widest exceeds every offset from UTC, and every time span that clocks are set back.
 const widest = 26 * time.Hour
 
 // First returns the moment when a clock in a place first shows a time, or a later time if that time is skipped.
@@ -82,7 +82,7 @@ func faceOf(t time.Time) time.Time {
 	return t.UTC().Add(time.Duration(east) * time.Second)
 }
 
-// Minutes reads HH:MM, to 24:00, as minutes of the day.
+// Minutes parses HH:MM, up to 24:00, as minutes of the day.
 func Minutes(text string) (int, error) {
 	if len(text) != 5 || text[2] != ':' {
 		return 0, fmt.Errorf("it is HH:MM, not %.40q", text)

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// Bytes bounds how many bytes are held for all namespaces together, and for each of them. A namespace that would have more than its share loses its
-// largest Hold. When all bytes are taken, the namespace that has the most loses its largest one. Bytes is safe for concurrent use.
+// Bytes limits the bytes that all namespaces, and each of them, may hold. A namespace that exceeds its share loses its
+// largest Hold. When all bytes are in use, the namespace with the most bytes loses its largest one. Bytes is safe for
+// concurrent use.
 type Bytes struct {
 	most, each int64
 
@@ -19,20 +20,20 @@ type Bytes struct {
 	of    map[string]*account
 }
 
-// account is what a namespace holds.
+// account holds the usage of a namespace.
 type account struct {
 	bytes, kept int64
 	uses        int   // Holds that were neither lost nor left
 	open        holds // those that can be lost
 }
 
-// Hold is what one use holds.
+// Hold is the usage of one operation.
 type Hold struct {
 	all       *Bytes
 	namespace string
 	lose      func()
 	bytes     int64
-	place     int // among those that can be lost, or one of the constants below
+	place     int // index among those that can be lost, or one of the constants below
 }
 
 const (
@@ -40,12 +41,13 @@ const (
 	gone // lost, or left
 )
 
-// NewBytes returns the Bytes of which there are so many, and so many for each namespace.
+// NewBytes returns Bytes with a limit for all namespaces together and one for each.
 func NewBytes(most, each int64) *Bytes {
 	return &Bytes{most: most, each: each, of: map[string]*account{}}
 }
 
-// Hold returns an empty Hold. lose is called, with a lock held, when the Hold is lost: then what it counts is to be released soon.
+// Hold returns an empty Hold. lose is called, with a lock held, when the Hold is lost. The caller must then release its
+// memory soon.
 func (b *Bytes) Hold(namespace string, lose func()) *Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,7 +60,7 @@ func (b *Bytes) Hold(namespace string, lose func()) *Hold {
 	return h
 }
 
-// Open returns how many Holds there are that can be lost.
+// Open returns the number of Holds that can be lost.
 func (b *Bytes) Open() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +70,7 @@ func (b *Bytes) Open() (n int) {
 	return n
 }
 
-// Add counts more bytes, or fewer. It returns false if the Hold is lost.
+// Add adds bytes to the Hold, or subtracts some. It returns false if the Hold is lost.
 func (h *Hold) Add(n int64) bool {
 	b := h.all
 	b.mu.Lock()
@@ -130,7 +132,7 @@ func (h *Hold) Keep(own, all int64) bool {
 	return true
 }
 
-// Leave releases all that the Hold has, for good. It may be called again.
+// Leave permanently releases all bytes of the Hold. It may be called again.
 func (h *Hold) Leave() {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -162,7 +164,7 @@ func (b *Bytes) count(h *Hold, n int64) {
 	}
 }
 
-// holds are a heap, the largest first.
+// holds is a heap, largest first.
 type holds []*Hold
 
 func (h holds) Len() int           { return len(h) }

@@ -11,8 +11,8 @@ import "slices"
 
 // Map keeps values of namespaces by a key. It is not safe for concurrent use.
 type Map[K comparable, V any] struct {
-	// Spare chooses the entry that makes room when all places are taken and no namespace has more than one entry beyond those of the namespace
-	// that asks, which has own. It returns false if no entry can be dropped. If Spare is nil, no entry can be dropped.
+	// Spare chooses the entry that makes room when all places are taken and no namespace has more than one entry more than the requesting
+	// namespace, which has own entries. It returns false if no entry can be dropped. If Spare is nil, no entry can be dropped.
 	Spare func(own int) (namespace string, key K, ok bool)
 
 	most    int

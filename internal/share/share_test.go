@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fill has namespaces ask for as many places as they can get.
+// fill lets each namespace take as many places as it can get.
 func fill(m *Map[int, string], namespaces, entries int) {
 	for i := range entries {
 		for n := range namespaces {
@@ -72,7 +72,7 @@ func TestNobodyGivesUpForWhoHasAsMuch(t *testing.T) {
 	}
 }
 
-// If each place is another namespace's, it depends on the use whether one of them goes.
+// If each place belongs to a different namespace, Spare decides whether one of them can be freed.
 func TestANamespaceWithoutAPlaceGetsASpareOne(t *testing.T) {
 	var gone []string
 	m := New[int, string](4, func(namespace string, key int) { gone = append(gone, fmt.Sprint(namespace, key)) })

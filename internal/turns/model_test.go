@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// model says what a queue must do, in the plainest way: it looks at every key each time.
+// model is a naive specification of the queue, which iterates over every key each time.
 type model struct {
 	perGroup, perOwner int
-	waiting            []string // in the order of their coming
+	waiting            []string // in the order of their arrival
 	running            map[string]bool
 	again              map[string]bool
 	delayed            map[string]time.Time
-	// since counts, for each owner, group or flow that could have been next all along, how
-	// often each other one was instead.
+	// since counts, for each owner, group or flow that has been eligible all along, how often each other one was served
+	// instead.
 	since map[string]map[string]int
 }
 
@@ -35,7 +35,7 @@ func newModel(perGroup, perOwner int) *model {
 	}
 }
 
-// pathOf names the owner, the group and the flow of a key.
+// pathOf returns the owner, the group and the flow of a key.
 func pathOf(name string) [3]string {
 	parts := strings.Split(name, "/")
 	owner, _, _ := strings.Cut(parts[0], ".")
@@ -61,7 +61,7 @@ func (m *model) addAt(name string, at time.Time) {
 	}
 }
 
-// pass adds what is due, the earliest first.
+// pass adds the keys that are due, earliest first.
 func (m *model) pass(now time.Time) {
 	var due []string
 	for name, at := range m.delayed {
@@ -83,8 +83,7 @@ func (m *model) done(name string) {
 	}
 }
 
-// may lists the keys that may be handed out: the first of each flow of an owner and a group that have
-// a free place.
+// may lists the keys that may be served: the first of each flow of an owner and a group with a free place.
 func (m *model) may() []string {
 	held, seen := m.held(), map[string]bool{}
 	var names []string
@@ -108,7 +107,7 @@ func (m *model) held() map[string]int {
 	return held
 }
 
-// pop notes that a key was handed out, and says what is wrong with it.
+// pop records that a key was served, and returns an error if it should not have been.
 func (m *model) pop(name string) error {
 	may := m.may()
 	if !slices.Contains(may, name) {
@@ -131,7 +130,7 @@ func (m *model) pop(name string) error {
 	return nil
 }
 
-// turn notes whose turn it was, and fails if another that could have been next all along was passed over twice.
+// turn records whose turn it was, and fails if another that has been eligible all along was skipped twice.
 func (m *model) turn(taken string, could map[string]bool) error {
 	delete(m.since, taken)
 	for other := range could {
@@ -148,7 +147,7 @@ func (m *model) turn(taken string, could map[string]bool) error {
 	return nil
 }
 
-// forget starts the count again for what lost its turn: an owner or a group that has no free place, and what has no key that waits.
+// forget restarts the count for owners and groups without a free place, and for those without a waiting key.
 func (m *model) forget() {
 	held, keep := m.held(), map[string]bool{}
 	for _, name := range m.waiting {
@@ -216,7 +215,7 @@ func keepsToTheModel(t *testing.T, random *rand.Rand) {
 	endsEmpty(t, q, m)
 }
 
-// endsEmpty processes all that is left and looks at what the queue remembers then.
+// endsEmpty processes all remaining keys and checks the queue's memory afterwards.
 func endsEmpty(t *testing.T, q *queue, m *model) {
 	<-time.After(time.Minute)
 	synctest.Wait()

@@ -16,33 +16,34 @@ import (
 	"github.com/corral-dev/corral/internal/meter"
 )
 
-// QueueOptions of a work queue.
+// QueueOptions configures a work queue.
 type QueueOptions struct {
-	// Name of the controller, in the metrics.
+	// Name of the controller, for metrics.
 	Name string
-	// Classify returns the group to which a key belongs, and its flow within the group. A group is everything that needs the same remote end. Names
-	// may have the form OWNER/NAME. Classify is called at each addition, outside of any lock, and must be quick.
+	// Classify returns the group of a key, and its flow within the group. A group is everything that needs the same
+	// remote end. Names may have the form OWNER/NAME. Classify is called at each addition, outside of any lock, and
+	// must be quick.
 	Classify func(reconcile.Request) (group, flow string)
-	// PerGroup is how many keys of one group are processed at once; less than 1 means no bound.
+	// PerGroup is how many keys of one group are processed at once; less than 1 means no limit.
 	PerGroup int
-	// PerOwner is the bound for all groups of one owner together.
+	// PerOwner is the limit for all groups of one owner together.
 	PerOwner int
-	// Limiter decides how long a key that failed waits.
+	// Limiter decides how long a failed key waits.
 	Limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// queue is a work queue for controllers in which no group of keys can take all workers. Owners take turns, then the groups of an owner, and
-// then the flows of a group, so a group whose work hangs delays no other group, and an owner with many such groups delays no other owner.
-// However often a key is requested, it waits once, and the earliest request wins. A key that is added while it is processed is processed once
-// more afterwards, never twice at once.
+// queue is a work queue for controllers in which no group of keys can take all workers. Owners take turns, then the
+// groups of an owner, and then the flows of a group. So a group whose work hangs delays no other group, and an owner
+// with many such groups delays no other owner. A key waits once, however often it is requested, and the earliest
+// request wins. A key that is added during its processing is processed once more afterwards, never twice at once.
 type queue struct {
 	QueueOptions
 	metrics metrics
 
 	mu sync.Mutex
-	// work is signalled when a key may be handed out, idle when none is processed.
+	// work is signalled when a key may be served, idle when none is being processed.
 	work, idle *sync.Cond
-	// entries holds every key that waits, is delayed or is processed.
+	// entries holds every key that waits, is delayed or is being processed.
 	entries map[reconcile.Request]*entry
 	line    node[*entry]
 	// waiting and processing count keys.
@@ -57,16 +58,16 @@ type entry struct {
 	group, flow string // as last classified
 	since       time.Time
 
-	waiting *node[*entry] // its leaf, nil if it doesn't wait
+	waiting *node[*entry] // its leaf; nil if it is not waiting
 	place   *list.Element // in that leaf
-	running *node[*entry] // the leaf that it came from, nil if it isn't processed
+	running *node[*entry] // the leaf that it came from; nil if it is not being processed
 	again   bool          // to be processed once more
 
 	at    time.Time   // when its delay ends
-	delay *time.Timer // nil if it isn't delayed
+	delay *time.Timer // nil if it is not delayed
 }
 
-// NewQueue returns a work queue. It starts nothing: a timer runs only while a key is delayed.
+// NewQueue returns a work queue. It starts no goroutine: a timer runs only while a key is delayed.
 func NewQueue(o QueueOptions) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return newQueue(o)
 }
@@ -78,7 +79,7 @@ func newQueue(o QueueOptions) *queue {
 	return q
 }
 
-// Add lets the key be processed as soon as it is its turn.
+// Add requests the key's processing as soon as it is its turn.
 func (q *queue) Add(key reconcile.Request) {
 	group, flow := q.Classify(key)
 	now := time.Now()
@@ -107,7 +108,7 @@ func (q *queue) Add(key reconcile.Request) {
 	}
 }
 
-// AddAfter lets the key be processed after a time, or sooner if it was asked for sooner.
+// AddAfter requests the key's processing after a time, or earlier if it was requested earlier.
 func (q *queue) AddAfter(key reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		q.Add(key)
@@ -127,20 +128,20 @@ func (q *queue) AddAfter(key reconcile.Request, after time.Duration) {
 	}
 }
 
-// AddRateLimited lets the key be processed after the time that the limiter names.
+// AddRateLimited requests the key's processing after the time that the limiter returns.
 func (q *queue) AddRateLimited(key reconcile.Request) {
 	q.metrics.retries.Inc()
 	q.AddAfter(key, q.Limiter.When(key))
 }
 
-// Forget ends what the limiter remembers of the key.
+// Forget resets the limiter's state for the key.
 func (q *queue) Forget(key reconcile.Request) { q.Limiter.Forget(key) }
 
 // NumRequeues returns how often the key failed in a row.
 func (q *queue) NumRequeues(key reconcile.Request) int { return q.Limiter.NumRequeues(key) }
 
-// Get waits for a key whose turn it is. Each key must be given back with Done. After a
-// shut-down, what waits is still handed out; then shutdown is true.
+// Get waits for a key whose turn it is. The caller must call Done with each key. After a shutdown, waiting keys are
+// still returned; then shutdown is true.
 func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -155,7 +156,7 @@ func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 	}
 }
 
-// pop returns the key whose turn it is, nil if there is none. The lock is held.
+// pop returns the key whose turn it is, or nil if there is none. The lock is held.
 func (q *queue) pop() *entry {
 	e, leaf := q.line.pop()
 	if leaf == nil {
@@ -173,7 +174,7 @@ func (q *queue) pop() *entry {
 	return e
 }
 
-// Done gives a key back. One that was added meanwhile waits again.
+// Done ends the processing of a key. If it was added in the meantime, it waits again.
 func (q *queue) Done(key reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -184,7 +185,7 @@ func (q *queue) Done(key reconcile.Request) {
 	q.processing--
 	e.running.done()
 	e.running = nil
-	q.work.Signal() // the place may be another key's now
+	q.work.Signal() // another key may now have a free place
 	if e.again {
 		e.again = false
 		q.wait(e)
@@ -195,18 +196,17 @@ func (q *queue) Done(key reconcile.Request) {
 	}
 }
 
-// Len is the number of keys that wait, without those that are delayed.
+// Len returns the number of waiting keys, without delayed ones.
 func (q *queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting
 }
 
-// ShutDown ends additions; what is delayed is dropped, what waits is still handed out.
+// ShutDown stops additions. Delayed keys are dropped, waiting ones are still returned.
 func (q *queue) ShutDown() { q.shutDown(false) }
 
-// ShutDownWithDrain is ShutDown and waits until no key is processed any more, or until
-// ShutDown is called.
+// ShutDownWithDrain does what ShutDown does, and waits until no key is being processed, or until ShutDown is called.
 func (q *queue) ShutDownWithDrain() {
 	q.shutDown(true)
 	q.mu.Lock()
@@ -216,7 +216,7 @@ func (q *queue) ShutDownWithDrain() {
 	}
 }
 
-// ShuttingDown tells whether the queue was shut down.
+// ShuttingDown reports whether the queue was shut down.
 func (q *queue) ShuttingDown() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +236,7 @@ func (q *queue) shutDown(drain bool) {
 	q.idle.Broadcast()
 }
 
-// entry returns the state of a key, and makes it if there is none.
+// entry returns the state of a key, and creates it if there is none.
 func (q *queue) entry(key reconcile.Request) *entry {
 	e := q.entries[key]
 	if e == nil {
@@ -246,7 +246,7 @@ func (q *queue) entry(key reconcile.Request) *entry {
 	return e
 }
 
-// wait puts a key at the end of its flow.
+// wait adds a key to the end of its flow.
 func (q *queue) wait(e *entry) {
 	q.waiting++
 	q.metrics.depth.Inc()
@@ -264,7 +264,7 @@ func (q *queue) push(e *entry) {
 	q.work.Signal()
 }
 
-// forgetIdle drops a key for which nothing is requested.
+// forgetIdle drops a key without any request.
 func (q *queue) forgetIdle(e *entry) {
 	if e.waiting == nil && e.running == nil && e.delay == nil {
 		delete(q.entries, e.key)
@@ -278,7 +278,7 @@ func (e *entry) stopDelay() {
 	}
 }
 
-// ripen adds a key whose delay is over, unless something else has been requested for it since.
+// ripen adds a key whose delay is over, unless it has been requested otherwise since.
 func (q *queue) ripen(key reconcile.Request, at time.Time) {
 	q.mu.Lock()
 	e := q.entries[key]
@@ -310,7 +310,7 @@ func metricsOf(name string) metrics {
 	}
 }
 
-// Collectors returns the metrics of all queues, to be registered once.
+// Collectors returns the metrics of all queues. They must be registered only once.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{queueDepth, queueWait, queueRetries}
 }

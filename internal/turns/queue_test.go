@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// key makes a key from GROUP/FLOW/NAME, which byName classifies. A group is a NAME or an OWNER.NAME.
+// key creates a key from GROUP/FLOW/NAME, which byName classifies. A group is a NAME or an OWNER.NAME.
 func key(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
@@ -34,7 +34,7 @@ func testQueue(perGroup int) *queue {
 	})
 }
 
-// next takes up to n keys that may be processed now, without waiting for more.
+// next returns up to n keys that may be processed now, without waiting for more.
 func next(q *queue, n int) []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -319,7 +319,7 @@ func TestAShutDownHandsOutWhatWaitsAndDropsTheRest(t *testing.T) {
 		}
 
 		ended := make(chan struct{})
-		go func() { // waits for the place that the first one holds
+		go func() { // waits for the place of the first one
 			defer close(ended)
 			for k, shutdown := q.Get(); !shutdown; k, shutdown = q.Get() {
 				q.Done(k)

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// node is a branch or a leaf of a tree of waiting items. The branches of a node take turns. The items of a leaf are served in the order in
-// which they came. A branch with as many items under way as it may have is skipped. Branches that hold nothing are dropped. The zero value is
-// an empty tree. It isn't safe for concurrent use.
+// node is a branch or a leaf of a tree of waiting items. The branches of a node take turns. The items of a leaf are
+// served in the order of their arrival. A branch at its limit of active items is skipped. Empty branches are dropped.
+// The zero value is an empty tree. It is not safe for concurrent use.
 type node[T any] struct {
 	name     string
 	parent   *node[T]
 	branches map[string]*node[T]
-	most     int // how many items may be under way; less than 1 means no bound
+	most     int // the maximum number of active items; less than 1 means no limit
 	underWay int
-	next     list.List     // the branches that can be served, or the items of a leaf; the next one first
-	turn     *list.Element // the node's place in parent.next; nil while it can't be served
+	next     list.List     // the branches that can be served, or the items of a leaf; next one first
+	turn     *list.Element // the node's place in parent.next; nil while it cannot be served
 }
 
-// branch returns the branch of a name, and makes it if there is none.
+// branch returns the branch of a name, and creates it if there is none.
 func (n *node[T]) branch(name string, most int) *node[T] {
 	b := n.branches[name]
 	if b == nil {
@@ -57,8 +57,8 @@ func (n *node[T]) remove(place *list.Element) {
 	n.settle()
 }
 
-// pop takes the item whose turn it is. The item is under way until done is called on its leaf. The branches on its way become the last in turn.
-// pop returns a nil leaf if no item can be served.
+// pop takes the item whose turn it is. The item is active until done is called on its leaf. The branches on its path
+// move to the end of their queues. pop returns a nil leaf if no item can be served.
 func (n *node[T]) pop() (item T, leaf *node[T]) {
 	first := n.next.Front()
 	if first == nil {

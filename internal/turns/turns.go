@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns decides what is next when more waits than can be served at once: calls of a remote end in a Limiter, and keys of controllers
-// in a work queue. Tenants take turns in both, and so do the flows of each tenant, so nobody's amount of work delays others.
+// Package turns decides the order when more work waits than can be done at once: calls of a remote end in a Limiter,
+// and keys of controllers in a work queue. In both, tenants take turns, and so do the flows of each tenant, so that one
+// tenant's amount of work does not delay the others.
 package turns
 
 import (
@@ -13,36 +14,36 @@ import (
 )
 
 const (
-	// First is how many calls may be under way before anything is known of the remote end.
+	// First is the number of concurrent calls before anything is known about the remote end.
 	First = 32
-	// Most is what GitHub's documentation allows at once, about 100, less a margin.
+	// Most is the number of concurrent calls that GitHub's documentation allows, about 100, less a margin.
 	Most = 96
-	// outOfTurn is how many turns go by priority before one goes to the last in rank, so
-	// that lookups come through a never-ending burst.
+	// outOfTurn is the number of turns by priority before the lowest rank gets one, so that lookups are served during
+	// an endless burst.
 	outOfTurn = 8
 )
 
-// Rank orders calls that wait for their turn; the lowest goes first.
+// Rank is the priority of calls that wait for their turn; the lowest goes first.
 type Rank int
 
 // Ranks of calls.
 const (
-	// Removing frees what others wait for.
+	// Removing frees resources that other calls wait for.
 	Removing Rank = iota
 	// Registering is for a runner that a job waits for.
 	Registering
 	// Changing is for sessions, scale sets and the like.
 	Changing
-	// Looking is for one thing, and somebody waits for the answer.
+	// Looking is for one object, and a caller waits for the answer.
 	Looking
 	// Listing can wait longest.
 	Listing
 	ranks
 )
 
-// Limiter bounds how many calls are under way, by additive increase and multiplicative
-// decrease: one more for each limit's worth of good answers while the limit is felt,
-// half of it when the remote end is overloaded. Waiting calls are served by rank; within a rank, tenants and their flows take turns.
+// Limiter limits the number of concurrent calls, by additive increase and multiplicative decrease: the limit grows by
+// one for each limit's worth of good answers while it is in use, and is halved when the remote end is overloaded.
+// Waiting calls are served by rank; within a rank, tenants and their flows take turns.
 type Limiter struct {
 	most float64
 
@@ -50,29 +51,29 @@ type Limiter struct {
 	limit    float64
 	underWay int
 	round    int // grows when the limit is cut
-	served   int // how many waited and were served
+	served   int // the number of waiting calls that were served
 	waiting  [ranks]node[*waiter]
 }
 
-// Bearing is what the end of a call says about the remote end's load.
+// Bearing is what the result of a call indicates about the remote end's load.
 type Bearing int
 
 // Bearings of a call's end.
 const (
-	// Unknown is of a call that was not made, or whose caller left.
+	// Unknown is for a call that was not made, or whose caller left.
 	Unknown Bearing = iota
-	// Good is an answer, if only a refusal.
+	// Good is for any answer, including refusals.
 	Good
-	// Overloaded is 429, 5xx or no answer.
+	// Overloaded is for 429, 5xx or no answer.
 	Overloaded
 )
 
-// New returns a Limiter that never lets more calls than most be under way.
+// New returns a Limiter that never allows more than most concurrent calls.
 func New(most int) *Limiter {
 	return &Limiter{most: float64(most), limit: float64(min(First, most))}
 }
 
-// Enter waits for a turn, until ctx ends. The round is to be given to Leave.
+// Enter waits for a turn, until ctx ends. The caller must pass the round to Leave.
 func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, err error) {
 	l.mu.Lock()
 	w := &waiter{turn: make(chan int, 1)}
@@ -91,7 +92,7 @@ func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, er
 		leaf.remove(w.place)
 	}
 	l.mu.Unlock()
-	if !isWaiting { // served in the same moment
+	if !isWaiting { // served at the same moment
 		l.Leave(<-w.turn, Unknown)
 	}
 	return 0, ctx.Err()
@@ -113,7 +114,7 @@ func (l *Limiter) Leave(round int, b Bearing) {
 	l.serve()
 }
 
-// serve gives turns to those who wait while there are any.
+// serve gives turns to waiting calls while there are any.
 func (l *Limiter) serve() {
 	for l.underWay < int(l.limit) {
 		w := l.next()
@@ -132,7 +133,7 @@ func (l *Limiter) next() *waiter {
 	}
 	for _, r := range order {
 		if w, leaf := l.waiting[r].pop(); leaf != nil {
-			leaf.done() // what is under way is counted for all together
+			leaf.done() // active calls are counted for all ranks together
 			w.place = nil
 			l.served++
 			return w
@@ -144,5 +145,5 @@ func (l *Limiter) next() *waiter {
 // waiter is a call that waits for its turn.
 type waiter struct {
 	place *list.Element // nil once it is served
-	turn  chan int      // gets the round
+	turn  chan int      // receives the round
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// crowd enters a Limiter whose only turn is taken, and tells in which order it is served.
+// crowd enters a Limiter whose only turn is taken, and records the order of service.
 type crowd struct {
 	*Limiter
 	served []string
@@ -103,7 +103,7 @@ func TestLookupsComeThroughAnEndlessBurst(t *testing.T) {
 
 func TestLimitFollowsTheAnswers(t *testing.T) {
 	type answers struct {
-		calls int // under way at once; then all end
+		calls int // concurrent calls; then all end
 		end   Bearing
 	}
 	for name, tc := range map[string]struct {

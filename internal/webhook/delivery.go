@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhook takes in events that GitHub sends: it bounds them, shows that they are
-// GitHub's, decodes the few fields that are used, and hands them to the leader's job tracker. It
-// writes nothing to Kubernetes and remembers nothing of events that aren't shown to be GitHub's.
+// Package webhook receives GitHub's events. It limits them, verifies their signatures, decodes the few fields that
+// Corral uses, and passes them to the leader's job tracker. It writes nothing to Kubernetes, and remembers nothing
+// about unverified events.
 //
-// The protocol is https://docs.github.com/en/webhooks: a POST whose body is signed by HMAC SHA-256
-// in the header X-Hub-Signature-256, named by X-GitHub-Event and X-GitHub-Delivery, that is never sent again
-// unless asked for, and is given up after 10 seconds.
+// The protocol is described at https://docs.github.com/en/webhooks. An event is a POST whose body is signed with HMAC
+// SHA-256 in the header X-Hub-Signature-256, and which X-GitHub-Event and X-GitHub-Delivery identify. GitHub does not
+// repeat an event unless asked to, and gives up after 10 seconds.
 package webhook
 
 import (
@@ -23,60 +23,61 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Events that are decoded. Others are answered and dropped.
+// Events that are decoded. The server answers others and drops them.
 const (
-	// WorkflowJobEvent tells of a job: queued, waiting, in_progress or completed.
+	// WorkflowJobEvent is about a job that is queued, waiting, in_progress or completed.
 	WorkflowJobEvent = "workflow_job"
-	// CheckRunEvent tells of a check run.
+	// CheckRunEvent is about a check run.
 	CheckRunEvent = "check_run"
-	// PullRequestEvent tells of a pull request.
+	// PullRequestEvent is about a pull request.
 	PullRequestEvent = "pull_request"
-	// PushEvent tells of commits that were pushed to a branch or tag.
+	// PushEvent is about commits that were pushed to a branch or tag.
 	PushEvent = "push"
 )
 
-// Bounds of what is decoded.
+// Limits of decoded events.
 const (
-	// MaxBody is the size of the largest body, in bytes: GitHub sends none that is larger.
+	// MaxBody is the maximum size of a body in bytes. GitHub sends none that is larger.
 	MaxBody = 25 << 20
-	// MaxLabels is how many labels a job may have.
+	// MaxLabels is the maximum number of a job's labels.
 	MaxLabels = 100
 )
 
 // bounds of a body. A push has at most 2,048 commits, with the names of their files.
 var bounds = github.Bounds{Bytes: MaxBody, List: 10_000, Inner: 10_000, Values: 1_000_000, Text: MaxBody}
 
-// Delivery is an event of GitHub as far as it is used.
+// Delivery is the part of an event that Corral uses.
 type Delivery struct {
-	// GUID that GitHub gave the event (X-GitHub-Delivery). It stays when the event is sent again.
+	// GUID is GitHub's id of the event (X-GitHub-Delivery). It does not change when the event is sent again.
 	GUID string
-	// Connection that the event came in for.
+	// Connection is the connection in the URL of the request.
 	Connection types.NamespacedName
-	// Event is one of those that are decoded.
+	// Event is one of the decoded events.
 	Event string
-	// Action of the event, such as queued; "" for a push.
+	// Action is the event's action, such as queued; "" for a push.
 	Action string
-	// Identity says which event it is, by what it is about: the GUID isn't signed, so the same event may come under another one. "" for
-	// workflow_job, whose jobs have ids, and where GitHub doesn't tell enough.
+	// Identity identifies the event by its content. The GUID is not signed, so the same event may arrive under another
+	// GUID. It is "" for workflow_job, whose jobs have ids, and if GitHub sends too little.
 	Identity string `most:"1024"`
-	// Happened is when it did, as far as GitHub tells; not of a workflow_job.
+	// Happened is the time of the event, if GitHub sends it; zero for workflow_job.
 	Happened time.Time
-	// At is when it was received, or delivered where it was read through the API.
+	// At is the time when the event was received, or its delivery time if it was read through the API.
 	At time.Time
-	// Repository that it is about.
+	// Repository is the repository of the event.
 	Repository Repository
-	// Organization by its login and Enterprise by its slug that the repository is in; "" if it isn't.
+	// Organization is the login of the repository's organization, and Enterprise the slug of its enterprise; "" for
+	// none.
 	Organization string `most:"39"`
 	Enterprise   string
-	// Job of a workflow_job.
+	// Job is set for workflow_job.
 	Job *WorkflowJob
-	// CheckRun of a check_run.
+	// CheckRun is set for check_run.
 	CheckRun *CheckRun
-	// Branch that is pushed to, "" for tags and deletions; or that a pull request is to be merged into.
+	// Branch is the pushed branch ("" for tags and deletions), or the target branch of a pull request.
 	Branch string `most:"255"`
 }
 
-// Repository is one on GitHub.
+// Repository is a repository on GitHub.
 type Repository struct {
 	ID int64
 	// FullName is OWNER/NAME.
@@ -85,45 +86,45 @@ type Repository struct {
 	OwnerType string
 }
 
-// WorkflowJob is a job as GitHub describes it in an event. What GitHub does not know yet is null there, and zero here.
+// WorkflowJob is a job in an event. Fields that GitHub does not know yet are null in the event, and zero here.
 type WorkflowJob struct {
 	ID    int64 `json:"id"`
 	RunID int64 `json:"run_id"`
-	// Status is queued, waiting, in_progress or completed; Conclusion is "" until then.
+	// Status is queued, waiting, in_progress or completed. Conclusion is "" until the job is completed.
 	Status     string `json:"status"`
 	Conclusion string `json:"conclusion"`
-	// Name, Workflow and Branch identify the job for people.
+	// Name, Workflow and Branch are for display.
 	Name     string `json:"name" cut:"1024"`
 	Workflow string `json:"workflow_name" cut:"1024"`
 	Branch   string `json:"head_branch" cut:"255"`
-	// Labels that it requests: at most MaxLabels.
+	// Labels are the requested labels, at most MaxLabels.
 	Labels []string `json:"labels"`
-	// Runner that has the job; 0 and "" while none has.
+	// RunnerID and the following fields describe the runner that has the job; 0 and "" for none.
 	RunnerID      int64  `json:"runner_id"`
 	RunnerName    string `json:"runner_name"`
 	RunnerGroupID int64  `json:"runner_group_id"`
 	RunnerGroup   string `json:"runner_group_name"`
-	// Times are zero where GitHub sends none.
+	// CreatedAt, StartedAt and CompletedAt are zero if GitHub sends none.
 	CreatedAt   time.Time `json:"created_at"`
 	StartedAt   time.Time `json:"started_at"`
 	CompletedAt time.Time `json:"completed_at"`
 }
 
-// CheckRun is a check run as an event tells of it.
+// CheckRun is a check run in an event.
 type CheckRun struct {
 	Name string `cut:"1024"`
 	// Status is queued, in_progress or completed.
 	Status string
 }
 
-// ErrNotReady says that a job tracker can't take events yet: it is loading what it knows, or isn't
-// the leader's. GitHub is told to try later, and the event is asked for again.
+// ErrNotReady is the error of a job tracker that cannot accept events yet, because it is loading its state or its
+// process is not the leader. The response asks GitHub to try later, and Corral requests the event again.
 var ErrNotReady = errors.New("not ready to take events")
 
-// ErrBadEvent is what errors of Parse are.
+// ErrBadEvent is wrapped by all errors of Parse.
 var ErrBadEvent = errors.New("bad event")
 
-// payload has the fields that are decoded, of all events.
+// payload has the decoded fields of all events.
 type payload struct {
 	Action     string `json:"action"`
 	Repository *struct {
@@ -161,7 +162,8 @@ type payload struct {
 	Deleted bool   `json:"deleted"`
 }
 
-// moment is a time as text or, in some places of a push, in seconds since 1970. What is neither is no time.
+// moment is a time as text or, in some places of a push, in seconds since 1970. Any other value decodes to the zero
+// time.
 type moment struct{ time.Time }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -174,7 +176,7 @@ func (m *moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// IsDecoded reports whether events of a name are used; others are answered and dropped.
+// IsDecoded reports whether Corral uses events of this name. The server answers others and drops them.
 func IsDecoded(event string) bool {
 	switch event {
 	case WorkflowJobEvent, CheckRunEvent, PullRequestEvent, PushEvent:
@@ -183,8 +185,8 @@ func IsDecoded(event string) bool {
 	return false
 }
 
-// Parse decodes the body of an event, JSON. GUID, Connection and At are left to the caller. Its
-// errors are ErrBadEvent and say what is wrong, without anything of the body.
+// Parse decodes the JSON body of an event. The caller sets GUID, Connection and At. Its errors wrap ErrBadEvent and
+// contain nothing from the body.
 func Parse(event string, body []byte) (Delivery, error) {
 	if !IsDecoded(event) {
 		return Delivery{}, fmt.Errorf("%w: events of this name aren't used", ErrBadEvent)
@@ -209,7 +211,7 @@ func Parse(event string, body []byte) (Delivery, error) {
 	return d, nil
 }
 
-// setPlace says where it happened.
+// setPlace sets the repository, the organization and the enterprise.
 func (d *Delivery) setPlace(p *payload) error {
 	if p.Repository == nil {
 		return errors.New("repository is missing")
@@ -227,7 +229,7 @@ func (d *Delivery) setPlace(p *payload) error {
 	return nil
 }
 
-// setSubject says what happened to what.
+// setSubject sets the subject of the event.
 func (d *Delivery) setSubject(p *payload) error {
 	switch d.Event {
 	case WorkflowJobEvent:
@@ -248,7 +250,7 @@ func (d *Delivery) setCheckRun(p *payload) error {
 		return errors.New("check_run is missing")
 	}
 	d.CheckRun = &CheckRun{Name: c.Name, Status: c.Status}
-	// Only these two happen once; of others, such as rerequested, GitHub doesn't tell when.
+	// Only these two happen once; GitHub sends no time for other actions, such as rerequested.
 	switch d.Action {
 	case "created":
 		d.Happened = c.StartedAt.Time
@@ -277,7 +279,7 @@ func (d *Delivery) setPush(p *payload) {
 	d.identify(p.After != "" && !d.Happened.IsZero(), p.Ref, p.Before, p.After, d.Happened.Unix())
 }
 
-// identify sets the identity, if what it is made of is known.
+// identify sets the identity if its parts are known.
 func (d *Delivery) identify(known bool, parts ...any) {
 	if known {
 		d.Identity = fmt.Sprintf("%s %s %d %v", d.Event, d.Action, d.Repository.ID, parts)
@@ -295,7 +297,7 @@ func (d *Delivery) setJob(j *WorkflowJob) error {
 	return nil
 }
 
-// explainJSON says what is wrong with a body without repeating any of it.
+// explainJSON describes an error in a body without repeating any of it.
 func explainJSON(err error) string {
 	if syntax := new(json.SyntaxError); errors.As(err, &syntax) {
 		return fmt.Sprintf("the body isn't JSON, at byte %d", syntax.Offset)

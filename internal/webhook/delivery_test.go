@@ -80,7 +80,7 @@ func TestFieldsThatAreUsedAreDecoded(t *testing.T) {
 	}
 }
 
-// The same event is known again, whatever GUID and form it comes with, and another one is told apart.
+// The same event has the same identity under any GUID and in any encoding, and other events have a different one.
 func TestEventsAreIdentified(t *testing.T) {
 	const repository = `"repository":{"id":7,"full_name":"acme/shop","pushed_at":1772359200}`
 	for name, tc := range map[string]struct {

@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// dialWithin and passWithin are when the leader must have been reached, and have answered.
+	// dialWithin and passWithin are the timeouts for reaching the leader and for its answer.
 	dialWithin, passWithin = time.Second, 5 * time.Second
-	// passSlots is how many events are passed on at once.
+	// passSlots is how many events are forwarded at once.
 	passSlots = 48
-	// maxAnswer is how many bytes of the leader's answer are passed back.
+	// maxAnswer is how many bytes of the leader's answer are returned.
 	maxAnswer = 1 << 10
 )
 
-// Leader says who takes events.
+// Leader identifies the process that accepts events.
 type Leader interface {
-	// Leads reports whether it is this process.
+	// Leads reports whether this process is the leader.
 	Leads() bool
-	// Peer returns where the leader's server listens, or an error while that isn't known.
+	// Peer returns the address of the leader's server, or an error while it is unknown.
 	Peer(ctx context.Context) (Peer, error)
-	// Failed says that nobody listens there.
+	// Failed reports that the address could not be reached.
 	Failed(address string)
 }
 
@@ -38,11 +38,11 @@ type Leader interface {
 type Peer struct {
 	// Address is its host and port.
 	Address string
-	// Key tells it that a request comes from a replica: Options.Key there.
+	// Key proves to it that a request comes from a replica: it is that replica's Options.Key.
 	Key string
 }
 
-// newForwarder makes a client that goes to the address that it is given and nowhere else.
+// newForwarder returns a client that uses neither proxies nor redirects.
 func newForwarder() *http.Client {
 	return &http.Client{
 		Timeout:       passWithin,
@@ -57,7 +57,8 @@ func newForwarder() *http.Client {
 	}
 }
 
-// pass sends an event on to the leader, as it came: the leader verifies the signature again, so a replica is trusted with nothing.
+// pass forwards an event to the leader unchanged. The leader verifies the signature again, so it need not trust the
+// replica.
 func (s *Server) pass(d *delivery, body []byte) answer {
 	if d.Header.Get(forwardedHeader) != "" {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader has changed.", retry: retryAfter}
@@ -89,14 +90,14 @@ func (s *Server) pass(d *delivery, body []byte) answer {
 	return answerOf(response)
 }
 
-// isDial reports whether a connection couldn't be made. Other errors are of one request only: its sender may have gone, or
-// it may have waited for too long.
+// isDial reports whether a connection could not be established. Other errors concern one request only: its sender may
+// have left, or it may have waited too long.
 func isDial(err error) bool {
 	op := new(net.OpError)
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// answerOf gives back what the leader said.
+// answerOf converts the leader's answer.
 func answerOf(response *http.Response) answer {
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
@@ -106,7 +107,7 @@ func answerOf(response *http.Response) answer {
 	switch {
 	case a.status == http.StatusAccepted:
 	case a.status >= 400 && a.status < 500 && a.status != http.StatusTooManyRequests:
-		// Signed, so its source isn't to blame.
+		// The event was signed, so its source is not at fault.
 		a.result = unready
 	default:
 		a.result, a.status, a.retry = unready, http.StatusServiceUnavailable, retryAfter

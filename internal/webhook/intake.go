@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,40 +15,54 @@ import (
 )
 
 const (
-	// IntakeBytes is how many bytes of bodies are kept in memory. A quarter has room for the largest body of an address and for 12 MiB of others.
+	// IntakeBytes is the maximum size of all bodies in memory. A quarter has room for one address's largest body and 12
+	// MiB of other bodies.
 	IntakeBytes = 4 * (MaxBody + 12<<20)
-	// bodyRate is how many bytes a second must arrive, after a while that each body has.
+	// bodyRate is the minimum rate of a body in bytes per second, after an initial grace period.
 	bodyRate = 1 << 20
 )
 
-// errCrowded is the end of a body that made room for bodies of other addresses.
+// errCrowded is the error of a body that was dropped to free memory for other addresses.
 var errCrowded = errors.New("too many bytes from this address")
 
 // intake bounds the bytes of bodies in memory, and divides them between addresses. Bodies that are not verified yet take nothing that GitHub's
 // bodies need. An address that sends more than a quarter of the bytes loses its largest body that isn't verified. So does the address that sent
-// the most when there are too many bytes.
+// the most when there are too many bytes. A verified body counts for its namespace instead, whatever addresses a tenant sends from, and makes room
+// in the same way until it is decoded.
 type intake struct{ bytes *share.Bytes }
 
-// arrival is a body that is read. Its deadline demands progress.
+// arrival is a body that is being read. Its deadline enforces the minimum rate.
 type arrival struct {
 	io.Reader
 	*share.Hold
+	of       *intake
 	began    time.Time
-	deadline func(at time.Time) error // sets when the next byte must have arrived
+	deadline func(at time.Time) error // sets the deadline for the next byte
 	read     int64
 }
 
 func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes/4)} }
 
-// begin has a body read, of which Leave is to be called.
-func (i *intake) begin(body io.Reader, source netip.Prefix, deadline func(time.Time) error) *arrival {
+// begin has a body of a sender read, of which Leave is to be called.
+func (i *intake) begin(body io.Reader, sender string, deadline func(time.Time) error) *arrival {
 	stop := func() { _ = deadline(time.Unix(1, 0)) } // it waits for no more bytes
-	return &arrival{Reader: body, Hold: i.bytes.Hold(source.String(), stop), began: time.Now(), deadline: deadline}
+	return &arrival{Reader: body, Hold: i.bytes.Hold(sender, stop), of: i, began: time.Now(), deadline: deadline}
 }
 
-// Read fails if the body arrives too slowly, or has to make room.
+// verified counts the body for the namespace that signed it. It returns false if there is no room. lose is called if the body has to make room before
+// Keep protects it.
+func (a *arrival) verified(namespace string, lose func()) bool {
+	a.Leave()
+	a.Hold = a.of.bytes.Hold(namespace, lose)
+	return a.Add(a.read)
+}
+
+// Read fails if the body arrives too slowly, or is dropped to free memory.
 func (a *arrival) Read(p []byte) (int, error) {
 	_ = a.deadline(a.began.Add(min(arriveWithin, beginWithin+time.Duration(a.read)*time.Second/bodyRate)))
+	if !a.Add(0) { // it had to make room before this deadline replaced the one that ends it
+		return 0, errCrowded
+	}
 	n, err := a.Reader.Read(p)
 	a.read += int64(n)
 	if !a.Add(int64(n)) {
@@ -58,15 +71,15 @@ func (a *arrival) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// doors is a listener whose connections are bounded. One address has a quarter of them at most. Once all are taken, the address with the most
-// connections loses the oldest one to an address that has fewer. If no address has many more than the others, the connection on which no byte
-// arrived or left for the longest time makes room.
+// doors is a listener that limits its connections. One address may have a quarter of them. When all are in use, the
+// address with the most connections loses its oldest one to an address with fewer. If no address has many more than the
+// others, the connection that has been idle for the longest time is closed.
 type doors struct {
 	net.Listener
 	now  func() time.Time
 	mu   sync.Mutex
 	open *share.Map[*door, struct{}]
-	all  map[*door]struct{} // what open has
+	all  map[*door]struct{} // the same connections as in open
 }
 
 // door is one connection.
@@ -74,7 +87,7 @@ type door struct {
 	net.Conn
 	of     *doors
 	source string
-	moved  atomic.Int64 // when a byte last arrived or left, in nanoseconds
+	moved  atomic.Int64 // when a byte was last read or written, in nanoseconds
 }
 
 func newDoors(listener net.Listener, now func() time.Time) *doors {
@@ -87,8 +100,8 @@ func newDoors(listener net.Listener, now func() time.Time) *doors {
 	return l
 }
 
-// quietest chooses the connection on which nothing has moved for the longest time. An address that has connections gets another one only in place
-// of one that is idle.
+// quietest chooses the connection that has been idle for the longest time. An address that already has connections only
+// gets another one if that connection really is idle.
 func (l *doors) quietest(own int) (source string, d *door, ok bool) {
 	for other := range l.all {
 		if d == nil || other.moved.Load() < d.moved.Load() {
@@ -101,7 +114,7 @@ func (l *doors) quietest(own int) (source string, d *door, ok bool) {
 	return d.source, d, true
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection that is within the limits.
 func (l *doors) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -129,7 +142,7 @@ func (l *doors) enter(d *door) bool {
 
 func (d *door) move() { d.moved.Store(d.of.now().UnixNano()) }
 
-// Read notes that bytes arrived.
+// Read records when bytes arrive.
 func (d *door) Read(p []byte) (int, error) {
 	n, err := d.Conn.Read(p)
 	if n > 0 {
@@ -138,7 +151,7 @@ func (d *door) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write notes that bytes left.
+// Write records when bytes are sent.
 func (d *door) Write(p []byte) (int, error) {
 	n, err := d.Conn.Write(p)
 	if n > 0 {
@@ -147,7 +160,7 @@ func (d *door) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves room for another connection.
+// Close frees the connection's place.
 func (d *door) Close() error {
 	d.of.mu.Lock()
 	d.of.open.DeleteFunc(d.source, func(other *door) bool { return other == d })

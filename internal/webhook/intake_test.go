@@ -4,25 +4,31 @@
 package webhook
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/corral-dev/corral/internal/share"
+	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Whoever sends nothing, or garbage, holds nothing that GitHub's events need: they are taken at once.
+// Clients that send nothing or garbage do not block GitHub's events, which are accepted at once.
 func TestLargeSignedEventsGetThroughWhileOthersHoldBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		body := `{"x":"` + strings.Repeat("x", 10<<20) + `",` + place + `}`
 		silence, sender := io.Pipe()
-		for i := range 60 { // of three addresses
+		for i := range 60 { // from three addresses
 			r := signed(PushEvent, "guid", body)
 			r.Body, r.RemoteAddr = silence, fmt.Sprintf("198.51.100.%d:80", 1+i%3)
 			go s.send(r)
@@ -48,7 +54,7 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	i := newIntake()
 	cut := map[string]int{}
 	begin := func(address string) *arrival {
-		return i.begin(nil, netip.MustParsePrefix(address+"/32"), func(due time.Time) error {
+		return i.begin(nil, address, func(due time.Time) error {
 			if due.Equal(time.Unix(1, 0)) {
 				cut[address]++
 			}
@@ -57,6 +63,7 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	}
 	github := begin("203.0.113.1")
 	signed := begin("198.51.100.9")
+	signed.verified("acme", func() {})
 	signed.Keep(IntakeBytes, IntakeBytes)
 	var garbage []*arrival
 	for n := range 30 { // each address sends as much as it may
@@ -87,12 +94,12 @@ func TestTheAddressThatSentMostMakesRoom(t *testing.T) {
 	}
 }
 
-// A body has to arrive at a pace, however its bytes are spread.
+// A body must arrive at a minimum rate, however its bytes are spread.
 func TestABodyHasToMakeProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIntake()
 		var due time.Time
-		a := i.begin(nil, netip.Prefix{}, func(at time.Time) error { due = at; return nil })
+		a := i.begin(nil, "203.0.113.1", func(at time.Time) error { due = at; return nil })
 		a.Reader = strings.NewReader(strings.Repeat("x", 16*bodyRate))
 		began := time.Now()
 		for received, want := range []float64{2, 3, 4, 5, 6, 7, 8, 8, 8} {
@@ -130,7 +137,7 @@ func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
 	open := func(address string) *conn {
 		c := &conn{from: address}
 		incoming <- c
-		go func() { incoming <- &conn{from: "203.0.113.200"} }() // for Accept to return where c is closed
+		go func() { incoming <- &conn{from: "203.0.113.200"} }() // lets Accept return after c is closed
 		first, _ := doors.Accept()
 		if d := first.(*door); d.Conn == c {
 			other, _ := doors.Accept()
@@ -171,7 +178,8 @@ func TestOneAddressHasAQuarterOfTheConnections(t *testing.T) {
 	}
 }
 
-// Whoever has addresses in as many networks as there are places keeps nobody out, whether the connections are idle or send a byte now and then.
+// A client with addresses in as many networks as there are places does not lock out others, whether its connections are
+// idle or send a byte now and then.
 func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	incoming := make(pipes, 1)
@@ -192,7 +200,7 @@ func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		held, all = append(held, c), append(all, d)
 	}
-	for _, d := range all[:7] { // the oldest ones are not the quietest
+	for _, d := range all[:7] { // the oldest are not the ones idle for longest
 		_, _ = d.Read(make([]byte, 1))
 	}
 	for i := range 3 {
@@ -210,7 +218,7 @@ func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 	if !slices.Equal(gone, []int{7, 8, 9}) {
 		t.Errorf("connections %v made room", gone)
 	}
-	// An address that has a connection gets another one once one of the others is idle.
+	// An address with a connection gets another one once one of the other connections is idle.
 	again := &door{of: doors, Conn: &conn{}, source: all[11].source}
 	if doors.enter(again) {
 		t.Error("a connection that is not idle made room for an address that has one")
@@ -227,5 +235,64 @@ func TestANewAddressGetsInWhereEachPlaceIsAnothers(t *testing.T) {
 	}
 	if len(doors.all) != 0 {
 		t.Errorf("%d connections are left", len(doors.all))
+	}
+}
+
+// The end of a body that has to make room may come just before the body's next deadline, which would replace it.
+func TestABodyThatMadeRoomIsReadNoFurther(t *testing.T) {
+	i := &intake{share.NewBytes(4<<20, 1<<20)}
+	a := i.begin(iotest.ErrReader(errors.New("it was read")), "198.51.100.1", func(time.Time) error { return nil })
+	a.Add(1 << 20)
+	i.begin(nil, "198.51.100.1", func(time.Time) error { return nil }).Add(1 << 10)
+	if _, err := a.Read(nil); !errors.Is(err, errCrowded) {
+		t.Errorf("reading on: %v", err)
+	}
+}
+
+// A tenant signs what it sends. Its bodies count together, however many addresses they come from, and make room while they wait for their turn.
+func TestSignedBodiesThatWaitMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.intake = &intake{share.NewBytes(4<<20, 1<<20)}
+		for range largeSlots {
+			if _, err := s.large.Enter(t.Context(), turns.Looking, "other"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var answers [8]*httptest.ResponseRecorder
+		for i := range answers {
+			r := signed(PushEvent, fmt.Sprint("guid-", i), fmt.Sprintf(`{"n":%d,"x":"%s",%s}`, i, strings.Repeat("x", 700<<10), place))
+			r.RemoteAddr = fmt.Sprintf("198.51.100.%d:80", i)
+			go func() { answers[i] = s.send(r) }()
+		}
+		synctest.Wait()
+		waiting := 0
+		for _, a := range answers {
+			if a == nil {
+				waiting++
+			}
+		}
+		if waiting != 1 {
+			t.Errorf("%d bodies of a quarter of all bytes wait", waiting)
+		}
+		small := signed(WorkflowJobEvent, "guid-small", queued)
+		small.RemoteAddr = "203.0.113.1:443"
+		s.want(s.send(small), http.StatusAccepted, "taken")
+		time.Sleep(turnWithin)
+	})
+}
+
+// A replica is one address. The bodies that it passes on count for the namespaces that signed them.
+func TestBodiesOfAReplicaCountForTheirNamespaces(t *testing.T) {
+	sender := func(namespace string, isReplica bool) string {
+		d := delivery{source: netip.MustParsePrefix("192.0.2.1/32"), replica: isReplica}
+		d.connection.Namespace = namespace
+		return d.sender()
+	}
+	if a, b := sender("a", true), sender("b", true); a == b {
+		t.Errorf("both count for %s", a)
+	}
+	if a, b := sender("a", false), sender("b", false); a != b {
+		t.Errorf("of one address, they count for %s and %s", a, b)
 	}
 }

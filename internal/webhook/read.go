@@ -24,11 +24,12 @@ import (
 )
 
 const (
-	// smallBody is the size in bytes up to which a body is small. Events of jobs have some 20 kB.
+	// smallBody is the maximum size in bytes of a small body. Events about jobs have about 20 kB.
 	smallBody = 256 << 10
 	// largeSlots is how many larger bodies are decoded at once.
 	largeSlots = 2
-	// beginWithin is when a body must have begun to arrive at bodyRate, and arriveWithin when all of it must have arrived.
+	// beginWithin is the grace period before bodyRate is enforced, and arriveWithin the maximum time for the whole
+	// body.
 	beginWithin  = 2 * time.Second
 	arriveWithin = 8 * time.Second
 	// turnWithin is how long a large body waits for its turn.
@@ -37,25 +38,33 @@ const (
 
 const signatureSize = sha256.Size
 
-// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time. Small bodies do not
-// wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
-func (s *Server) enter(d *delivery) (leave func()) {
-	if d.ContentLength <= smallBody {
-		return func() {}
-	}
+// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time, or if the body has to make
+// room. Small bodies do not wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
+func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
 	defer cancel()
-	round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
-	if err != nil {
+	if !body.verified(d.connection.Namespace, cancel) {
 		return nil
 	}
-	return func() { s.large.Leave(round, turns.Unknown) }
+	leave = func() {}
+	if d.ContentLength > smallBody {
+		round, err := s.large.Enter(ctx, turns.Looking, d.connection.Namespace)
+		if err != nil {
+			return nil
+		}
+		leave = func() { s.large.Leave(round, turns.Unknown) }
+	}
+	if !body.Keep(IntakeBytes, IntakeBytes) {
+		leave()
+		return nil
+	}
+	return leave
 }
 
-// tooMany is the answer to a request that has to be made again, because there is no room for it.
+// tooMany is the answer to a request that must be repeated because there is no capacity for it.
 var tooMany = answer{result: busy, status: http.StatusServiceUnavailable, text: "Too many events at once.", retry: retryAfter}
 
-// buffers are used again for small bodies.
+// buffers are reused for small bodies.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // bufferFor returns an empty buffer for a body.
@@ -66,7 +75,7 @@ func bufferFor(size int64) *bytes.Buffer {
 	return buffers.Get().(*bytes.Buffer)
 }
 
-// reuse gives a buffer back that nobody reads any more, unless a large body made it grow.
+// reuse returns a buffer that is no longer read to the pool, unless a large body has made it grow.
 func reuse(b *bytes.Buffer) {
 	if b != nil && b.Cap() <= 2*smallBody {
 		b.Reset()
@@ -74,7 +83,7 @@ func reuse(b *bytes.Buffer) {
 	}
 }
 
-// read takes the body in and shows that one of the connection's secrets signed it.
+// read reads the body and verifies that one of the connection's secrets signed it.
 func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
 	body := bufferFor(d.ContentLength)
 	n, err := body.ReadFrom(from)
@@ -93,12 +102,12 @@ func (s *Server) read(d *delivery, from *arrival) (*bytes.Buffer, answer) {
 		reuse(body)
 		return nil, a
 	}
-	from.Keep(IntakeBytes, IntakeBytes)
 	return body, answer{}
 }
 
-// verify shows that one of the connection's secrets signed a body. The secrets are read again, as they may have changed since they were read. If
-// there are none, it answers as if the signature were another, and only the log is told why.
+// verify checks that one of the connection's secrets signed a body. If none did, it reads the secrets again, because
+// they may have changed. Without any secret, it answers as if the signature were wrong, and only the log contains the
+// reason.
 func (s *Server) verify(d *delivery, body []byte) answer {
 	var why error
 	for _, fresh := range []bool{false, true} {
@@ -123,8 +132,8 @@ func (s *Server) verify(d *delivery, body []byte) answer {
 	return a
 }
 
-// isSigned reports whether one of the secrets signed a body. It compares with two of them, whatever a connection has, so that the time that it takes
-// doesn't tell whether there is one. Nothing is signed with the decoy.
+// isSigned reports whether one of the secrets signed a body. It always compares with at least two secrets, so that its
+// duration does not reveal whether a connection has one. The decoy signs nothing.
 func (s *Server) isSigned(body []byte, secrets [][]byte, claimed [signatureSize]byte) bool {
 	for secrets = slices.Clip(secrets); len(secrets) < 2; {
 		secrets = append(secrets, s.decoy)
@@ -140,7 +149,7 @@ func (s *Server) isSigned(body []byte, secrets [][]byte, claimed [signatureSize]
 	return ok
 }
 
-// newSum returns what sums up a body. Tests replace it to count.
+// newSum returns the hash for a body. Tests replace it to count bytes.
 var newSum = func(secret []byte) hash.Hash { return hmac.New(sha256.New, secret) }
 
 // parseSignature reads the header X-Hub-Signature-256.
@@ -153,15 +162,14 @@ func parseSignature(header string) (sum [signatureSize]byte, ok bool) {
 	return sum, err == nil
 }
 
-// Sign returns the header X-Hub-Signature-256 of a body.
+// Sign returns the header X-Hub-Signature-256 for a body.
 func Sign(secret, body []byte) string {
 	sum := hmac.New(sha256.New, secret)
 	sum.Write(body)
 	return "sha256=" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// payloadOf returns the JSON of a body: GitHub sends it as such or, where a webhook's content type wasn't
-// changed, in a form.
+// payloadOf returns the JSON in a body. GitHub sends it directly or, with a webhook's default content type, in a form.
 func payloadOf(contentType string, body []byte) ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// seenMost is how many events are remembered, of one namespace a quarter at most, and seenFor is how long.
+	// seenMost is how many events are remembered, with a quarter at most for one namespace, and seenFor for how long.
 	seenMost = 65536
 	seenFor  = 10 * time.Minute
-	// quietFor is the time between two lines of the log for one kind of refusal.
+	// quietFor is the time between two log lines about the same kind of refusal.
 	quietFor = 10 * time.Second
 )
 
-// seen remembers the events that the job tracker has, by their signatures. GitHub repeats an event's GUID and its body, so the signature
-// too, and unlike the GUID nobody else can put it on something else.
+// seen remembers accepted events by their signatures. When GitHub repeats an event, its body and thus its signature are
+// the same. Unlike the GUID, no one else can attach the signature to another body.
 type seen struct {
 	mu    sync.Mutex
-	known *share.Map[sighting, time.Time] // when they were taken
+	known *share.Map[sighting, time.Time] // when they were accepted
 }
 
-// sighting stands for an event of a connection. It has no pointers, so tens of thousands of them cost next to nothing.
+// sighting identifies an event of a connection. It contains no pointers, so tens of thousands are cheap.
 type sighting [16]byte
 
 func sightingOf(connection types.NamespacedName, signature [signatureSize]byte) sighting {
@@ -53,13 +53,13 @@ func (s *seen) add(namespace string, event sighting, now time.Time) {
 	s.known.Push(namespace, event, now)
 }
 
-// quiet keeps a flood out of the log.
+// quiet limits log lines during a flood of requests.
 type quiet struct {
 	mu   sync.Mutex
 	last map[result]time.Time
 }
 
-// speaks reports whether it is time for another line.
+// speaks reports whether it is time for another log line.
 func (q *quiet) speaks(r result, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxConnections are open at once.
+	// maxConnections is how many connections are open at once.
 	maxConnections = 2048
-	// maxHead is the most bytes of a request's headers.
+	// maxHead is the maximum size of a request's headers in bytes.
 	maxHead = 16 << 10
-	// Times of a connection: for a request's head, for all of it, for the answer, and without a request.
+	// Timeouts of a connection: for a request's headers, for the whole request, for the answer, and without a request.
 	headWithin, requestWithin, writeWithin, idleFor = 5 * time.Second, 15 * time.Second, 15 * time.Second, 90 * time.Second
-	// shutdownWithin is how long requests may take to end when the server is to.
+	// shutdownWithin is how long requests may take to finish when the server stops.
 	shutdownWithin = 5 * time.Second
 )
 
-// Serve answers connections until ctx ends, and then lets those requests end that are under way.
+// Serve serves connections until ctx ends, and then lets active requests finish.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: s, MaxHeaderBytes: maxHead,
@@ -49,7 +49,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return server.Close()
 }
 
-// debugWriter logs what the HTTP server says, which anybody can make it say: only where somebody looks for it.
+// debugWriter logs the HTTP server's messages at debug level only, because any client can cause them.
 type debugWriter struct{ log logr.Logger }
 
 func (w debugWriter) Write(line []byte) (int, error) {

@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Headers of a delivery, and the one by which replicas tell each other that they passed it on.
+// Headers of a delivery, and the header with which replicas mark forwarded requests.
 const (
 	signatureHeader = "X-Hub-Signature-256"
 	eventHeader     = "X-GitHub-Event"
@@ -35,37 +35,38 @@ const (
 const (
 	pathPrefix = "/github/"
 	pingEvent  = "ping"
-	// maxPath is the most bytes of a namespace and a name.
+	// maxPath is the maximum length of a namespace and a name.
 	maxPath = 63 + 1 + 253
-	// maxHeader is the most bytes of an event's name or GUID: GitHub's have up to 40.
+	// maxHeader is the maximum length of an event's name or GUID. GitHub's have up to 40 bytes.
 	maxHeader = 64
-	// answerWithin is when an answer is due: GitHub gives up after 10 s.
+	// answerWithin is the timeout for an answer: GitHub gives up after 10 s.
 	answerWithin = 9 * time.Second
-	// hidePause is how long after its body arrived a refusal is sent that must not reveal whether there is a connection of that name. Only for
-	// those that exist is a Secret read from the API server, which takes less.
+	// hidePause is the time between the arrival of a body and a refusal that must not reveal whether a connection
+	// exists. Only for an existing connection does the server read a Secret from the API server, which takes less.
 	hidePause = 500 * time.Millisecond
-	// retryAfter is told with answers that another attempt may change.
+	// retryAfter is sent with answers to requests that may succeed later.
 	retryAfter = 5 * time.Second
 )
 
-// Tracker takes in events; one process has it, the leader.
+// Tracker accepts events. It runs in one process, the leader.
 type Tracker interface {
-	// Accept returns nil once it has the event in memory, and ErrNotReady while it can't have it.
+	// Accept returns nil once it has the event in memory, and ErrNotReady while it cannot accept it.
 	Accept(ctx context.Context, d Delivery) error
 }
 
 // Errors of Secrets.
 var (
-	// ErrUnknownConnection says that there is no connection of a name that takes in events.
+	// ErrUnknownConnection means that no connection with this name accepts events.
 	ErrUnknownConnection = errors.New("no such GitHubConnection with spec.webhook")
-	// ErrNoSecret says that a connection's Secret is absent or has no secret in it.
+	// ErrNoSecret means that a connection's Secret is missing or contains no secret.
 	ErrNoSecret = errors.New("no secret")
 )
 
-// Secrets are what connections' events are signed with.
+// Secrets returns the secrets with which events are signed.
 type Secrets interface {
-	// Of returns a connection's secrets, the current one first; none of them is empty. With fresh, they are read
-	// again unless that was just done. Errors are ErrUnknownConnection, ErrNoSecret, or those of a cluster that doesn't answer.
+	// Of returns a connection's secrets, the current one first; none of them is empty. If fresh is true, it reads them
+	// again unless that was just done. Errors are ErrUnknownConnection, ErrNoSecret, or errors of an API server that
+	// does not answer.
 	Of(ctx context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error)
 }
 
@@ -73,66 +74,74 @@ type Secrets interface {
 type Options struct {
 	Secrets Secrets
 	Tracker Tracker
-	// Signatures is told of each event whether its connection's secret signed it.
+	// Signatures records for each event whether its connection's secret signed it.
 	Signatures *Signatures
-	// Leader says who takes events; nil if that is always this process.
+	// Leader identifies the process that accepts events; nil if this process always does.
 	Leader Leader
-	// Key by which other replicas tell that they passed a request on; "" if there are none.
+	// Key with which other replicas prove that they forwarded a request; "" if there are none.
 	Key string
-	// TrustedProxies are believed what they say in X-Forwarded-For.
+	// TrustedProxies are the proxies whose X-Forwarded-For header is trusted.
 	TrustedProxies []netip.Prefix
 	Log            logr.Logger
 	Now            func() time.Time
 }
 
-// Server answers GitHub's deliveries at /github/NAMESPACE/CONNECTION. What it holds in memory is bounded, whatever it is sent.
+// Server receives GitHub's events at /github/NAMESPACE/CONNECTION. It limits its memory, whatever it receives.
 type Server struct {
 	Options
 	intake  *intake
-	large   *turns.Limiter // of large bodies that are decoded
+	large   *turns.Limiter // limits the decoding of large bodies
 	sources *sources
-	decoy   []byte // a key that nothing is signed with
+	decoy   []byte // a key that signs nothing
 	pause   time.Duration
 	seen    *seen
 	quiet   *quiet
 	forward *http.Client
 }
 
-// New makes a server. It is an http.Handler; Serve has it listen with limits in time.
+// New creates a server, which is an http.Handler. Serve runs it with timeouts.
 func New(o Options) *Server {
 	decoy := make([]byte, signatureSize)
 	_, _ = rand.Read(decoy) // it never fails
 	return &Server{Options: o, intake: newIntake(), large: turns.New(largeSlots), decoy: decoy, pause: hidePause, sources: &sources{bad: map[netip.Prefix]*rate.Limiter{}}, seen: newSeen(), quiet: &quiet{}, forward: newForwarder()}
 }
 
-// answer is what a request is told.
+// answer is the answer to a request.
 type answer struct {
-	// result names it in metrics.
+	// result is its label in metrics.
 	result result
 	status int
 	text   string
-	// retry is when another attempt may be made; 0 if that doesn't help.
+	// retry is when the sender may try again; 0 if that does not help.
 	retry time.Duration
-	// cause is told the log instead of the text; "" if that is the cause.
+	// cause is logged instead of the text; "" if the text is the cause.
 	cause string
 }
 
-// delivery is a request on its way.
+// delivery is a request in progress.
 type delivery struct {
 	*http.Request
 	connection types.NamespacedName
 	event      string
 	guid       string
-	// claimed is the signature that the sender claims the body to have.
+	// claimed is the signature in the request's header.
 	claimed [signatureSize]byte
 	source  netip.Prefix
 	began   time.Time
 	// arrived is when the whole request had arrived, on the monotonic clock.
 	arrived time.Time
-	// replica is true if another replica sent it, which isn't to blame for what it was sent.
+	// replica is true if another replica forwarded the request. The replica is not at fault if the request is bad.
 	replica bool
-	// passed is true once the body was given to a transport, which may read it even later.
+	// passed is true once the body was passed to a transport, which may still read it later.
 	passed bool
+}
+
+// sender returns for whom a body counts while it arrives: its address or, of a body that another replica has verified, its namespace.
+func (d *delivery) sender() string {
+	if d.replica {
+		return d.connection.Namespace
+	}
+	return d.source.String()
 }
 
 // ServeHTTP answers one request.
@@ -151,7 +160,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	requests.WithLabelValues(string(a.result)).Inc()
 	durations.WithLabelValues(string(a.result)).Observe(s.Now().Sub(d.began).Seconds())
 	if a.status == http.StatusUnauthorized {
-		d.wait(s.pause) // after its bytes were released, so that no other event waits for it
+		d.wait(s.pause) // after its memory was released, so that no other event waits for it
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -162,7 +171,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, a.text)
 }
 
-// wait waits until so long after the request arrived.
+// wait waits until the given time after the request arrived.
 func (d *delivery) wait(pause time.Duration) {
 	timer := time.NewTimer(pause - time.Since(d.arrived))
 	defer timer.Stop()
@@ -172,8 +181,8 @@ func (d *delivery) wait(pause time.Duration) {
 	}
 }
 
-// answer looks at what costs little first: the path, the headers, the size. Nothing depends on the connection until the body has arrived: by then
-// it is known when a refusal is due.
+// answer runs the cheap checks first: the path, the headers, the size. Nothing depends on the connection before the
+// body has arrived, because only then is it known when a refusal is due.
 func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
 		return answer{result: probed, status: http.StatusOK, text: "GitHub's events are taken in at " + pathPrefix + "NAMESPACE/CONNECTION."}
@@ -186,14 +195,14 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 		return a
 	}
 	// A recorder in tests has no deadlines, and needs none.
-	arrival := s.intake.begin(http.MaxBytesReader(w, d.Body, MaxBody), d.source, http.NewResponseController(w).SetReadDeadline)
-	defer arrival.Leave()
+	arrival := s.intake.begin(http.MaxBytesReader(w, d.Body, MaxBody), d.sender(), http.NewResponseController(w).SetReadDeadline)
+	defer func() { arrival.Leave() }()
 	body, a := s.read(d, arrival)
 	if a.status != 0 {
 		s.noteWrong(d, a)
 		return a
 	}
-	leave := s.enter(d)
+	leave := s.enter(d, arrival)
 	if leave == nil {
 		return tooMany
 	}
@@ -206,12 +215,12 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	return a
 }
 
-// isHidden reports whether senders aren't told that a connection has no secret, or isn't there.
+// isHidden reports whether an error must not be revealed to senders: the connection does not exist or has no secret.
 func isHidden(err error) bool {
 	return errors.Is(err, ErrUnknownConnection) || errors.Is(err, ErrNoSecret)
 }
 
-// noteWrong remembers that an event of a connection that there is isn't signed with its secret.
+// noteWrong records that an event of an existing connection was not signed with its secret.
 func (s *Server) noteWrong(d *delivery, a answer) {
 	if a.status != http.StatusUnauthorized {
 		return
@@ -221,7 +230,7 @@ func (s *Server) noteWrong(d *delivery, a answer) {
 	}
 }
 
-// readHead takes what is needed of the path and the headers.
+// readHead reads the path and the headers.
 func (d *delivery) readHead(w http.ResponseWriter) answer {
 	var ok bool
 	if d.connection, ok = connectionOf(d.URL.Path); !ok {
@@ -250,7 +259,7 @@ func (d *delivery) readHead(w http.ResponseWriter) answer {
 	return answer{}
 }
 
-// connectionOf returns the connection that a path names.
+// connectionOf returns the connection in a path.
 func connectionOf(path string) (key types.NamespacedName, ok bool) {
 	rest, ok := strings.CutPrefix(path, pathPrefix)
 	if !ok || len(rest) > maxPath {
@@ -260,14 +269,14 @@ func connectionOf(path string) (key types.NamespacedName, ok bool) {
 	return key, ok && key.Namespace != "" && key.Name != "" && !strings.Contains(key.Name, "/")
 }
 
-// isToken reports whether a header has what GitHub puts in it, and nothing that spoils a log.
+// isToken reports whether a header has only the characters that GitHub uses, and is safe to log.
 func isToken(value string) bool {
 	return value != "" && len(value) <= maxHeader && !strings.ContainsFunc(value, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
 	})
 }
 
-// dispatch gives the leader a body that is shown to be GitHub's.
+// dispatch passes a verified event to the leader.
 func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	switch {
 	case d.event == pingEvent:
@@ -300,11 +309,9 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 }
 
 // Forget drops the metrics of a connection that is gone.
-func Forget(connection types.NamespacedName) {
-	events.DeletePartialMatch(map[string]string{"namespace": connection.Namespace, "connection": connection.Name})
-}
+func Forget(connection types.NamespacedName) { events.Drop(connection.Namespace, connection.Name) }
 
-// logRefusal says, once in a while for each way, what is refused: by that an administrator finds a wrong secret.
+// logRefusal logs refused events, at limited intervals for each kind, so that an administrator can find a wrong secret.
 func (s *Server) logRefusal(d *delivery, a answer) {
 	if s.quiet.speaks(a.result, d.began) {
 		s.Log.Info("refused an event", "reason", string(a.result), "answer", cmp.Or(a.cause, a.text), "connection", d.connection.String(), "source", d.source.String())

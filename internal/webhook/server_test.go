@@ -37,7 +37,7 @@ var (
 
 const queued = `{"action":"queued","workflow_job":{"id":1,"labels":["linux"]},` + place + `}`
 
-// tracker remembers what it takes, and the answers that a test wants.
+// tracker records accepted events, and returns the test's answers.
 type tracker struct {
 	mu    sync.Mutex
 	taken []Delivery
@@ -59,12 +59,12 @@ func (k *tracker) count() int {
 	return len(k.taken)
 }
 
-// secrets are those of the connections of a test. What is fresh is told only when that is asked for.
+// secrets holds the secrets of a test's connections. The fresh ones are only returned on request.
 type secrets struct {
 	known, fresh map[types.NamespacedName][][]byte
 	err          error
 	asked        atomic.Int32
-	takes        time.Duration // of connections that there are
+	takes        time.Duration // for existing connections
 }
 
 func (s *secrets) Of(_ context.Context, connection types.NamespacedName, fresh bool) ([][]byte, error) {
@@ -81,7 +81,7 @@ func (s *secrets) Of(_ context.Context, connection types.NamespacedName, fresh b
 	return s.known[connection], s.err
 }
 
-// leader is another process, or this one if it has no address.
+// leader is another process, or this process if the address is empty.
 type leader struct {
 	address string
 	err     error
@@ -111,7 +111,7 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// signed makes a request as GitHub does.
+// signed creates a request in GitHub's format.
 func signed(event, guid, body string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/github/team/main", strings.NewReader(body))
 	r.Header.Set(signatureHeader, Sign(secret, []byte(body)))
@@ -174,7 +174,7 @@ func TestSecretThatWasChangedJustNowIsReadAgain(t *testing.T) {
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 }
 
-// What a sender may get wrong, and what it is told. Nothing of it reaches the job tracker.
+// Bad requests and their answers. None of them reaches the job tracker.
 func TestBadRequestsAreRefused(t *testing.T) {
 	const token = "X-GitHub-Event and X-GitHub-Delivery must have 1 to 64 letters, digits, - and _."
 	for name, tc := range map[string]struct {
@@ -219,7 +219,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// Events that somebody else sends don't speak against a secret that signs others.
+// Events from other senders are no evidence against a secret that signs GitHub's events.
 func TestAnotherSecretShows(t *testing.T) {
 	s := newStage(t)
 	send := func(connection types.NamespacedName, signature string) {
@@ -281,7 +281,7 @@ func TestEventIsTakenOnceForEachConnection(t *testing.T) {
 	s.secrets.known[other] = [][]byte{secret}
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was taken before.")
-	// The GUID isn't signed: whoever has an event could send it under another one.
+	// The GUID is not signed: anyone with a copy of an event could send it under another GUID.
 	s.want(s.send(signed(WorkflowJobEvent, "guid-2", queued)), http.StatusAccepted, "This event was taken before.")
 	elsewhere := signed(WorkflowJobEvent, "guid-1", queued)
 	elsewhere.URL.Path = "/github/team/other"
@@ -290,13 +290,13 @@ func TestEventIsTakenOnceForEachConnection(t *testing.T) {
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 }
 
-// However many events tenants send, another one's event that is sent again isn't taken again.
+// However many events other tenants send, a repeated event is not accepted again.
 func TestOthersEventsHaveNoEventTakenAgain(t *testing.T) {
 	s := newStage(t)
 	if a := s.send(signed(WorkflowJobEvent, "guid", queued)); a.Code != http.StatusAccepted {
 		t.Fatalf("answered %d", a.Code)
 	}
-	for tenant := range 5 { // four of which could have all places
+	for tenant := range 5 { // four of them could have all places
 		for i := range seenMost / 3 {
 			s.seen.add(fmt.Sprint("greedy-", tenant), sighting{byte(i >> 16), byte(i >> 8), byte(i)}, s.now)
 		}
@@ -336,7 +336,7 @@ func TestWithoutSecretNothingIsTaken(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are summed up.
+// counted counts the hashed bytes.
 type counted struct {
 	hash.Hash
 	bytes *int
@@ -347,8 +347,8 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.Hash.Write(p)
 }
 
-// A sender learns nothing of which connections there are: the answer, the work, the time, and what is held against it are the same. That a Secret
-// is read takes time, for connections that there are.
+// A sender cannot find out which connections exist: the answer, the work, the time and the effect on its quota are the
+// same. For existing connections, reading a Secret takes time.
 func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 	const unsigned = -1
 	for _, size := range []int{unsigned, 10, 2 * smallBody} {
@@ -383,7 +383,7 @@ func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 				if got.Code != http.StatusUnauthorized || got.Code != want.Code || got.Body.String() != want.Body.String() || cmp.Diff(want.Header(), got.Header()) != "" {
 					t.Errorf("%s, %d bytes: answered %d %q %v", name, size, got.Code, got.Body, got.Header())
 				}
-				asked := 3 // for the body, again as it doesn't fit, and to remember it
+				asked := 3 // for the body, again after a mismatch, and to record the result
 				if size == unsigned {
 					asked = 1
 				}
@@ -398,7 +398,7 @@ func TestAnUnknownConnectionIsAnsweredAsAWrongSignature(t *testing.T) {
 	}
 }
 
-// A refusal that waits delays no event of others behind the same proxy.
+// A delayed refusal does not delay other events behind the same proxy.
 func TestARefusalThatWaitsDelaysNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
@@ -417,7 +417,7 @@ func TestARefusalThatWaitsDelaysNoEvent(t *testing.T) {
 	})
 }
 
-// bad makes a forged request from an address.
+// bad creates a forged request from an address.
 func bad(address string) *http.Request {
 	r := signed(WorkflowJobEvent, "guid-1", queued)
 	r.Header.Set(signatureHeader, Sign([]byte("x"), nil))
@@ -425,7 +425,7 @@ func bad(address string) *http.Request {
 	return r
 }
 
-// answers counts the answers to requests.
+// answers counts the answers to requests by status.
 func (s *stage) answers(n int, request func() *http.Request) map[int]int {
 	codes := map[int]int{}
 	for range n {
@@ -434,8 +434,8 @@ func (s *stage) answers(n int, request func() *http.Request) map[int]int {
 	return codes
 }
 
-// An address that floods the server is limited, and no other one is. GitHub's events still arrive from an address from which others send bad
-// requests at a lower rate.
+// An address that floods the server is limited, and no other address is. GitHub's events still arrive from an address
+// from which others send bad requests at a lower rate.
 func TestBadRequestsOfAnAddressAreLimited(t *testing.T) {
 	s := newStage(t)
 	const attacker, other = "198.51.100.1", "198.51.100.2"
@@ -455,7 +455,7 @@ func TestBadRequestsOfAnAddressAreLimited(t *testing.T) {
 	r := signed(PushEvent, "guid-1", `{"x":"`+strings.Repeat("x", smallBody)+`",`+place+`}`)
 	r.RemoteAddr = other + ":80"
 	s.want(s.send(r), http.StatusAccepted, "taken")
-	// It is forgiven in time.
+	// The limit refills with time.
 	s.now = s.now.Add(time.Second)
 	if w := s.send(bad(attacker)); w.Code != http.StatusUnauthorized {
 		t.Errorf("got %d", w.Code)
@@ -487,7 +487,7 @@ func TestWhatAReplicaWasSentIsNotHeldAgainstIt(t *testing.T) {
 	if len(s.sources.bad) != 0 {
 		t.Error("it is")
 	}
-	// Whoever doesn't know the key is nobody's replica.
+	// A client without the key does not count as a replica.
 	got = s.answers(5*badRate, func() *http.Request {
 		r := bad("198.51.100.1")
 		r.Header.Set(forwardedHeader, "1")
@@ -550,7 +550,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// pair is a replica and the leader that it passes events on to.
+// newPair returns a replica and the leader to which it forwards events.
 func newPair(t *testing.T) (replica, lead *stage, l *leader) {
 	lead = newStage(t)
 	server := httptest.NewServer(lead)
@@ -603,7 +603,7 @@ func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
 	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
 }
 
-// Events of one sender don't close the way for others'.
+// Failed requests of one sender do not mark the leader as failed for others.
 func TestOnlyALeaderThatCannotBeReachedHasFailed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leader http.HandlerFunc
@@ -639,7 +639,7 @@ func TestOnlyALeaderThatCannotBeReachedHasFailed(t *testing.T) {
 }
 
 func TestEventIsPassedOnOnce(t *testing.T) {
-	// The former leader passes it on to itself.
+	// The previous leader forwards the event to itself.
 	s, passes := newStage(t), atomic.Int32{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		passes.Add(1)
@@ -680,7 +680,7 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 	head := "POST /github/team/main HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: g\r\nX-Hub-Signature-256: " + Sign(secret, nil) + "\r\n\r\n{"
 	for name, tc := range map[string]struct {
 		head  string
-		bytes bool // more of them follow, one after the other
+		bytes bool // more of them follow, one after another
 		want  string
 		after time.Duration
 	}{
@@ -724,11 +724,12 @@ func TestSlowSenderIsCutOff(t *testing.T) {
 	}
 }
 
-// Verified bodies of an address fill its part of the memory. Then its next body is refused, and another address's is taken.
+// Verified bodies of an address fill its part of the memory. Its next body is then refused, and another address's body
+// is accepted.
 func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		full := s.intake.begin(nil, siteOf("192.0.2.1:80"), func(time.Time) error { return nil })
+		full := s.intake.begin(nil, siteOf("192.0.2.1:80").String(), func(time.Time) error { return nil })
 		full.Add(IntakeBytes / 4)
 		full.Keep(IntakeBytes, IntakeBytes)
 		s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusServiceUnavailable, "Too many events at once.")
@@ -736,7 +737,7 @@ func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 		large.RemoteAddr = "198.51.100.1:80"
 		s.want(s.send(large), http.StatusAccepted, "taken")
 		for range largeSlots {
-			if s.enter(&delivery{Request: large}) == nil {
+			if s.enter(&delivery{Request: large}, s.intake.begin(nil, "198.51.100.2", func(time.Time) error { return nil })) == nil {
 				t.Fatal("there is no turn")
 			}
 		}

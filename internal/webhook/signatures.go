@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// rightWithin is how long a right signature speaks against wrong ones that follow: those are somebody else's then.
+	// rightWithin is how long wrong signatures are ignored after a correct one: they probably come from someone else.
 	rightWithin = 10 * time.Minute
-	// wrongFor is how long a wrong signature is believed to be GitHub's.
+	// wrongFor is how long a wrong signature is assumed to be GitHub's.
 	wrongFor = time.Hour
 )
 
-// Signatures remembers, of connections that take in events, when one came that their secret signed, and when one that it didn't. It is lost
-// with the process, and each replica knows of what it was sent. The zero value is ready for use.
+// Signatures records when each connection last received an event with a correct and with a wrong signature. The data is
+// lost with the process, and each replica only knows its own events. The zero value is ready for use.
 type Signatures struct {
 	mu    sync.Mutex
 	known map[types.NamespacedName]signatures
 }
 
-// signatures are when the last of each kind came; zero for never.
+// signatures holds the time of the last event of each kind; zero for never.
 type signatures struct {
 	right, wrong time.Time
-	// secret is the SHA-256 of the one that the wrong one was compared with.
+	// secret is the SHA-256 of the secret with which the wrong signature was compared.
 	secret [sha256.Size]byte
 }
 
@@ -52,13 +52,13 @@ func (s *Signatures) change(connection types.NamespacedName, by func(*signatures
 	s.known[connection] = last
 }
 
-// SecretOf returns a secret of a webhook from the data of a Secret; empty if there is none. Files that Secrets are made of end in a newline, as a
-// rule; GitHub's secrets don't.
+// SecretOf returns a webhook's secret from the data of a Secret; empty if there is none. Files from which Secrets are
+// created usually end in a newline; GitHub's secrets do not.
 func SecretOf(data map[string][]byte, key string) []byte { return bytes.TrimRight(data[key], "\r\n") }
 
-// Wrong says whether a connection's secret seems to be another than GitHub's: the last event, within an hour, has another signature or none,
-// and none in the ten minutes before it has a right one. Anybody can send such events, so it is a guess. The secret that the event was
-// compared with is told by its SHA-256.
+// Wrong reports whether a connection's secret seems to differ from GitHub's: within the last hour, an event had a wrong
+// signature or none, and no event in the ten minutes before it had a correct one. Anyone can send such events, so this
+// is a guess. It also returns the SHA-256 of the compared secret.
 func (s *Signatures) Wrong(connection types.NamespacedName, now time.Time) (secret [sha256.Size]byte, isIt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *Signatures) Wrong(connection types.NamespacedName, now time.Time) (secr
 	return last.secret, last.wrong.Sub(last.right) > rightWithin && now.Sub(last.wrong) < wrongFor
 }
 
-// Forget drops what is known of a connection that is gone.
+// Forget deletes the data of a deleted connection.
 func (s *Signatures) Forget(connection types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// badRate is how many bad requests one address may send per second, and at once. It is high because GitHub sends everybody's webhooks from
-	// the same addresses: a tenant with a wrong secret must not keep out the events of others.
+	// badRate is how many bad requests one address may send per second, and as a burst. It is high because GitHub sends
+	// all users' webhooks from the same addresses: a tenant with a wrong secret must not block the events of others.
 	badRate = 300
 	// maxSources is how many addresses are remembered.
 	maxSources = 4096
 	// siteBits is how many bits of an IPv6 address identify its owner.
 	siteBits = 48
-	// maxHops is how many addresses of X-Forwarded-For are read.
+	// maxHops is how many addresses in X-Forwarded-For are read.
 	maxHops = 16
 )
 
@@ -32,7 +32,7 @@ type sources struct {
 	bad map[netip.Prefix]*rate.Limiter
 }
 
-// isExhausted reports whether an address has sent all the bad requests that it may.
+// isExhausted reports whether an address has used up its bad requests.
 func (s *sources) isExhausted(source netip.Prefix, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +45,7 @@ func (s *sources) charge(source netip.Prefix, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bad[source] == nil {
-		if len(s.bad) >= maxSources { // a limiter fills up within a second, so little is forgotten
+		if len(s.bad) >= maxSources { // limiters refill within a second, so little is lost
 			clear(s.bad)
 		}
 		s.bad[source] = rate.NewLimiter(badRate, badRate)
@@ -53,9 +53,9 @@ func (s *sources) charge(source netip.Prefix, now time.Time) {
 	s.bad[source].AllowN(now, 1)
 }
 
-// sourceOf returns whom a request comes from: the address of the connection or, if that is a trusted proxy's, the last one of
-// X-Forwarded-For that isn't. Of IPv6 addresses the first 48 bits count: a single
-// owner has that many.
+// sourceOf returns the source of a request: the address of the connection or, if that is a trusted proxy, the last
+// address in X-Forwarded-For that is not one. Only the first 48 bits of an IPv6 address count, because one owner has
+// all addresses below them.
 func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -76,7 +76,7 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 	return prefixOf(address)
 }
 
-// siteOf returns whom a connection comes from.
+// siteOf returns the source of a connection.
 func siteOf(remote string) netip.Prefix {
 	address, err := netip.ParseAddrPort(remote)
 	if err != nil {

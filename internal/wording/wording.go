@@ -239,13 +239,40 @@ func Refusal(r *field.Error) string {
 		}
 		return fmt.Sprintf("%v is there twice", r.BadValue)
 	}
-	switch value := r.BadValue.(type) {
-	case string:
-		if value != "" {
-			return fmt.Sprintf("invalid value %q: %s", value, detail)
-		}
-	case int, int32, int64, float64, bool:
-		return fmt.Sprintf("invalid value %v: %s", value, detail)
+	value := reflect.Indirect(reflect.ValueOf(r.BadValue))
+	written := fmt.Sprint(value)
+	switch {
+	case value.Kind() == reflect.String && value.Len() > 0:
+		written = strconv.Quote(value.String())
+	case !value.CanInt() && !value.CanFloat() && value.Kind() != reflect.Bool:
+		return detail
 	}
-	return detail
+	if strings.Contains(detail, "(octal)") && !strings.ContainsAny(written, "-89") {
+		detail += "; did you mean 0o" + written + "?"
+	}
+	if r.Type == field.ErrorTypeNotFound {
+		return cmp.Or(detail, written+" was not found")
+	}
+	return fmt.Sprintf("invalid value %s: %s", written, detail)
+}
+
+// arcFields are Corral's fields for those of actions-runner-controller.
+var arcFields = map[string]string{
+	"minRunners": "scale.idle", "maxRunners": "scale.max", "minReplicas": "scale.min", "maxReplicas": "scale.max", "replicas": "scale.min and scale.max",
+	"runnerScaleSetName": "scaleSetName", "scaleSetLabels": "runnerLabels", "runsOn": "runnerLabels", "labels": "runnerLabels", "group": "runnerGroup",
+	"workVolumeClaimTemplate": "containerMode.kubernetes.workVolumeClaim", "kubernetesModeWorkVolumeClaim": "containerMode.kubernetes.workVolumeClaim",
+	"workDir": "workFolder", "scheduledOverrides": "scale.schedules", "dockerdWithinRunnerContainer": "containerMode",
+	"githubConfigUrl": "url of the GitHubConnection that connectionRef names", "githubConfigSecret": "secretRef of the GitHubConnection that connectionRef names",
+	"organization": "url of the GitHubConnection that connectionRef names", "repository": "url of the GitHubConnection that connectionRef names",
+	"enterprise": "url of the GitHubConnection that connectionRef names", "proxy": "proxy of the GitHubConnection that connectionRef names",
+	"githubServerTLS": "ca of the GitHubConnection that connectionRef names",
+}
+
+// FromARC names Corral's field for a field of a spec of actions-runner-controller, given by its path; empty for others.
+func FromARC(path string) string {
+	name := strings.TrimPrefix(path, "spec.")
+	if own := arcFields[name]; own != "" {
+		return fmt.Sprintf("; ARC's %s is Corral's %s", name, own)
+	}
+	return ""
 }

@@ -4,81 +4,54 @@
 package worker
 
 import (
-	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	kjson "sigs.k8s.io/json"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// Check says what an API server, and then the controller, would refuse an object for. The template of a pool is judged as runners are made
-// of it.
+// Check reports why an API server, and then the controller, would refuse an object. It checks the pod that Corral makes of a pool's template.
 func Check(object map[string]any) field.ErrorList {
-	if (&unstructured.Unstructured{Object: object}).GetKind() != "RunnerPool" {
-		return admission.Check(object)
+	if errs := admission.Check(object); len(errs) > 0 || (&unstructured.Unstructured{Object: object}).GetKind() != "RunnerPool" {
+		return errs
 	}
 	pool := &v1alpha1.RunnerPool{}
 	if err := v1alpha1.FromUnstructured(object, pool); err != nil {
-		return checkedWithout(object, field.Invalid(field.NewPath("spec"), nil, err.Error()))
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), nil, err.Error())}
 	}
-	expanded, err := expand(object, pool)
-	if err != nil {
-		return checkedWithout(object, refusal(err))
-	}
-	if errs := admission.Check(expanded); len(errs) > 0 {
-		for _, e := range errs {
-			e.Field = podspec.DeclaredPath(pool, e.Field)
-		}
-		return errs
-	}
+	var errs field.ErrorList
 	pod, err := podspec.Specimen(pool)
-	if err == nil {
-		err = podspec.CheckSecrets(pod, nil)
-	}
 	if err != nil {
-		return field.ErrorList{refusal(err)}
+		errs = append(errs, refusal(err))
+		pod = podspec.Sketch(pool)
+	} else if err := podspec.CheckSecrets(pod, nil); err != nil {
+		errs = append(errs, refusal(err))
 	}
-	return nil
-}
-
-// checkedWithout is the error if it names a field of a container mode's conflict: without what the mode adds, an API server would miss it. Otherwise it
-// is what an API server says of an object as it is declared or, if it says nothing, the error.
-func checkedWithout(object map[string]any, err *field.Error) field.ErrorList {
-	if strings.HasPrefix(err.Field, "spec.template.") {
-		return field.ErrorList{err}
-	}
-	if errs := admission.Check(object); len(errs) > 0 {
+	if pod == nil {
 		return errs
 	}
-	return field.ErrorList{err}
+	found := admission.CheckPod(pod)
+	for _, e := range found {
+		if !isFilledIn(e, found) {
+			at := podspec.DeclaredPath(pool, "spec.template."+e.Field)
+			errs = append(errs, &field.Error{Type: e.Type, Field: at, BadValue: e.BadValue, Detail: e.Detail})
+		}
+	}
+	return errs
 }
 
-// expand returns a pool with the template that runners are made of.
-func expand(object map[string]any, pool *v1alpha1.RunnerPool) (map[string]any, error) {
-	if pool.Spec.ContainerMode == nil {
-		return object, nil
-	}
-	text, err := podspec.Template(pool)
-	if err != nil {
-		return nil, err
-	}
-	var template map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &template); err != nil {
-		return nil, err
-	}
-	spec := maps.Clone(object["spec"].(map[string]any)) // the pool was read from it
-	spec["template"] = template
-	expanded := maps.Clone(object)
-	expanded["spec"] = spec
-	return expanded, nil
+// isFilledIn reports whether an error is about a request that was filled in from a limit, and is reported at the limit as well.
+func isFilledIn(e *field.Error, all field.ErrorList) bool {
+	limit := strings.Replace(e.Field, ".requests[", ".limits[", 1)
+	return limit != e.Field && slices.ContainsFunc(all, func(o *field.Error) bool { return o.Field == limit && o.Detail == e.Detail })
 }
 
-// refusal is an error of podspec at its field.
+// refusal converts an error of podspec to a field error.
 func refusal(err error) *field.Error {
 	at, message, ok := strings.Cut(err.Error(), ": ")
 	if !ok || !strings.HasPrefix(at, "spec.") {

@@ -13,7 +13,8 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// Compile compiles definitions in this process, without limits, and loads the policies that they declare. A child calls it.
+// Compile compiles definitions in this process, without limits, and loads the policies that they declare. It runs in a
+// child process.
 func Compile(files compile.Files, options compile.Options) compile.Result {
 	options.Check = Check
 	result := compile.Compile(files, options)
@@ -23,15 +24,15 @@ func Compile(files compile.Files, options compile.Options) compile.Result {
 	return result
 }
 
-// maxRequestBytes bounds what a child reads: the files in base64, and some for the rest.
+// maxRequestBytes is the maximum size of a child's input: the files in base64, and some more for the rest.
 const maxRequestBytes = 2 * compile.MaxTotalBytes
 
-// IsChild says whether this process was started to call Main.
+// IsChild reports whether this process was started to run Main.
 func IsChild() bool {
 	return len(os.Args) > 1 && (os.Args[1] == compileCommand || os.Args[1] == policyCommand)
 }
 
-// Main is the child: it limits itself, reads requests from standard input, writes what comes of them
+// Main is the main function of a child. It limits its own resources, reads requests from standard input, writes results
 // to standard output, and exits.
 func Main() {
 	var err error
@@ -47,7 +48,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// placeMark begins a line of the child's standard error that says where it is.
+// placeMark is the prefix of a line on the child's standard error that names the current package.
 const placeMark = "compiling "
 
 func serve(in io.Reader, out, places io.Writer) error {
@@ -58,7 +59,7 @@ func serve(in io.Reader, out, places io.Writer) error {
 	if err := limit(r.Limits); err != nil {
 		return fmt.Errorf("limiting the compiler: %w", err)
 	}
-	// Collecting harder near the limit costs time, which is limited too.
+	// More aggressive garbage collection near the memory limit costs CPU time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 8 * 7))
 	result := Compile(r.Files, compile.Options{
 		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Positions: r.Positions,

@@ -16,11 +16,11 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// policyMemory is the most address space of a child for policies, beyond what it has when it starts. Its parent looks
-// at the memory in use; this is for what grows faster than it looks.
+// policyMemory is the maximum additional address space of a child for policies. Its parent checks the memory in use;
+// this limit is for growth that is too fast for these checks.
 const policyMemory = 1 << 30
 
-// evaluation is what a child for policies reads: a policy to load or to test, or a question to one that it has.
+// evaluation is a request to a child for policies: a policy to load or to test, or a question to a loaded policy.
 type evaluation struct {
 	Program  string              `json:"program,omitempty"`
 	Source   *policy.Source      `json:"source,omitempty"`
@@ -28,32 +28,33 @@ type evaluation struct {
 	Question *policy.Question    `json:"question,omitempty"`
 }
 
-// loaded is the answer to a policy that was loaded.
+// loaded is the answer to a request to load a policy.
 type loaded struct {
 	Facts       policy.Facts          `json:"facts"`
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 }
 
-// tested is the answer to one that was tested.
+// tested is the answer to a request to test a policy.
 type tested struct {
 	Report      policy.TestReport     `json:"report"`
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 }
 
-// childError is the answer to what can't be answered.
+// childError is the answer to an invalid request.
 type childError struct {
 	Error string `json:"error"`
 }
 
-// servePolicies answers until there is nothing more to read. It is ready once it has said so.
+// servePolicies answers requests until the end of its input. It writes an empty frame when it is ready.
 func servePolicies(in io.Reader, out io.Writer) error {
 	if err := limit(Limits{Memory: policyMemory}); err != nil {
 		return fmt.Errorf("limiting the evaluation: %w", err)
 	}
-	_ = goFirst() // where it isn't allowed, the kernel chooses as it likes
-	// From here on as usual: until here garbage was let grow, as to collect it takes a third of the CPU time of a start.
+	_ = goFirst() // if it is not allowed, the kernel uses its default choice
+	// Collect garbage as usual from here on. Until here the garbage could grow, because collecting it takes a third of
+	// the CPU time of a start.
 	debug.SetGCPercent(100)
-	// What is left of loading is given back before the parent takes it for growth.
+	// Return the memory that was used for loading, so that the parent does not count it as growth.
 	debug.SetMemoryLimit(int64(DefaultEvaluatorLimits().Rest / 4 * 3))
 	if err := writeFrame(out, nil); err != nil {
 		return err
@@ -72,7 +73,7 @@ func servePolicies(in io.Reader, out io.Writer) error {
 			err = fmt.Errorf("its answer has %d bytes, more than %d", len(answer), maxFrame)
 		}
 		if err != nil {
-			answer, _ = json.Marshal(childError{err.Error()}) // a text
+			answer, _ = json.Marshal(childError{err.Error()}) // a string can always be encoded
 		}
 		if err := writeFrame(out, answer); err != nil {
 			return fmt.Errorf("writing an answer: %w", err)
@@ -80,15 +81,15 @@ func servePolicies(in io.Reader, out io.Writer) error {
 	}
 }
 
-// evaluate does what a request asks for.
+// evaluate executes a request.
 func evaluate(programs map[string]*policy.Policy, text []byte) ([]byte, error) {
 	var e evaluation
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // data's numbers stay as they are written
+	decoder.UseNumber() // keeps the numbers in data as they are written
 	if err := decoder.Decode(&e); err != nil {
 		return nil, fmt.Errorf("reading a request: %w", err)
 	}
-	ctx := context.Background() // the parent ends what takes too long
+	ctx := context.Background() // the parent stops requests that take too long
 	switch {
 	case e.Test != nil:
 		report, diagnostics := policy.Test(ctx, *e.Source, *e.Test)

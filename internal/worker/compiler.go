@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package worker compiles definitions, and evaluates policies, that aren't trusted in child processes which can be
+// Package worker compiles untrusted definitions and evaluates untrusted policies in child processes, which can be
 // stopped.
 //
-// CUE has no cancellation, and 300 bytes of it can take gigabytes or never end; so can a call in Rego. So the
-// running binary executes itself: as `corral compile-worker` for one compilation each, with limits on memory, CPU
-// time, wall time and output; as `corral policy-worker` for policies, which stay loaded from one question to the next,
-// and whose CPU time and memory this process watches. Both have an empty environment and talk over standard input and
-// output. What goes beyond a limit is told whoever wrote it.
+// CUE evaluation cannot be cancelled, and 300 bytes of CUE can take gigabytes or never end. The same is true of a call
+// in Rego. So the running binary executes itself. It runs `corral compile-worker` once for each compilation, with
+// limits on memory, CPU time, wall time and output. It runs `corral policy-worker` for policies, which stay loaded
+// between questions; the parent watches its CPU time and memory. Both have an empty environment and communicate over
+// standard input and output. The author of the definition or policy gets an error when it exceeds a limit.
 package worker
 
 import (
@@ -31,30 +31,31 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// compileCommand is the hidden command under which the binary compiles.
+// compileCommand is the hidden command that runs a compilation.
 const compileCommand = "compile-worker"
 
-// Limits of one compilation. Memory and CPU time hold on Linux; elsewhere only the wall
-// time and the output are bounded.
+// Limits of one compilation. The limits on memory and CPU time need Linux; elsewhere only the wall time and the output
+// are limited.
 type Limits struct {
-	// Memory in bytes: address space (RLIMIT_AS) beyond what the process has when it starts.
+	// Memory in bytes: the additional address space (RLIMIT_AS) after the start of the process.
 	Memory uint64 `json:"memory"`
 	// CPU time, in whole seconds (RLIMIT_CPU).
 	CPU time.Duration `json:"cpu"`
-	// Wall time from the start of the process to its end. To go beyond it with CPU time left is no fault of the definitions: the machine is busy.
+	// Wall time from the start of the process to its end. Exceeding it with CPU time left is not the fault of the
+	// definitions: the machine is busy.
 	Wall time.Duration `json:"wall"`
-	// OutputBytes of the result's JSON.
+	// OutputBytes is the maximum size of the result's JSON.
 	OutputBytes int `json:"outputBytes"`
 }
 
-// DefaultLimits are enough for compile.MaxObjects pools from a table in one tree.
+// DefaultLimits returns limits for compile.MaxObjects pools from a table in one tree.
 func DefaultLimits() Limits {
 	return Limits{Memory: 1 << 30, CPU: 15 * time.Second, Wall: 4 * time.Minute, OutputBytes: 24 << 20}
 }
 
-// Compiler compiles in child processes, a bounded number at once. It's safe for concurrent use.
+// Compiler compiles in child processes and limits their number. It is safe for concurrent use.
 type Compiler struct {
-	// Executable that runs Main when it is started as a child.
+	// Executable is a binary that runs Main when it is started as a child.
 	Executable string
 	// Limits of each compilation.
 	Limits Limits
@@ -62,7 +63,7 @@ type Compiler struct {
 	slots *turns.Limiter
 }
 
-// NewCompiler returns a Compiler that executes the running binary, at most concurrency at once.
+// NewCompiler returns a Compiler that executes the running binary, with at most concurrency processes at once.
 func NewCompiler(concurrency int, limits Limits) (*Compiler, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -71,11 +72,11 @@ func NewCompiler(concurrency int, limits Limits) (*Compiler, error) {
 	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}, nil
 }
 
-// flowKey is the key of a context's flow.
+// flowKey is the context key of the flow.
 type flowKey struct{}
 
-// InFlow says for whom is compiled, such as a namespace. Who waits is served in turn among flows, so that no one's many definitions, or
-// slow ones, keep those of others waiting for more than one of them.
+// InFlow sets the flow of compilations, such as a namespace. Waiting compilations are served round-robin by flow. So
+// one flow with many or slow definitions delays another by one compilation at most.
 func InFlow(ctx context.Context, flow string) context.Context {
 	return context.WithValue(ctx, flowKey{}, flow)
 }
@@ -85,7 +86,7 @@ func flowOf(ctx context.Context) string {
 	return flow
 }
 
-// request is what a child reads from standard input.
+// request is the input of a child.
 type request struct {
 	Limits     Limits            `json:"limits"`
 	Path       string            `json:"path"`
@@ -96,9 +97,8 @@ type request struct {
 	Files      compile.Files     `json:"files,omitempty"`
 }
 
-// Compile is compile.Compile in a child process, which also loads the policies that the
-// definitions declare. An error means that the child couldn't
-// be run, or that ctx ended; what is wrong with the definitions is in the result.
+// Compile runs compile.Compile in a child process, which also loads the declared policies. An error means that the
+// child could not be run or that ctx ended; errors in the definitions are in the result.
 func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Options) (compile.Result, error) {
 	files, diagnostics := compile.Gather(fsys, options.Path)
 	if len(diagnostics) > 0 {
@@ -110,7 +110,7 @@ func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Opti
 	})
 }
 
-// ask sends a request to a child, in its turn.
+// ask sends a request to a child when it is its turn.
 func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
 	input, err := json.Marshal(r)
 	if err != nil {
@@ -124,8 +124,8 @@ func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
 	return c.run(ctx, input)
 }
 
-// collectLater lets garbage of a child grow further than usual before it is collected, within the limit of memory: collecting takes half
-// the CPU time of compiling.
+// collectLater lets the garbage in a child grow further than usual, within the memory limit, because collecting it
+// takes half of the CPU time of a compilation.
 const collectLater = "GOGC=400"
 
 // run executes one child and reads its result.
@@ -159,8 +159,8 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 	return result, nil
 }
 
-// runOnOneThread runs cmd so that its parent, to the kernel the thread that started it,
-// lives as long as it does: the signal for an orphan is sent when that thread ends.
+// runOnOneThread runs cmd on a thread that lives as long as the command. To the kernel, the starting thread is the
+// parent, and it kills the child when that thread ends.
 func runOnOneThread(cmd *exec.Cmd) (err error) {
 	done := make(chan struct{})
 	go func() {
@@ -171,22 +171,22 @@ func runOnOneThread(cmd *exec.Cmd) (err error) {
 	return err
 }
 
-// onOneThread calls f on a thread that does nothing else meanwhile.
+// onOneThread calls f on a thread that does nothing else in the meantime.
 func onOneThread(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	f()
 }
 
-// outOfCPUTime are the last words of a child whose CPU time is used up.
+// outOfCPUTime is the last line of a child that has used up its CPU time.
 const outOfCPUTime = "out of CPU time"
 
-// What users can do about definitions that need too much.
+// advice is what users can do about definitions that need too much.
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
-// explain turns the end of a child that failed into a diagnostic, or into an error where it isn't due to the definitions.
-func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (compile.Result, error) {
-	places, stderr := split(string(said.kept))
+// explain converts the failure of a child into a diagnostic, or into an error if the definitions did not cause it.
+func (c *Compiler) explain(state *os.ProcessState, wall error, output *capped) (compile.Result, error) {
+	places, stderr := split(string(output.kept))
 	var result compile.Result
 	switch {
 	case isOutOfMemory(stderr):
@@ -197,14 +197,14 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 		result = refused("compiling takes more than %s of CPU time, the most that is allowed: %s", c.Limits.CPU, advice)
 	case errors.Is(wall, context.DeadlineExceeded) && cpuTime(state) < c.Limits.CPU:
 		return compile.Result{}, fmt.Errorf("the compiler got %s of CPU time in %s, too little: the machine is busy, or the container's CPU limit is low", cpuTime(state).Round(time.Millisecond), c.Limits.Wall)
-	case errors.Is(wall, context.DeadlineExceeded): // where CPU time has no limit
+	case errors.Is(wall, context.DeadlineExceeded): // if CPU time is not limited
 		result = refused("compiling takes longer than %s, the most that is allowed: %s", c.Limits.Wall, advice)
 	case stderr == "":
-		return compile.Result{}, fmt.Errorf("the compiler was ended from outside (%s)", state)
+		return compile.Result{}, fmt.Errorf("the compiler was killed from outside (%s)", state)
 	default:
 		result = refused("the compiler ended with %s: %s", state, wording.FirstLine(strings.TrimSpace(stderr)))
 	}
-	if len(places) > 0 && !said.overflowed {
+	if len(places) > 0 && !output.overflowed {
 		result.Diagnostics[0].File = places[len(places)-1]
 	}
 	return result, nil
@@ -212,7 +212,7 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, said *capped) (co
 
 func cpuTime(state *os.ProcessState) time.Duration { return state.UserTime() + state.SystemTime() }
 
-// split tells where the child was, in order, from what else it said.
+// split separates the lines that name packages from the rest of the child's standard error.
 func split(stderr string) (places []string, rest string) {
 	for strings.HasPrefix(stderr, placeMark) {
 		place, after, whole := strings.Cut(stderr[len(placeMark):], "\n")
@@ -224,10 +224,10 @@ func split(stderr string) (places []string, rest string) {
 	return places, stderr
 }
 
-// stackExceeds is in the last words of Go's runtime about a recursion without an end.
+// stackExceeds is part of the Go runtime's message about an endless recursion.
 const stackExceeds = "stack exceeds"
 
-// isOutOfMemory knows the last words of Go's runtime, and of the race detector's.
+// isOutOfMemory recognizes the out-of-memory messages of the Go runtime and of the race detector.
 func isOutOfMemory(stderr string) bool {
 	signs := []string{"out of memory", "cannot allocate memory", "failed to create new OS thread", "failed to reserve", "failed to allocate", "address space collisions"}
 	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(stderr, sign) })
@@ -237,7 +237,7 @@ func refused(format string, args ...any) compile.Result {
 	return compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: fmt.Sprintf(format, args...)}}}
 }
 
-// capped keeps the first limit bytes written to it, and calls full once there are more.
+// capped keeps the first limit bytes that are written to it, and calls full if there are more.
 type capped struct {
 	kept       []byte
 	limit      int

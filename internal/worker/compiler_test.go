@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	if IsChild() {
 		Main()
 	}
-	// Children at the lowest priority must run in the end on a machine that others keep busy. Linux shares CPU time between sessions first.
+	// Children at the lowest priority must eventually run on a machine that other processes keep busy. Linux first
+	// divides CPU time between sessions.
 	_, _ = syscall.Setsid() // fails for the leader of a process group, which runs alone
 	os.Exit(m.Run())
 }
@@ -84,7 +85,7 @@ func TestTheChildCompilesAsThisProcessDoes(t *testing.T) {
 	}
 }
 
-// growing is 300 bytes that take gigabytes: each string is ten times the one before.
+// growing returns 300 bytes that take gigabytes: each string is ten times the previous one.
 func growing() string {
 	var b strings.Builder
 	b.WriteString("package pools\n\na0: \"0123456789\"\n")
@@ -145,24 +146,25 @@ func TestACompilerThatGetsNoCPUTimeIsNoDiagnostic(t *testing.T) {
 	}
 }
 
-// Such as by the kernel, when the node is short of memory: the definitions are not to blame, and are tried again.
+// For example, the kernel may kill it when the node runs out of memory. The definitions are not at fault and are tried
+// again.
 func TestACompilerThatIsEndedFromOutsideIsNoDiagnostic(t *testing.T) {
 	w := newWorker(t, DefaultLimits())
 	w.Executable = filepath.Join(t.TempDir(), "compiler")
-	if err := os.WriteFile(w.Executable, []byte("#!/bin/sh\necho 'compiling a.cue' >&2\nkill -9 $$\n"), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(w.Executable, []byte("#!/bin/sh\necho 'compiling a.cue' >&2\nkill -9 $$\n"), 0o700); err != nil { //nolint:gosec // it is executed
 		t.Fatal(err)
 	}
 	got, err := w.Compile(t.Context(), compile.Files{"a.cue": []byte("package pools")}, compile.Options{})
-	if err == nil || err.Error() != "the compiler was ended from outside (signal: killed)" || got.Diagnostics != nil {
+	if err == nil || err.Error() != "the compiler was killed from outside (signal: killed)" || got.Diagnostics != nil {
 		t.Errorf("%v, %v", got.Diagnostics, err)
 	}
 }
 
 func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
-	// In place of the compiler: it notes whose turn it was.
+	// Replaces the compiler and records the order of requests.
 	log, script := filepath.Join(t.TempDir(), "log"), filepath.Join(t.TempDir(), "compiler")
 	text := fmt.Sprintf("#!/bin/sh\nread -r request\necho \"$request\" >> %s\necho '{}'\n", log)
-	if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is run
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil { //nolint:gosec // it is executed
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {

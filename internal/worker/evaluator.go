@@ -18,35 +18,36 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Limit bounds one request to a child that evaluates policies. CPU time and memory hold on Linux.
+// Limit is the limit of one request to a child that evaluates policies. The limits on CPU time and memory need Linux.
 type Limit struct {
 	// CPU time.
 	CPU time.Duration
-	// Usual is the CPU time that nearly all requests take less than; 0 if none is slow.
+	// Usual is the CPU time within which nearly all requests finish; 0 if no request counts as slow.
 	Usual time.Duration
-	// Memory in bytes, beyond what the child had before.
+	// Memory in bytes, in addition to the child's memory before the request.
 	Memory uint64
-	// Wall is time by the clock. To go beyond it is no fault of a policy: the machine may be busy.
+	// Wall is the wall time. Exceeding it is not the fault of a policy: the machine may be busy.
 	Wall time.Duration
 }
 
-// EvaluatorLimits bound what a policy may take.
+// EvaluatorLimits are the limits for policies.
 type EvaluatorLimits struct {
-	// Load is for compiling its modules, Ask for one decision, Test for all its tests.
+	// Load is for compiling a policy's modules, Ask for one decision, Test for all of its tests.
 	Load, Ask, Test Limit
-	// Rest is the memory of a child between requests, in bytes, beyond which it is replaced.
+	// Rest is the memory of an idle child, in bytes, above which it is replaced.
 	Rest uint64
 }
 
-// StartBytes is the memory of a child that was asked nothing.
+// StartBytes is the memory of a new child.
 const StartBytes = 64 << 20
 
-// Most returns the memory, in bytes, that so many children take at most: each of them and of those that are slow, and a spare one.
+// Most returns the maximum memory, in bytes, of the given number of children, as many slow children, and a spare one.
 func (l EvaluatorLimits) Most(children int) int64 {
 	return 2*int64(children)*int64(l.Rest+max(l.Load.Memory, l.Ask.Memory)) + StartBytes
 }
 
-// DefaultEvaluatorLimits are ample for a policy of v1alpha1.MaxPolicyBytes. A usual decision takes a fifth of a millisecond.
+// DefaultEvaluatorLimits are ample for a policy of v1alpha1.MaxPolicyBytes. A typical decision takes a fifth of a
+// millisecond.
 func DefaultEvaluatorLimits() EvaluatorLimits {
 	return EvaluatorLimits{
 		Load: Limit{CPU: 2 * time.Second, Usual: 100 * time.Millisecond, Memory: 192 << 20, Wall: 20 * time.Second},
@@ -56,17 +57,17 @@ func DefaultEvaluatorLimits() EvaluatorLimits {
 	}
 }
 
-// Evaluator loads and asks policies with modules of their own in child processes, which live on from one question
-// to the next. It's safe for concurrent use.
+// Evaluator loads and evaluates policies that have their own modules in long-lived child processes. It is safe for
+// concurrent use.
 //
-// A child has one request at a time, so what it takes is that request's. Namespaces take turns, and one
-// namespace has one child at a time at most. A child that takes more than it may is killed, and what it was asked is
-// asked once more in a fresh child: only what fails there, alone, is the policy's fault.
+// A child handles one request at a time, so its resource usage belongs to that request. Namespaces take turns, and a
+// namespace has one request at a time. A child that exceeds its limits is killed, and its request is repeated once in a
+// new child. Only if it fails there, alone, is the policy at fault.
 //
-// A request that takes more than is usual gives its turn to the next and goes on when nobody else wants a CPU; as many such
-// requests may be under way as others, and no more, for each takes memory.
+// A request that takes longer than usual gives up its turn and continues when no one else needs a CPU. The number of
+// such requests is limited to the number of children, because each takes memory.
 type Evaluator struct {
-	// Executable that runs Main when it is started as a child.
+	// Executable is a binary that runs Main when it is started as a child.
 	Executable string
 	limits     EvaluatorLimits
 	children   int
@@ -74,16 +75,16 @@ type Evaluator struct {
 
 	mu     sync.Mutex
 	idle   []*process
-	busy   int      // namespaces whose turn it is, each with a child of its own
-	slow   int      // namespaces that have given their turn to the next
-	spare  *process // was never asked; nil while there is none
+	busy   int      // namespaces that have the turn, each with its own child
+	slow   int      // namespaces that have given up their turn
+	spare  *process // a child that has had no request yet; nil if there is none
 	asking map[string]chan struct{}
-	greedy map[string]bool // namespaces whose last request took more than it may
+	greedy map[string]bool // namespaces whose last request exceeded its limits
 	closed bool
 }
 
-// NewEvaluator returns an Evaluator that executes the running binary, at most as many children at once, and a
-// spare one if there are several. None runs before there is something to ask.
+// NewEvaluator returns an Evaluator that executes the running binary, with at most the given number of children at once
+// and a spare one if there are several. It starts them on demand.
 func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -105,9 +106,9 @@ func (e *Evaluator) Close() {
 	e.idle, e.spare = nil, nil
 }
 
-// Load loads a policy, for what is known of its rules and what is wrong with it. A *policy.Excess means that loading took too
-// much. Any other error means that it could not be tried: policy.ErrOutdated if isCurrent, which may be nil, returned false when it was the
-// policy's turn.
+// Load loads a policy and returns facts about its rules and diagnostics. A *policy.Excess means that loading exceeded
+// its limits. Any other error means that it could not be tried: policy.ErrOutdated if isCurrent, which may be nil,
+// returned false when it was the policy's turn.
 func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	p := policy.Elsewhere(source, policy.Facts{}, e)
 	var answer loaded
@@ -139,7 +140,7 @@ func (e *Evaluator) Ask(ctx context.Context, p *policy.Policy, q policy.Question
 	return answer, err
 }
 
-// Test is policy.Test in a child.
+// Test runs policy.Test in a child.
 func (e *Evaluator) Test(ctx context.Context, source policy.Source, options policy.TestOptions) (policy.TestReport, []v1alpha1.Diagnostic, error) {
 	var answer tested
 	err := e.inTurn(ctx, source.Namespace, "", func(child *process) error {
@@ -156,11 +157,10 @@ func (e *Evaluator) Test(ctx context.Context, source policy.Source, options poli
 	return answer.Report, answer.Diagnostics, err
 }
 
-// programOf is what a child knows a policy by: all that its answers depend on.
+// programOf returns a child's key for a policy. It covers everything that determines the policy's answers.
 func programOf(p *policy.Policy) string { return p.Ref() + " " + p.Digest() }
 
-// inTurn lets a child do something when it is the namespace's turn, and once more in a fresh one if that ended
-// the child.
+// inTurn runs do with a child when it is the namespace's turn, and once more with a new child if the first child ended.
 func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do func(*process) error) error {
 	t, err := e.enter(ctx, namespace)
 	if err != nil {
@@ -183,8 +183,8 @@ func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do fu
 	return e.do(child, t, do)
 }
 
-// do lets a child do something. If that takes more than it may, or makes the child crash, the namespace asks nothing more for as long as
-// it took. After an excess, its next child comes last from the start.
+// do runs a request on a child. If the request exceeds its limits or crashes the child, the namespace has to wait for
+// as long as the request took. After an excess, the namespace's next child has the lowest priority from the start.
 func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
 	child.namespace, child.onSlow = t.namespace, t.give
 	e.mu.Lock()
@@ -214,11 +214,11 @@ type turn struct {
 	namespace string
 	alone     chan struct{}
 	round     int           // of the slots
-	given     bool          // to the next; with the Evaluator's lock
+	given     bool          // the turn was given up; guarded by the Evaluator's lock
 	rest      time.Duration // until the namespace may ask again
 }
 
-// enter waits until the namespace has no other request under way, and for its turn.
+// enter waits until the namespace has no other request in progress, and for its turn.
 func (e *Evaluator) enter(ctx context.Context, namespace string) (*turn, error) {
 	e.mu.Lock()
 	alone := e.asking[namespace]
@@ -243,7 +243,7 @@ func (e *Evaluator) enter(ctx context.Context, namespace string) (*turn, error) 
 	return &turn{of: e, namespace: namespace, alone: alone, round: round}, nil
 }
 
-// give gives the turn to the next, as long as few have done so. What is under way goes on.
+// give gives up the turn, unless too many namespaces have done so. The request continues.
 func (t *turn) give() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
@@ -256,7 +256,7 @@ func (t *turn) give() {
 	t.of.slots.Leave(t.round, turns.Unknown)
 }
 
-// end ends the turn, and what goes on without one.
+// end ends the turn and any request that continued without one.
 func (t *turn) end() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
@@ -273,9 +273,9 @@ func (t *turn) end() {
 	time.AfterFunc(t.rest, func() { <-t.alone })
 }
 
-// acquire returns a child that nobody asks. A namespace that ends its child should end none of another: so it gets the one
-// that it had last, else a fresh one as long as there may be more, else rather one that has the program. One that comes last
-// for a CPU, as what another namespace asked took long, makes way for a fresh one.
+// acquire returns an idle child. To avoid that one namespace's excess kills a child with another namespace's programs,
+// a namespace gets its own last child, or else a new child while there may be more, or else preferably a child that has
+// loaded the program. A child with low priority, due to another namespace's slow request, is replaced by a new one.
 func (e *Evaluator) acquire(namespace, program string) (*process, error) {
 	e.mu.Lock()
 	own := func(p *process) bool { return p.namespace == namespace }
@@ -301,7 +301,8 @@ func (e *Evaluator) acquire(namespace, program string) (*process, error) {
 	return p, nil
 }
 
-// fresh returns a child that was never asked anything, and has the next one started, unless one is enough: a command would pay for two.
+// fresh returns a new child, and starts the next spare one, unless there is only one child: a command would pay for
+// two.
 func (e *Evaluator) fresh() (*process, error) {
 	e.mu.Lock()
 	p := e.spare
@@ -320,7 +321,7 @@ func (e *Evaluator) fresh() (*process, error) {
 func (e *Evaluator) prepare() {
 	p, err := start(e.Executable)
 	if err != nil {
-		return // whoever needs one finds out why
+		return // the next caller gets the error
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -331,8 +332,8 @@ func (e *Evaluator) prepare() {
 	e.spare = p
 }
 
-// giveBack returns a child to those that nobody asks. It tells whether the child is fit to be asked again, or was
-// only replaced because it had grown.
+// giveBack returns a child to the idle ones. It reports whether the child is usable, or was only replaced because it
+// had grown.
 func (e *Evaluator) giveBack(p *process) bool {
 	if p.isOver() {
 		return false

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// limits is a module of corral.scaling with the elements.
+// limits returns a module of corral.scaling with the elements.
 func limits(elements ...string) string {
 	text := "package corral.scaling\n"
 	for _, e := range elements {
@@ -28,12 +28,12 @@ func limits(elements ...string) string {
 	return text
 }
 
-// when is a limit that holds if a body does.
+// when returns a limit with the given body.
 func when(body string) string {
 	return limits(`{"field": "max", "atMost": 1, "reason": "r"} if {` + "\n" + body + "\n}")
 }
 
-// doubled is a body that makes a value with that of the step before in it twice, and looks at it.
+// doubled returns a body that builds values, each containing the previous value twice, and reads the last one.
 func doubled(first, step, last string) string {
 	var b strings.Builder
 	b.WriteString("x0 := " + first + "\n")
@@ -46,7 +46,7 @@ func doubled(first, step, last string) string {
 // long is a text of a million bytes.
 const long = `concat("", ["aaaaaaaaaaaaaaaaaaaa" | some _ in numbers.range(1, 50000)])`
 
-// hostile rules take all memory, or all time. In the process that evaluates them nothing could stop most of these.
+// hostile rules use all memory or all time. The process that evaluates them could not stop most of these.
 var hostile = map[string]string{
 	"never ends":               when("some i in numbers.range(1, 1000000)\nsome j in numbers.range(1, 1000000)\ni + j == 0"),
 	"grows a text":             when("s := " + long + "\nreplace(s, \"a\", s) != \"\""),
@@ -66,8 +66,8 @@ var hostile = map[string]string{
 	"recursion of a structure": when("s := concat(\"\", [\"[\" | some _ in numbers.range(1, 5000000)])\njson.is_valid(s)\njson.unmarshal(s)"),
 }
 
-// small are limits that an honest rule keeps, and a hostile one reaches soon, by CPU and memory: a machine that is busy with
-// other tests may take long by the clock.
+// small returns limits on CPU and memory that a normal rule keeps and a hostile one quickly exceeds. Wall time is not
+// limited much, because other tests may keep the machine busy.
 func small() EvaluatorLimits {
 	l := DefaultEvaluatorLimits()
 	l.Ask.CPU, l.Load.CPU = 100*time.Millisecond, time.Second
@@ -90,7 +90,7 @@ func of(namespace, name, text string) policy.Source {
 	return policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: name, Modules: map[string]string{"p.rego": text}}
 }
 
-// load loads a policy that nothing is wrong with.
+// load loads a valid policy.
 func load(t testing.TB, e *Evaluator, source policy.Source) *policy.Policy {
 	t.Helper()
 	facts, diagnostics, err := e.Load(t.Context(), source, nil)
@@ -100,7 +100,7 @@ func load(t testing.TB, e *Evaluator, source policy.Source) *policy.Policy {
 	return policy.Elsewhere(source, facts, e)
 }
 
-// ask returns the max of a pool of a namespace, and the kinds of failures.
+// ask returns the max of a pool in a namespace, and the kinds of failures.
 func ask(t testing.TB, namespace string, policies ...*policy.Policy) (int32, []policy.FailureKind) {
 	t.Helper()
 	pool := policy.Pool{Namespace: namespace, Name: "linux", Scale: policy.Scale{Max: 100}}
@@ -133,7 +133,7 @@ func TestHostileRulesEndAndOthersGoOn(t *testing.T) {
 	}
 }
 
-// The one that was under way with a greedy one before it in the same child is not charged.
+// A request that fails together with a greedy one in the same child is not charged.
 func TestOnlyWhatFailsAloneIsCharged(t *testing.T) {
 	e := newEvaluator(t, 1)
 	quiet, greedy := load(t, e, of("quiet", "p", limits(honest))), load(t, e, of("greedy", "p", hostile["never ends"]))
@@ -144,7 +144,7 @@ func TestOnlyWhatFailsAloneIsCharged(t *testing.T) {
 		t.Errorf("after four time-outs: %v", kinds)
 	}
 	ask(t, "quiet", quiet)
-	e.idle[0].kill() // as the kernel does when memory is short
+	e.idle[0].kill() // like the kernel when memory runs out
 	if got, kinds := ask(t, "quiet", quiet); got != 7 || kinds != nil || len(quiet.Quarantined()) > 0 {
 		t.Errorf("the end of a child is charged to who is asked next: %d, %v", got, kinds)
 	}
@@ -176,7 +176,7 @@ func TestANamespaceHasOneChildAtATime(t *testing.T) {
 	}
 }
 
-// However many namespaces have rules that never end: the turn is another's once one is slow.
+// A slow namespace gives up its turn, however many namespaces have rules that never end.
 func TestWhoIsSlowGivesItsTurnToTheNext(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("CPU time is known on Linux only")
@@ -201,7 +201,7 @@ func TestWhoIsSlowGivesItsTurnToTheNext(t *testing.T) {
 	}
 }
 
-// A fresh child takes a tenth of a second to start and to load what is asked of it.
+// A new child takes a tenth of a second to start and to load a policy.
 func TestAHostileNamespaceEndsNoChildOfAnother(t *testing.T) {
 	e := newEvaluator(t, 2)
 	quiet := load(t, e, of("quiet", "p", limits(honest)))
@@ -287,7 +287,7 @@ func TestAChildThatDoesNotStartIsAnError(t *testing.T) {
 	}
 }
 
-// Nobody waits for the answer any more: the child is free for others, and nobody is charged.
+// After the caller has left, the child is free for others, and no policy is charged.
 func TestTheCallersEndEndsTheChild(t *testing.T) {
 	e := newEvaluator(t, 1)
 	e.limits.Ask.CPU = time.Hour
@@ -301,7 +301,7 @@ func TestTheCallersEndEndsTheChild(t *testing.T) {
 	}
 }
 
-// Its texts are longer where JSON escapes them.
+// Texts are longer when JSON escapes them.
 func TestADenialIsToldHoweverLongItIs(t *testing.T) {
 	e := newEvaluator(t, 1)
 	e.limits.Ask.CPU, e.limits.Ask.Memory = 20*e.limits.Ask.CPU, 8*e.limits.Ask.Memory
@@ -320,7 +320,7 @@ deny contains {"msg": m, "path": m, "remediation": m} if {
 	}
 }
 
-// A fault of Corral or of OPA is reported as such. The policy is neither charged for it nor asked without a pause.
+// A bug in Corral or OPA is reported as such. The policy is neither charged for it nor evaluated without a pause.
 func TestAPanicOfTheChildIsNotThePolicysExcess(t *testing.T) {
 	e := newEvaluator(t, 1)
 	q := policy.Question{Decision: policy.DecisionScaling, Namespace: "ci", Input: json.RawMessage(`{}`)}

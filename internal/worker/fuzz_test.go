@@ -14,9 +14,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// FuzzWorker feeds any bytes as definitions to children with small limits: whatever they are, there is
-// a result within the limits, fit to be shown, and this process lives on. What explodes is
-// welcome here.
+// FuzzWorker compiles arbitrary bytes in children with small limits. There must be a valid result within the limits,
+// and this process must survive. Inputs that use unlimited resources are included.
 func FuzzWorker(f *testing.F) {
 	const same = "package pools\n"
 	for _, seed := range []string{
@@ -48,8 +47,8 @@ func FuzzWorker(f *testing.F) {
 	})
 }
 
-// FuzzPolicies loads any text as rules in a child with small limits, and asks them. It must be told what is wrong, or
-// be a policy that can be asked; whatever it takes, this process lives on, and so does the Evaluator.
+// FuzzPolicies loads arbitrary text as rules in a child with small limits, and evaluates them. The policy must either
+// have diagnostics or be usable, and this process and the Evaluator must survive.
 func FuzzPolicies(f *testing.F) {
 	for _, seed := range []string{
 		"", "package a", limits(`{"field": "max", "atMost": 60, "reason": "r"}`), hostile["never ends"], hostile["grows a text"],

@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit bounds this process. Soft and hard limits are one, so that the kernel kills it; but it has a second to say that its CPU time is
-// used up: its parent can't know, since the kernel tells it of less than what it counts for this limit.
+// limit limits this process. Soft and hard limits are equal, so that the kernel kills it. For CPU time, there is a
+// second to report that it is used up: the parent cannot find out, because the kernel reports less CPU time to it than
+// it counts for this limit.
 func limit(l Limits) error {
 	reserved, err := addressSpace()
 	if err != nil {
@@ -38,7 +39,7 @@ func limit(l Limits) error {
 	return nil
 }
 
-// exitOnSignal ends this process when it gets a signal.
+// exitOnSignal ends this process when it receives a signal.
 func exitOnSignal(s os.Signal, message string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, s)
@@ -47,8 +48,8 @@ func exitOnSignal(s os.Signal, message string) {
 	os.Exit(1)
 }
 
-// addressSpace returns the bytes of address space in use: Go's runtime reserves more
-// than a gigabyte of it at the start without using any memory.
+// addressSpace returns the bytes of address space in use: Go's runtime reserves more than a gigabyte of it at the start
+// without using any memory.
 func addressSpace() (uint64, error) {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -84,11 +85,11 @@ func memoryOf(pid int) (uint64, error) {
 	return resident * uint64(os.Getpagesize()), nil
 }
 
-// goFirst has the kernel choose this process, and not its parent, when memory is short.
+// goFirst makes the kernel choose this process, not its parent, when memory runs out.
 func goFirst() error { return os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) }
 
-// comeSecond gives what this thread starts a third of the CPU time that the rest of this process gets where both want it, also where
-// this process was made to come after others.
+// comeSecond lowers the priority of processes that this thread starts: they get a third of the CPU time that this
+// process gets when both need it, even if this process has a low priority itself.
 func comeSecond() error {
 	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the nice value
 	if err != nil {
@@ -97,11 +98,12 @@ func comeSecond() error {
 	return unix.Setpriority(unix.PRIO_PROCESS, 0, min(19, 20-own+5))
 }
 
-// comeLast has a process run only when nobody else wants the CPU, for good: the kernel takes a CPU that runs nothing but such
-// processes for idle. The nice value is not enough: who wakes is then still put beside others rather than there.
+// comeLast makes a process run only when no one else needs the CPU, permanently. The kernel treats a CPU that runs only
+// such processes as idle. The nice value is not enough, because a waking thread would then be placed on another busy
+// CPU instead.
 func comeLast(pid int) bool {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, t := range threads { // those that they start later are alike
+	for _, t := range threads { // threads that they start later inherit it
 		if tid, failed := strconv.Atoi(t.Name()); failed == nil {
 			err = errors.Join(err, unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0))
 		}
@@ -109,7 +111,7 @@ func comeLast(pid int) bool {
 	return err == nil
 }
 
-// isolate gives the child a process group, killed as a whole, and ends it with its parent.
+// isolate puts the child into its own process group, which is killed as a whole, and ties its life to its parent's.
 func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if cmd.Cancel != nil { // it has a context

@@ -35,7 +35,7 @@ func TestAChildComesAfterItsParent(t *testing.T) {
 }
 
 func TestWhatAThreadStartsComesAfterItWhateverItsPriority(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	for range 3 {
 		own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 		if err != nil {
@@ -50,7 +50,7 @@ func TestWhatAThreadStartsComesAfterItWhateverItsPriority(t *testing.T) {
 	}
 }
 
-// The kernel keeps a namespace whose rules take long from delaying others; and no other gets its child.
+// The kernel prevents a namespace with slow rules from delaying others, and no other namespace gets its child.
 func TestAChildThatIsAskedForLongComesLast(t *testing.T) {
 	e := newEvaluator(t, 1)
 	e.limits.Ask = Limit{CPU: time.Hour, Usual: 1, Memory: 1 << 30, Wall: time.Hour}

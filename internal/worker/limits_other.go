@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// limit does nothing: wall time and output are bounded by the parent.
+// limit does nothing: the parent limits wall time and output.
 func limit(Limits) error { return nil }
 
-// isolate leaves the child as it is: exec kills it at the end of its time.
+// isolate does nothing: exec kills the child at its timeout.
 func isolate(*exec.Cmd) {}
 
-// cpuOf and memoryOf know nothing: wall time is bounded by the parent.
+// The parent only limits wall time, so these report no usage.
 func cpuOf(int) (time.Duration, error) { return 0, nil }
 
 func memoryOf(int) (uint64, error) { return 0, nil }

@@ -9,7 +9,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// checkPolicies loads every declared policy, for what is wrong with it.
+// checkPolicies loads every declared policy and returns the diagnostics.
 func checkPolicies(objects []compile.Object, begin func(place string)) []v1alpha1.Diagnostic {
 	var diagnostics []v1alpha1.Diagnostic
 	for _, o := range objects {

@@ -23,11 +23,12 @@ import (
 )
 
 const (
-	// policyCommand is the hidden command under which the binary evaluates policies.
+	// policyCommand is the hidden command that evaluates policies.
 	policyCommand = "policy-worker"
-	// maxFrame bounds a request and an answer, in bytes.
+	// maxFrame is the maximum size of a request and of an answer in bytes.
 	maxFrame = 16 << 20
-	// look is the time between two looks at what a request takes; most end before the first. At one that is slow there are fewer.
+	// look is the interval at which the resources of a request are checked; most requests end before the first check.
+	// Slow requests are checked less often.
 	look, lookAtSlow = 5 * time.Millisecond, 20 * time.Millisecond
 	// startTime is how long a child may take to start.
 	startTime = 30 * time.Second
@@ -42,16 +43,16 @@ type process struct {
 	stderr   *capped
 	requests int
 	has      map[string]bool // the programs that it has loaded
-	rest     uint64          // the memory that it has while it is asked nothing; 0 before it was asked anything
-	// namespace that it was asked for last, and who is told when what is asked takes more than is usual.
+	rest     uint64          // its memory between requests; 0 before the first
+	// namespace is the namespace of the last request. onSlow is called when a request takes longer than usual.
 	namespace string
 	onSlow    func()
-	comesLast atomic.Bool // for a CPU, since a request took more than is usual
+	comesLast atomic.Bool // has the lowest priority since a slow request
 }
 
-// start starts a child and waits until it is ready: what its start takes is nobody's fault.
+// start starts a child and waits until it is ready, so that the resources for the start count against no request.
 func start(executable string) (*process, error) {
-	p := &process{cmd: exec.Command(executable, policyCommand), over: make(chan struct{}), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives whoever asks first
+	p := &process{cmd: exec.Command(executable, policyCommand), over: make(chan struct{}), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives the first caller
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = "/", []string{collectLater}, p.stderr
 	isolate(p.cmd)
 	in, err := p.cmd.StdinPipe()
@@ -66,12 +67,12 @@ func start(executable string) (*process, error) {
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.over)
-		runtime.LockOSThread() // for good: the child ends with the thread, and comes after its parent as the thread does
+		runtime.LockOSThread() // never unlocked: the child ends with the thread, and inherits its lower priority
 		_ = comeSecond()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // it is killed, or ends with its input; what it was asked fails then
+			_ = p.cmd.Wait() // it is killed, or ends with its input; a request in progress then fails
 		}
 	}()
 	if err := <-started; err != nil {
@@ -88,13 +89,13 @@ func start(executable string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// comeLast has the child get a CPU only when nobody else wants it.
+// comeLast gives the child the lowest CPU priority.
 func (p *process) comeLast() {
 	p.comesLast.Store(comeLast(p.pid()) || p.comesLast.Load())
 	p.onSlow()
 }
 
-// kill ends the child, and waits until it has.
+// kill kills the child, and waits until it has ended.
 func (p *process) kill() {
 	if !p.isOver() {
 		_ = killAll(p.cmd)
@@ -111,7 +112,7 @@ func (p *process) isOver() bool {
 	}
 }
 
-// load has the child load a policy.
+// load makes the child load a policy.
 func (p *process) load(ctx context.Context, of *policy.Policy, most Limit) (loaded, error) {
 	source := of.Source()
 	text, err := p.request(ctx, evaluation{Program: programOf(of), Source: &source}, most)
@@ -126,7 +127,7 @@ func (p *process) load(ctx context.Context, of *policy.Policy, most Limit) (load
 	return answer, nil
 }
 
-// request sends a request and waits for the answer. The child is killed if it takes more than it may.
+// request sends a request and waits for the answer. The child is killed if it exceeds its limits.
 func (p *process) request(ctx context.Context, r evaluation, most Limit) ([]byte, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -156,7 +157,7 @@ func (p *process) request(ctx context.Context, r evaluation, most Limit) ([]byte
 	return answer, nil
 }
 
-// diedOf is why a child ended while it was asked.
+// diedOf returns the reason why a child ended during a request.
 func (p *process) diedOf(ctx context.Context, most Limit) error {
 	message := p.firstError()
 	switch {
@@ -169,10 +170,10 @@ func (p *process) diedOf(ctx context.Context, most Limit) error {
 	case message != "":
 		return &crashError{message}
 	}
-	return fmt.Errorf("the process that evaluates it was ended from outside (%s)", p.cmd.ProcessState)
+	return fmt.Errorf("the process that evaluates it was killed from outside (%s)", p.cmd.ProcessState)
 }
 
-// crashError is the error of a child that ended by a panic, which is a fault of Corral's or of OPA's.
+// crashError is the error of a child that panicked, which is a bug in Corral or OPA.
 type crashError struct{ message string }
 
 func (c *crashError) Error() string {
@@ -183,12 +184,12 @@ func tooMuchMemory(most Limit) error {
 	return &policy.Excess{Message: fmt.Sprintf("it took more than %d MiB of memory", most.Memory>>20)}
 }
 
-// firstError is the first line of what it wrote to standard error: Go's runtime says there why it ends.
+// firstError returns the first line of its standard error: the Go runtime writes the reason for its end there.
 func (p *process) firstError() string {
 	return wording.FirstLine(strings.TrimSpace(string(p.stderr.kept)))
 }
 
-// watcher looks at what a request takes.
+// watcher checks the resources of a request.
 type watcher struct {
 	timer  *time.Timer
 	done   chan struct{}
@@ -196,14 +197,14 @@ type watcher struct {
 	looks  sync.WaitGroup
 }
 
-// watch kills the child when a request takes too much, or nobody waits for it any more.
+// watch kills the child when a request exceeds its limits or its caller has left.
 func (p *process) watch(ctx context.Context, most Limit) (*watcher, error) {
 	cpu, err := cpuOf(p.pid())
 	if err != nil {
 		return nil, err
 	}
 	memory := p.rest
-	p.rest = 0 // what it is asked makes it grow
+	p.rest = 0 // the request makes it grow
 	if memory == 0 {
 		if memory, err = memoryOf(p.pid()); err != nil {
 			return nil, err
@@ -221,7 +222,7 @@ func (p *process) watch(ctx context.Context, most Limit) (*watcher, error) {
 	return w, nil
 }
 
-// end ends the watch and tells why the child was killed, or nil.
+// end ends the checks. It returns why the child was killed, or nil.
 func (w *watcher) end() error {
 	close(w.done)
 	if w.timer.Stop() {
@@ -234,7 +235,7 @@ func (w *watcher) end() error {
 	return nil
 }
 
-// lookUntil returns why a child is to be killed, or nil when the request is done.
+// lookUntil returns why a child must be killed, or nil when the request is done.
 func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore time.Duration, memoryBefore uint64, most Limit) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -268,8 +269,8 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 	}
 }
 
-// usage returns the CPU time that a request has taken, and why the child is to be killed for what it took, or nil.
-// What can't be read now is read at the next look.
+// usage returns the CPU time of a request, and an error if the child must be killed for its usage. A value that cannot
+// be read now is read at the next check.
 func (p *process) usage(cpuBefore time.Duration, memoryBefore uint64, most Limit) (time.Duration, error) {
 	cpu, err := cpuOf(p.pid())
 	if err == nil && cpu-cpuBefore > most.CPU {
@@ -278,7 +279,7 @@ func (p *process) usage(cpuBefore time.Duration, memoryBefore uint64, most Limit
 	if memory, err := memoryOf(p.pid()); err == nil && memory > memoryBefore+most.Memory {
 		return 0, tooMuchMemory(most)
 	}
-	return cpu - cpuBefore, nil // a failed reading is 0, which is before
+	return cpu - cpuBefore, nil // negative if the reading failed
 }
 
 // exchange writes a request and reads the answer.
@@ -289,17 +290,17 @@ func exchange(in io.Writer, out io.Reader, request []byte) ([]byte, error) {
 	return readFrame(out)
 }
 
-// writeFrame writes a text with its length before it.
+// writeFrame writes a text, preceded by its length.
 func writeFrame(w io.Writer, text []byte) error {
 	if len(text) > maxFrame {
 		return fmt.Errorf("%d bytes are more than %d", len(text), maxFrame)
 	}
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))) //nolint:gosec // it was just bounded
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))) //nolint:gosec // checked above
 	_, err := w.Write(append(frame, text...))
 	return err
 }
 
-// readFrame reads a text with its length before it.
+// readFrame reads a text that is preceded by its length.
 func readFrame(r io.Reader) ([]byte, error) {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -314,12 +315,12 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// lateError is of a child that did not answer within a time. It is a policy.ErrLate.
+// lateError is the error of a child that did not answer in time. It is a policy.ErrLate.
 type lateError time.Duration
 
 func (e lateError) Error() string {
 	return fmt.Sprintf("there was no answer within %s", time.Duration(e))
 }
 
-// Is reports whether the error is of that kind.
+// Is implements the interface of errors.Is.
 func (e lateError) Is(target error) bool { return target == policy.ErrLate }

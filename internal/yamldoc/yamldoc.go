@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yamldoc reads YAML and JSON that isn't trusted. It is the only package of the product that decodes YAML: others write it, or
-// look at the nodes that this package returns. No document with an alias is read.
+// Package yamldoc decodes untrusted YAML and JSON. It is the only package of the product that decodes YAML: others
+// encode it, or use the nodes that this package returns. It refuses documents with aliases.
 package yamldoc
 
 import (
@@ -17,12 +17,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// aliasError is why a document isn't read: a few aliases of aliases make gigabytes of kilobytes.
+// aliasError is the error for a document with an alias: a few aliases of aliases expand kilobytes to gigabytes.
 type aliasError struct{ line int }
 
 func (aliasError) Error() string { return "it has an alias (*NAME): write out what it stands for" }
 
-// Parse reads the documents of a text. Each is a node of the kind DocumentNode. Errors say what is wrong, and where Problems finds it.
+// Parse parses the documents of a text. Each is a node of kind DocumentNode. Problems returns the messages and lines of
+// an error.
 func Parse(text []byte) ([]*yamlv3.Node, error) {
 	var documents []*yamlv3.Node
 	for decoder := yamlv3.NewDecoder(bytes.NewReader(text)); ; {
@@ -30,7 +31,7 @@ func Parse(text []byte) ([]*yamlv3.Node, error) {
 		if err := decoder.Decode(document); errors.Is(err, io.EOF) {
 			return documents, nil
 		} else if err != nil {
-			return nil, err //nolint:wrapcheck // it says what is wrong, and the caller with what
+			return nil, err //nolint:wrapcheck // the caller names the text
 		}
 		if err := checkAliases(document); err != nil {
 			return nil, err
@@ -51,26 +52,26 @@ func checkAliases(node *yamlv3.Node) error {
 	return nil
 }
 
-// JSON returns a document as JSON, read as Kubernetes reads it: y, no and on are true and false. Two keys of one name are an error.
+// JSON converts a document to JSON as Kubernetes does: y, no and on are booleans. Duplicate keys are an error.
 func JSON(text []byte) ([]byte, error) {
 	if _, err := Parse(text); err != nil {
 		return nil, err
 	}
-	return yaml.YAMLToJSONStrict(text) //nolint:wrapcheck // it says what is wrong, and the caller with what
+	return yaml.YAMLToJSONStrict(text) //nolint:wrapcheck // the caller names the text
 }
 
-// Object reads one object as Kubernetes reads it. Two keys of one name are an error.
+// Object decodes one object as Kubernetes does. Duplicate keys are an error.
 func Object(text []byte) (map[string]any, error) {
 	if _, err := Parse(text); err != nil {
 		return nil, err
 	}
 	var object map[string]any
 	err := yaml.UnmarshalStrict(text, &object)
-	return object, err //nolint:wrapcheck // it says what is wrong, and the caller with what
+	return object, err //nolint:wrapcheck // the caller names the text
 }
 
-// Strict reads the first document into a value, by its tags for YAML. Unknown fields and two keys of one name are errors. A text without
-// a document leaves the value as it is.
+// Strict decodes the first document into a value, by its yaml tags. Unknown fields and duplicate keys are errors. A
+// text without a document leaves the value unchanged.
 func Strict(text []byte, value any) error {
 	if _, err := Parse(text); err != nil {
 		return err
@@ -78,12 +79,12 @@ func Strict(text []byte, value any) error {
 	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(value); !errors.Is(err, io.EOF) {
-		return err //nolint:wrapcheck // it says what is wrong, and the caller with what
+		return err //nolint:wrapcheck // the caller names the text
 	}
 	return nil
 }
 
-// Problem is something that a parser of YAML doesn't like, and the line where that is.
+// Problem is an error of a YAML parser, with its line.
 type Problem struct {
 	Line    int
 	Message string
@@ -91,7 +92,7 @@ type Problem struct {
 
 var atLine = regexp.MustCompile(`\bline (\d+): ?`)
 
-// Problems reads what a parser says: each of several is one of its own.
+// Problems splits a parser's error into its problems.
 func Problems(err error) []Problem {
 	messages := []string{err.Error()}
 	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {

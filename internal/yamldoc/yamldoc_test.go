@@ -15,7 +15,7 @@ func TestObjectsAreReadAndAliasesAreNot(t *testing.T) {
 		"a: 1\nb: [x]":              "",
 		`{"a": {"b": null}}`:        "",
 		"":                          "",
-		"a: &a [x]\nb: c":           "", // a name that nothing uses
+		"a: &a [x]\nb: c":           "", // an unused anchor
 		"a: &a [x]\nb: [*a, *a]":    "has an alias",
 		"a: &a {x: 1}\nb: {<<: *a}": "has an alias",
 		"a: 1\na: 2":                "already",

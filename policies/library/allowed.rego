@@ -5,8 +5,8 @@
 # scope: package
 # title: Allow-lists
 # description: >-
-#  Which fields of a pod the families for shared clusters judge, as lists of [fields, allowed] for corral.unlisted. Those of pods
-#  and containers that another rule judges are usual ones here.
+#  The pod fields that the families for shared clusters check, as lists of [fields, allowed] for corral.unlisted. Fields of pods
+#  and containers that another family checks are in the list of usual fields.
 package corral.library.allowed
 
 names(family, parameter) := {name | some name in data.library[family][parameter]}
@@ -40,6 +40,13 @@ scheduling := [
 ]
 
 node_labels := names("scheduling", "nodeLabels") | {"kubernetes.io/arch", "kubernetes.io/os", "topology.kubernetes.io/*"}
+
+topology_keys := [[
+	[
+		"affinity.*.*[*].topologyKey", "affinity.*.*[*].podAffinityTerm.topologyKey", "topologySpreadConstraints[*].topologyKey",
+	],
+	[],
+]]
 
 persistent := [[["pool"], names("persistent", "allowed")]]
 
@@ -77,15 +84,20 @@ metadata := [
 	],
 ]
 
-fields := [[
-	[
-		"*", "securityContext.*", "securityContext.*options*.*",
-		"containers[*].*", "containers[*].*probe*.*", "containers[*].securityContext.*", "containers[*].securityContext.*options*.*",
-	],
-	(names("fields", "allowed") | {field | some field in split(replace(usual, "\n", " "), " ")}),
-]]
+more_fields := names("fields", "allowed")
 
-# usual are fields of pods, containers, probes and security contexts.
+fields := [
+	[
+		[
+			"*", "securityContext.*", "securityContext.*options*.*",
+			"containers[*].*", "containers[*].*probe*.*", "containers[*].securityContext.*", "containers[*].securityContext.*options*.*",
+		],
+		(more_fields | {field | some field in split(replace(usual, "\n", " "), " ")}),
+	],
+	[["volumes[*].image.*"], (more_fields | {"reference", "pullPolicy=Always", "pullPolicy=IfNotPresent"})],
+]
+
+# usual lists fields of pods, containers, probes and security contexts.
 usual := `activeDeadlineSeconds affinity automountServiceAccountToken containers dnsPolicy=ClusterFirst enableServiceLinks
 evictionResponders hostIPC hostNetwork hostPID hostUsers hostname imagePullSecrets initContainers nodeName nodeSelector os
 priorityClassName readinessGates resourceClaims resources restartPolicy runtimeClassName schedulerName schedulingGates

@@ -5,13 +5,13 @@
 # scope: package
 # title: Images
 # description: >-
-#  Which images a pod names, and which of them are allowed. Each is looked at once, however many there are.
+#  The images of a pod, and which of them are allowed. Each distinct image is checked only once.
 package corral.library.images
 
-# names of the pod's images: those of its containers, init containers and volumes.
+# names are the distinct image names of the pod's containers, init containers and volumes.
 names := corral.images(input.pod.spec)
 
-# places are all images, as [path, name].
+# places contains every use of an image, as [path, name].
 places contains [sprintf("spec.%s[%d].image", [kind, i]), container.image] if {
 	some kind in ["containers", "initContainers"]
 	some i, container in input.pod.spec[kind]
@@ -21,17 +21,17 @@ places contains [sprintf("spec.volumes[%d].image.reference", [i]), volume.image.
 	some i, volume in input.pod.spec.volumes
 }
 
-# refused are the names that no pattern of data.library.images.allowed allows.
+# refused contains the names that match no pattern of data.library.images.allowed.
 refused := {name |
 	data.library.images.allowed
 	some name in names
 	not strings.any_prefix_match(name, folders)
-	[host, path] := halves(full(name))
+	[host, path] := halves(corral.image_name(name))
 	count(corral.unlisted({host: path}, [[["*"], patterns]])) > 0
 }
 
-# folders are most patterns, and most images begin with one as they are: then nothing has to be completed. What begins with a
-# folder does so too once both are completed.
+# folders contains the patterns that end with a slash. This is a shortcut: most image names begin with such a pattern as they are,
+# without completing either. A name that begins with a folder also begins with it when both are completed.
 folders contains folder if {
 	some pattern in data.library.images.allowed
 	folder := trim_suffix(pattern, "*")
@@ -39,18 +39,18 @@ folders contains folder if {
 	not contains(folder, "*")
 }
 
-# undigested are the names without a digest.
+# undigested contains the names without a digest.
 undigested := {name |
 	some name in names
 	not contains(name, "@sha256:")
 	not contains(name, "@sha512:")
 }
 
-# remedy names what is allowed.
+# remedy lists the allowed images.
 remedy := sprintf("use an image of %s", [concat(", ", data.library.images.allowed)])
 
-# patterns are what is allowed, as HOST=PATH for corral.unlisted, so that * in a host doesn't go on past it. What doesn't end with a
-# slash or * ends where a part of the name does: ghcr.io/acme doesn't allow ghcr.io/acme-evil.
+# patterns are the allowed images as HOST=PATH for corral.unlisted, so that * in a host matches only the host. A pattern that does
+# not end with a slash or * must end at the end of a part of the name: ghcr.io/acme does not allow ghcr.io/acme-evil.
 patterns contains concat("", [host, "=", path, end]) if {
 	some pattern in data.library.images.allowed
 	pattern != "*"
@@ -66,8 +66,7 @@ ends(pattern) := [""] if endswith(pattern, "*")
 
 ends(pattern) := ["", "/*", ":*", "@*"] if not regex.match("[/*]$", pattern)
 
-# full(name) names the registry too, as who pulls the image would: docker.io if there is none, and
-# there the folder library if there is no other.
+# full(name) is a pattern with the registry that a name without one has: docker.io, and there the folder library.
 full(name) := concat("", ["docker.io/", library(path)]) if {
 	[host, path] := halves(name)
 	host in {"docker.io", "index.docker.io"}
@@ -76,22 +75,18 @@ full(name) := concat("", ["docker.io/", library(path)]) if {
 	registry(host)
 } else := concat("", ["docker.io/", library(name)])
 
-# library(path) is the path of an image of docker.io. A pattern may leave all of it open.
+# library(path) is the complete path of an image on docker.io. The path of a pattern can be empty or *.
 library(path) := concat("", ["library/", path]) if {
 	not contains(path, "/")
 	not path in {"", "*"}
 } else := path
 
-# registry(host) holds if the first part of a name is that of a registry.
-registry(host) if contains(host, ".")
-
-registry(host) if contains(host, ":")
-
+# registry(host) holds if the first part of a pattern is that of a registry, as it would be in a name.
 registry(host) if contains(host, "*")
 
-registry("localhost")
+registry(host) if startswith(corral.image_name(concat("/", [host, "a"])), concat("", [host, "/"]))
 
-# halves(name) is its first part, and the rest; the first is empty if there is one only.
+# halves(name) splits a name at the first slash. Without a slash, the first half is empty.
 halves(name) := [substring(name, 0, slash), substring(name, slash + 1, -1)] if {
 	slash := indexof(name, "/")
 	slash >= 0

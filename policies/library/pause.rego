@@ -7,7 +7,7 @@
 # description: Whether pools are paused.
 package corral.library.pause
 
-# end has the time at which the pause ends as until, if there is one, while it lasts.
+# end is {"until": time} during a pause, or {} if the pause has no end. It is undefined when there is no pause.
 end := {} if {
 	data.library.pause
 	not data.library.pause.until

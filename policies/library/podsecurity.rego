@@ -5,11 +5,11 @@
 # scope: package
 # title: Pod security
 # description: >-
-#  What rules on Pod Security ask of a pod. Most pods don't set most fields: what is set anywhere is found
-#  out once, and a rule looks at each container only if there can be something to find.
+#  Data for the rules on Pod Security. Most pods do not set most fields: the fields that are set anywhere are determined
+#  once, and a rule examines each container only if it can find a violation.
 package corral.library.podsecurity
 
-# level that the pool's pods must keep.
+# level is the required level for the pool's pods.
 level := special if {
 	special := data.library.podSecurity.byTrust[input.pool.trust]
 } else := data.library.podSecurity.level
@@ -18,24 +18,24 @@ restricted if level == "restricted"
 
 kinds := ["containers", "initContainers"]
 
-# distinct are the different security contexts of all containers.
+# distinct contains the distinct security contexts of all containers.
 distinct := corral.distinct(input.pod.spec, "securityContext", {}) if checked
 
-# with_pod has that of the pod too.
+# with_pod also contains the security context of the pod.
 with_pod := distinct | {pod_context}
 
 checked if level != "privileged"
 
 pod_context := object.get(input.pod.spec, "securityContext", {})
 
-# lax holds if a container doesn't do all that the level restricted asks for.
+# lax is true if a container does not meet all requirements of the level restricted.
 lax if {
 	restricted
 	some context in distinct
 	not strict(context)
 }
 
-# lax_user holds if it may be that something runs as root.
+# lax_user is true if something may run as root.
 lax_user if lax
 
 lax_user if {
@@ -53,20 +53,20 @@ strict(context) if {
 
 not_root := object.get(pod_context, "runAsNonRoot", false)
 
-# containers are all of them, as [path, container].
+# containers contains all containers and init containers, as [path, container].
 containers contains [sprintf("spec.%s[%d]", [kind, i]), container] if {
 	some kind in kinds
 	some i, container in input.pod.spec[kind]
 }
 
-# contexts are all security contexts, as [path, whose, context].
+# contexts contains all security contexts, as [path, whose, context].
 contexts contains ["spec.securityContext", "the pod", input.pod.spec.securityContext]
 
 contexts contains [sprintf("%s.securityContext", [path]), sprintf("container %s", [container.name]), container.securityContext] if {
 	some [path, container] in containers
 }
 
-# unconfined holds if seccomp may be switched off somewhere.
+# unconfined is true if seccomp may be disabled somewhere.
 unconfined if {
 	type := with_pod[_].seccompProfile.type
 	not type in profiles
@@ -100,7 +100,7 @@ sysctls := {
 	"net.ipv4.tcp_wmem",
 }
 
-# unusual are the kinds of volumes that the level restricted doesn't allow. Host paths have a rule of their own.
+# unusual contains the kinds of volumes that the level restricted does not allow. Host paths have their own rule.
 unusual := object.keys(object.union_n(input.pod.spec.volumes)) - {
 	"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath", "image", "name",
 	"persistentVolumeClaim", "projected", "secret",
@@ -112,7 +112,7 @@ selinux_types := {"", "container_t", "container_init_t", "container_kvm_t", "con
 
 profiles := {"RuntimeDefault", "Localhost"}
 
-# calling holds if a probe or hook has the kubelet call a host.
+# calling is true if a probe or hook makes the kubelet call another host.
 calling if {
 	checked
 	container := input.pod.spec[["containers", "initContainers"][_]][_]
@@ -126,7 +126,7 @@ calling if {
 	hook[["httpGet", "tcpSocket"][_]].host != ""
 }
 
-# handlers(container) are its probes and hooks by the path of their field.
+# handlers(container) contains its probes and hooks by field path.
 handlers(container) := {
 	"livenessProbe": object.get(container, "livenessProbe", {}),
 	"readinessProbe": object.get(container, "readinessProbe", {}),
@@ -135,26 +135,26 @@ handlers(container) := {
 	"lifecycle.preStop": object.get(container, ["lifecycle", "preStop"], {}),
 }
 
-# windows holds for a pod that says so. What makes no sense there can't be set there.
+# windows is true if the pod declares Windows. Kubernetes rejects fields of Linux for such pods.
 windows if input.pod.spec.os.name == "windows"
 
-# user_namespace holds if root in the pod isn't root of its node.
+# user_namespace is true if root in the pod is not root on the node.
 user_namespace if input.pod.spec.hostUsers == false
 
-# mountable(path) holds for a path of the node in or below data.library.podSecurity.hostPaths.
+# mountable(path) is true for a host path in or below data.library.podSecurity.hostPaths.
 mountable(path) if {
 	not ".." in split(path, "/")
 	some allowed in data.library.podSecurity.hostPaths
 	startswith(sprintf("%s/", [path]), sprintf("%s/", [trim_right(allowed, "/")]))
 }
 
-# unmasked holds for a pod that may see /proc as it is.
+# unmasked is true if the pod may use an unmasked /proc.
 unmasked if {
 	user_namespace
 	not restricted
 }
 
-# rootable are what may run as root, as [path, whose].
+# rootable contains what may run as root, as [path, whose].
 rootable contains ["spec.securityContext.runAsNonRoot", "the pod"] if pod_context.runAsNonRoot == false
 
 rootable contains [sprintf("%s.securityContext.runAsNonRoot", [path]), sprintf("container %s", [container.name])] if {

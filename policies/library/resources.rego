@@ -4,27 +4,27 @@
 # METADATA
 # scope: package
 # title: Resources
-# description: What a pod's containers ask for, and what that comes to.
+# description: The requests and limits of a pod's containers, and their totals.
 package corral.library.resources
 
-# unrequested are the resources of data.library.resources.requireRequests that some container is without. A limit
-# without a request is the request too; what the whole pod has, each container has.
+# unrequested contains the resources of data.library.resources.requireRequests that some container does not request. A
+# limit without a request counts as a request. Requests and limits of the whole pod count for each container.
 unrequested := corral.missing(input.pod.spec, data.library.resources.requireRequests, ["requests", "limits"])
 
-# unlimited are those of data.library.resources.requireLimits.
+# unlimited contains the resources of data.library.resources.requireLimits for which some container has no limit.
 unlimited := corral.missing(input.pod.spec, data.library.resources.requireLimits, ["limits"])
 
-# containers are all of them, as [path, container, resources].
+# containers contains all containers and init containers, as [path, container, resources].
 containers contains [sprintf("spec.%s[%d]", [kind, i]), container, object.get(container, "resources", {})] if {
 	some kind in ["containers", "initContainers"]
 	some i, container in input.pod.spec[kind]
 }
 
-# exceeding is what the pod takes of the resources of data.library.resources.maxPerPod that it takes too much of, in
+# exceeding contains the total of each resource for which the pod exceeds data.library.resources.maxPerPod, in
 # thousandths.
 exceeding := corral.exceeding(input.pod.spec, data.library.resources.maxPerPod)
 
-# shown(thousandths) is an amount as people write it.
+# shown(thousandths) formats an amount as a quantity.
 shown(thousandths) := sprintf("%dm", [thousandths]) if thousandths % 1000 != 0
 
 shown(thousandths) := format_int(thousandths / 1000, 10) if thousandths % 1000 == 0

@@ -5,12 +5,12 @@ package corral.scaling_ceilings_test
 
 import data.corral.scaling
 
-# group(members) is a group of pools, each [granted, wanted], as rules see it.
+# group(members) is the input of rules for a group of pools, each [granted, wanted].
 group(members) := object.union(sums(members), {"members": [{"granted": granted, "wanted": wanted} |
 	some [granted, wanted] in members
 ]})
 
-# sums(members) leaves them out: a rule that reads them fails.
+# sums(members) omits the list of members: a rule that reads it fails.
 sums(members) := {
 	"granted": sum([granted | some [granted, _] in members]),
 	"pools": count(members),
@@ -19,7 +19,7 @@ sums(members) := {
 
 nobody := group([])
 
-# limit(most, ceiling, usage) are the limits of a pool of team a in the namespace ci that declares most.
+# limit(most, ceiling, usage) are the limits for a pool of team a in the namespace ci whose max is most.
 limit(most, ceiling, usage) := found if {
 	found := scaling.limit with data.library as {"ceilings": [object.union({"name": "x"}, ceiling)]}
 		with input as {
@@ -27,7 +27,7 @@ limit(most, ceiling, usage) := found if {
 				"namespace": "ci", "connection": "acme", "labels": {"team": "a", "size": "large"}, "scale": {"max": most},
 			},
 			"usage": {
-				"granted": 4, # is its own: no ceiling counts it
+				"granted": 4, # to the pool itself: no ceiling counts it
 				"all": object.get(usage, "all", nobody),
 				"namespace": object.get(usage, "namespace", nobody),
 				"connection": object.get(usage, "connection", nobody),
@@ -36,7 +36,7 @@ limit(most, ceiling, usage) := found if {
 		}
 }
 
-# left(most, ceiling, members) is the max that a ceiling for all leaves besides these other pools, up to what is declared.
+# left(most, ceiling, members) is the max that a ceiling for all pools leaves besides these other pools, at most the declared max.
 left(most, ceiling, members) := number if {
 	some element in limit(most, object.union({"by": "All"}, ceiling), {"all": group(members)})
 	number := min([most, element.atMost])
@@ -79,7 +79,7 @@ test_fair if {
 	}
 }
 
-# One has and wants no less than its part: nothing has to be left to it.
+# The other pool already has at least its part: nothing must be reserved for it.
 test_what_is_beyond_a_part if {
 	left(100, {"max": 11}, [[4, 5]]) == 6
 	left(100, {"max": 11}, [[5, 3]]) == 6
@@ -89,7 +89,7 @@ test_what_is_beyond_a_part if {
 
 test_a_part_is_rounded_down_where_one_is_kept if left(100, {"max": 12}, [[0, 20], [0, 20], [0, 0]]) == 5
 
-# A pool that declares less than is left may still want more than its part.
+# A pool whose max is lower than what is left can still want more than its part.
 test_declared_max if {
 	left(8, {"max": 10}, [[0, 20]]) == 5
 	left(5, {"max": 10}, [[0, 20]]) == 5
@@ -105,7 +105,7 @@ test_one_runner if {
 	left(100, {"max": 2}, [[0, 0]]) == 1
 }
 
-# parts(members) is what they claim for each part up to 20, as the controller tells instead of the members.
+# parts(members) is what the members claim for each part up to 20. The controller passes it instead of the members.
 parts(members) := [{
 	"part": part,
 	"claimed": sum([max([granted, min([wanted, part])]) | some [granted, wanted] in members]),
@@ -129,7 +129,7 @@ test_no_look_at_others_when_there_is_plenty if {
 	left(3, {"max": 9}, [[7, 7], [0, 0]]) == 2
 }
 
-# A floor of another policy may raise the max above the declared one: not above the ceiling.
+# A floor of another policy can raise the max above the declared max, but not above the ceiling.
 test_a_ceiling_is_said_though_less_is_declared if {
 	every share in ["Fair", "FirstCome"] {
 		found := limit(3, {"by": "All", "max": 20, "share": share}, {"all": group([[4, 4]])})

@@ -49,7 +49,7 @@ limit contains object.union(bound, {
 #  family: hours
 limit contains {
 	"field": "max",
-	"atMost": 2147483647, # what a max can be: a lower one would beat the floors of others
+	"atMost": 2147483647, # the highest possible max: a lower value would override floors of other policies
 	"reason": "no limit until then",
 	"until": until,
 } if {

@@ -12,14 +12,14 @@ limit(at, rules) := found if {
 	found := scaling.limit with input as {"now": ns(at), "pool": {"scale": {"max": 20}}} with data.library as {"hours": rules}
 }
 
-# state(at, rules) is ["closed", until] or ["open", until], in the zone, or ["open"] for ever.
+# state(at, rules) is ["closed", until] or ["open", until], with the local time, or ["open"] if it never closes.
 state(at, rules) := ["closed", time.format([until, rules.timeZone, "Mon 15:04 MST"])] if {
 	[false, until] = opening(at, rules)
 } else := ["open", time.format([until, rules.timeZone, "Mon 15:04 MST"])] if {
 	[true, until] = opening(at, rules)
 } else := ["open"]
 
-# opening(at, rules) is whether a window is open, and until when.
+# opening(at, rules) is [whether a window is open, until when].
 opening(at, rules) := [state.open, state.until] if {
 	state := hours.opening with input as {"now": ns(at)} with data.library as {"hours": rules}
 }

@@ -12,14 +12,14 @@ off := {"pod": {
 
 test_off if count(template.deny) == 0 with input as off with data.library as {}
 
-# deny(family, rules, pod) are the paths and the ends of the messages of what the family denies.
+# deny(family, rules, pod) are the denials of the family: the path, and the last word of the message.
 deny(family, rules, pod) := {[finding.path, substring(finding.msg, indexof_last(finding.msg), -1)] | some finding in found} if {
 	found := template.deny with input as {"pod": pod} with data.library as {family: rules}
 }
 
 indexof_last(text) := indexes[count(indexes) - 1] + 1 if indexes := indexof_n(text, " ")
 
-# Each case is what a family allows, a spec, and what is denied of it.
+# Each case contains the family, its parameters, a pod spec, and the expected denials.
 test_denied if {
 	every name, case in {
 		"a Secret in an init container": ["secrets", {}, {"initContainers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "npm"}}}]}]}, {["spec.initContainers[0].env[0].valueFrom.secretKeyRef.name", "npm"]}],
@@ -40,6 +40,7 @@ test_denied if {
 		"a selector of another value": ["scheduling", {"nodeLabels": ["pool=ci-*"]}, {"nodeSelector": {"pool": "db"}}, {["spec.nodeSelector.pool", "pool=db"]}],
 		"preferred affinity": ["scheduling", {"nodeLabels": ["pool=ci"]}, {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"preference": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["ci", "db"]}]}}]}}}, {["spec.affinity.nodeAffinity", "pool=db"]}],
 		"affinity against": ["scheduling", {"nodeLabels": ["pool=ci"]}, {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["ci"]}]}]}}}}, {["spec.affinity.nodeAffinity", "pool=*"]}],
+		"topology keys": ["scheduling", {"nodeLabels": ["rack"]}, {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "rack"}, {"topologyKey": "gpu"}]}, "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": {"topologyKey": "gpu"}}]}}, "topologySpreadConstraints": [{"topologyKey": "kubernetes.io/hostname"}, {"topologyKey": "topology.kubernetes.io/zone"}, {"topologyKey": "disk"}]}, {["spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[1].topologyKey", "gpu=*"], ["spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.topologyKey", "gpu=*"], ["spec.topologySpreadConstraints[2].topologyKey", "disk=*"]}],
 		"a toleration": ["scheduling", {"tolerations": ["ci", "arch=arm64"]}, {"tolerations": [{"key": "ci", "operator": "Exists"}, {"key": "arch", "value": "arm64"}]}, set()],
 		"a toleration of any value": ["scheduling", {"tolerations": ["arch=arm64"]}, {"tolerations": [{"key": "arch", "operator": "Exists"}]}, {["spec.tolerations[0]", "arch=*"]}],
 		"a toleration of everything": ["scheduling", {"tolerations": ["ci"]}, {"tolerations": [{"operator": "Exists"}]}, {["spec.tolerations[0]", "=*"]}],
@@ -51,6 +52,7 @@ test_denied if {
 		"devices": ["extendedResources", {"allowed": ["nvidia.com/mig-*", "amd.com/gpu=1"], "claims": ["gpu"]}, {"resourceClaims": [{"resourceClaimName": "gpu"}], "containers": [{"resources": {"limits": {"cpu": "1", "nvidia.com/mig-1g": "7", "amd.com/gpu": "1"}}}]}, set()],
 		"more devices": ["extendedResources", {"allowed": ["amd.com/gpu=1"]}, {"resourceClaims": [{"resourceClaimTemplateName": "gpu"}], "containers": [{"resources": {"limits": {"amd.com/gpu": "2"}}}]}, {["spec.containers[0].resources.limits[amd.com/gpu]", "amd.com/gpu=2"], ["spec.resourceClaims[0].resourceClaimTemplateName", "gpu"]}],
 		"fields": ["fields", {"allowed": ["hostAliases", "dnsPolicy=None"]}, {"hostAliases": [{}], "dnsPolicy": "None", "shareProcessNamespace": false}, set()],
+		"a pull policy of a volume": ["fields", {}, {"volumes": [{"image": {"reference": "a", "pullPolicy": "IfNotPresent"}}, {"image": {"reference": "a", "pullPolicy": "Never"}}]}, {["spec.volumes[1].image.pullPolicy", "pullPolicy=Never"]}],
 		"other fields": ["fields", {"allowed": ["dnsPolicy=None"]}, {"dnsPolicy": "Default", "containers": [{"livenessProbe": {"exec": {}}}]}, {["spec.dnsPolicy", "dnsPolicy=Default"], ["spec.containers[0].livenessProbe.exec", "exec"]}],
 	} {
 		print(name)
@@ -69,7 +71,7 @@ test_labels_and_annotations if {
 	}
 }
 
-# stays are the messages about a pool of a lifetime.
+# stays are the messages for a pool with the given lifetime.
 stays(lifetime, rules) := {finding.msg | some finding in found} if {
 	found := template.deny with input as {"pool": {"namespace": "ci", "name": "web", "lifetime": lifetime}, "pod": {}} with data.library as {"persistent": rules}
 }
@@ -87,7 +89,7 @@ test_host_paths_are_left_to_pod_security if {
 	count(template.deny) == 0 with input as {"pod": pod, "pool": {"trust": ""}} with data.library as rules
 }
 
-# Each case is what is allowed of caches, a cache, and what is denied of it.
+# Each case contains the parameters for caches, a cache, and the expected denials.
 test_caches if {
 	some_cache := {"storageClassName": "fast", "sizeBytes": 107374182400, "maxClaims": 4, "mountPath": "/cache", "timeToLiveSeconds": 60}
 	pod := {"spec": {"volumes": [{"name": "corral-cache", "persistentVolumeClaim": {"claimName": "corral-cache-specimen"}}]}}

@@ -10,7 +10,7 @@ import data.corral.library.images
 # title: Images of allowed registries only
 # description: >-
 #  The image of each container, init container and image volume must be one of data.library.images.allowed.
-#  Names are completed first, as who pulls them does: alpine is docker.io/library/alpine.
+#  Names are completed first, as a container runtime does: alpine is docker.io/library/alpine.
 # custom:
 #  code: CORRAL-IMG-001
 #  family: images

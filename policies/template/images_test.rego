@@ -13,7 +13,7 @@ deny(image, images) := found if {
 	found := template.deny with input as pod(image) with data.library as {"images": images}
 }
 
-# Pattern, an image that it allows, one that it doesn't.
+# Each case contains a pattern, an image that it allows, and an image that it does not allow.
 test_allowed if {
 	every name, case in {
 		"a registry": ["ghcr.io/", "ghcr.io/a/b:1", "ghcr.io.evil.com/a/b:1"],
@@ -45,7 +45,10 @@ test_allowed if {
 		"an image by the other name": ["docker.io/acme/", "index.docker.io/acme/x", "index.docker.io/x"],
 		"an image of docker.io, not who has that name": ["docker.io/alpine", "alpine:3", "alpine/git"],
 		"who has that name": ["docker.io/alpine/", "alpine/git", "alpine:3"],
-		"an image of docker.io in full": ["docker.io/library/alpine", "docker.io/alpine@sha256:1", "docker.io/acme/alpine"],
+		"an image of docker.io in full": ["docker.io/library/alpine", concat("@", ["docker.io/alpine", digest]), "docker.io/acme/alpine"],
+		"a registry in capitals": ["docker.io/", "evil/runner:1", "EVIL/runner:1"],
+		"a pattern in capitals": ["ACME/", "ACME/runner:1", "acme/runner:1"],
+		"a registry by its address": ["[::1]:5000/", "[::1]:5000/x", "x"],
 		"localhost": ["localhost/", "localhost/x", "localhos/x"],
 	} {
 		[pattern, good, bad] := case
@@ -93,7 +96,7 @@ test_everywhere if {
 	}
 }
 
-# Of three images that stand in one place each.
+# Each pod has a denied image in only one of the three possible places.
 test_each_place_is_looked_at if {
 	every path, spec in {
 		"spec.containers[0].image": {"containers": [{"name": "a", "image": "evil"}]},

@@ -7,7 +7,7 @@ import data.corral.library.podsecurity as pss
 
 # The rules of the Kubernetes Pod Security Standards, as of Kubernetes 1.37:
 # https://kubernetes.io/docs/concepts/security/pod-security-standards
-# From 100 on, codes are of the level restricted only.
+# Rules with codes from 100 apply only to the level restricted.
 
 # METADATA
 # scope: rule
@@ -76,8 +76,8 @@ deny contains {
 # scope: rule
 # title: Capabilities within bounds
 # description: >-
-#  Baseline: capabilities beyond those that container runtimes give anyway must not be added. Restricted: only
-#  NET_BIND_SERVICE may.
+#  Baseline: capabilities beyond the defaults of container runtimes must not be added. Restricted: only NET_BIND_SERVICE
+#  can be added.
 # custom:
 #  code: CORRAL-PSS-004
 #  family: podSecurity
@@ -258,7 +258,7 @@ deny contains {
 # scope: rule
 # title: The usual view of /proc
 # description: >-
-#  Baseline: procMount must be Default; with hostUsers: false any may do. Restricted: always Default.
+#  Baseline: procMount must be Default, except with hostUsers: false. Restricted: procMount must always be Default.
 # custom:
 #  code: CORRAL-PSS-012
 #  family: podSecurity
@@ -320,6 +320,28 @@ deny contains {
 
 # METADATA
 # scope: rule
+# title: One value in each sysctl
+# description: >-
+#  Baseline: the value of a sysctl must not have +, = or white space that could set another one (CVE-2022-0811). Numbers may
+#  be separated by one space or tab.
+# custom:
+#  code: CORRAL-PSS-015
+#  family: podSecurity
+#  only_with: [sysctls]
+deny contains {
+	"msg": sprintf("the value of the sysctl %s could set another one: %s", [sysctl.name, json.marshal(sysctl.value)]),
+	"path": sprintf("spec.securityContext.sysctls[%d].value", [i]),
+	"code": "CORRAL-PSS-015",
+	"severity": "high",
+	"remediation": "use one value, or numbers separated by one space",
+} if {
+	some i, sysctl in input.pod.spec.securityContext.sysctls
+	pss.checked
+	not regex.match(`^[^+=\s]*([ \t][0-9]+)*$`, object.get(sysctl, "value", ""))
+}
+
+# METADATA
+# scope: rule
 # title: Volumes of harmless kinds only
 # description: >-
 #  Restricted: volumes must be of the kinds configMap, csi, downwardAPI, emptyDir, ephemeral, image,
@@ -343,8 +365,8 @@ deny contains {
 # scope: rule
 # title: No escalation of privileges
 # description: >-
-#  Restricted: allowPrivilegeEscalation must be false, so that no program in the container gains rights. Not asked
-#  of Windows pods.
+#  Restricted: allowPrivilegeEscalation must be false, so that no program in the container gains privileges. Windows pods
+#  are exempt.
 # custom:
 #  code: CORRAL-PSS-102
 #  family: podSecurity
@@ -365,8 +387,8 @@ deny contains {
 # scope: rule
 # title: Not as root
 # description: >-
-#  Restricted: runAsNonRoot must be true, of the pod or of each container, and false nowhere. Not asked with
-#  hostUsers: false.
+#  Restricted: runAsNonRoot must be true for the pod or for each container, and must not be false anywhere. Pods with
+#  hostUsers: false are exempt.
 # custom:
 #  code: CORRAL-PSS-103
 #  family: podSecurity
@@ -386,7 +408,7 @@ deny contains {
 # scope: rule
 # title: Not as user 0
 # description: >-
-#  Restricted: runAsUser must not be 0. Not asked with hostUsers: false.
+#  Restricted: runAsUser must not be 0. Pods with hostUsers: false are exempt.
 # custom:
 #  code: CORRAL-PSS-104
 #  family: podSecurity
@@ -409,7 +431,7 @@ deny contains {
 # scope: rule
 # title: A seccomp profile
 # description: >-
-#  Restricted: the pod, or each container, must have a seccomp profile. Not asked of Windows pods.
+#  Restricted: the pod, or each container, must have a seccomp profile. Windows pods are exempt.
 # custom:
 #  code: CORRAL-PSS-105
 #  family: podSecurity
@@ -431,7 +453,7 @@ deny contains {
 # scope: rule
 # title: All capabilities dropped
 # description: >-
-#  Restricted: each container must drop ALL capabilities. Not asked of Windows pods.
+#  Restricted: each container must drop ALL capabilities. Windows pods are exempt.
 # custom:
 #  code: CORRAL-PSS-106
 #  family: podSecurity

@@ -12,7 +12,7 @@ context := {
 	"seccompProfile": {"type": "RuntimeDefault"},
 }
 
-# good keeps the level restricted; container 0 has nothing from its pod, init container 0 all it can.
+# good complies with the level restricted. Container 0 sets everything itself, init container 0 inherits as much as possible.
 good := {
 	"metadata": {"annotations": {}},
 	"spec": {
@@ -26,7 +26,7 @@ good := {
 	},
 }
 
-# deny(level, patches) are the codes and paths of what the level denies of the good pod with patches.
+# deny(level, patches) are the codes and paths of the denials for the good pod with patches.
 deny(level, patches) := {[finding.code, finding.path] | some finding in found} if {
 	found := template.deny with input as {"pool": {"trust": ""}, "pod": json.patch(good, patches)}
 		with data.library as {"podSecurity": {"level": level, "hostPaths": ["/var/cache/ci/", "/opt/tools"]}}
@@ -47,7 +47,7 @@ test_good_pods_are_allowed if {
 
 test_off if count(template.deny) == 0 with input as {"pod": {"spec": {"hostNetwork": true}}} with data.library as {}
 
-# What baseline allows although it might seem not to, by what it tries.
+# Pods that baseline allows although they look similar to denied ones.
 test_baseline_allows if {
 	every name, patches in {
 		"no security contexts": [without("/spec/securityContext"), without("$C/securityContext"), without("$I/securityContext")],
@@ -84,7 +84,7 @@ test_baseline_allows if {
 	}
 }
 
-# What baseline denies, and restricted too.
+# Pods that both baseline and restricted deny.
 denied := [
 	["001", "spec.securityContext.windowsOptions.hostProcess", [add("/spec/securityContext/windowsOptions", {"hostProcess": true})]],
 	["001", "spec.containers[0].securityContext.windowsOptions.hostProcess", [add("$C/securityContext/windowsOptions", {"hostProcess": true})]],
@@ -232,7 +232,7 @@ test_what_is_said if {
 	}}
 }
 
-# All capabilities of Linux, and which of them the levels allow.
+# All Linux capabilities, and which of them the levels allow.
 test_capabilities if {
 	usual := {
 		"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP",
@@ -248,10 +248,20 @@ test_capabilities if {
 	denied_of("restricted", usual | unusual) == (usual | unusual) - {"NET_BIND_SERVICE"}
 }
 
-# denied_of(level, capabilities) are those that a level denies.
+# denied_of(level, capabilities) are the capabilities that a level denies.
 denied_of(level, capabilities) := {capability |
 	some capability in capabilities
 	deny(level, [add("$C/securityContext/capabilities/add", [capability])]) != set()
+}
+
+# A value may not smuggle another sysctl.
+test_values_of_sysctls if {
+	every value in ["1+kernel.core_pattern=/evil", "1 kernel.core_pattern=/evil", "1\nkernel.core_pattern", "1\tb", "a=b"] {
+		{path | some [_, path] in deny("baseline", [add("/spec/securityContext/sysctls", [{"name": "net.ipv4.tcp_syncookies", "value": value}])])} == {"spec.securityContext.sysctls[0].value"}
+	}
+	every value in ["", "0", "1024 65535", "4096\t87380\t6291456", "-1", "22,80-90"] {
+		deny("baseline", [add("/spec/securityContext/sysctls", [{"name": "net.ipv4.ip_local_port_range", "value": value}])]) == set()
+	}
 }
 
 test_sysctls if {

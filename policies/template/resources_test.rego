@@ -64,7 +64,7 @@ test_at_most if {
 	}
 }
 
-# Each case is what all is together, and the pod.
+# Each case contains the expected total and the pod.
 test_added_up_as_kubernetes_does if {
 	a := container("a", {"cpu": "1"}, {"cpu": "500m"})
 	always := {"restartPolicy": "Always"}

@@ -10,14 +10,15 @@ import data.corral.library.allowed
 # title: Scheduling within bounds
 # description: >-
 #  A pod may name only schedulers, priority classes and runtime classes in data.library.scheduling, and select nodes only by
-#  its nodeLabels, architecture, operating system and topology. It must not name its node, use a scheduling gate, join a
-#  group, name an eviction responder, or have affinity to pods of other namespaces.
+#  its nodeLabels, architecture, operating system and topology. A topologyKey selects nodes that have the label. A pod must
+#  not name its node, use a scheduling gate, join a group, name an eviction responder, or have affinity to pods of other
+#  namespaces.
 # custom:
 #  code: CORRAL-SCHED-001
 #  family: scheduling
 #  severity: high
 #  remediation: remove the field, or have the name added to library.scheduling
-#  only_with: [schedulerName, priorityClassName, runtimeClassName, nodeSelector, affinity, nodeName, schedulingGates, schedulingGroup, evictionResponders]
+#  only_with: [schedulerName, priorityClassName, runtimeClassName, nodeSelector, affinity, topologySpreadConstraints, nodeName, schedulingGates, schedulingGroup, evictionResponders]
 deny contains {"msg": sprintf("the pod chooses how it is scheduled: %s", [name]), "path": sprintf("spec.%s", [path])} if {
 	data.library.scheduling
 	some [path, name] in unlisted_scheduling
@@ -25,7 +26,7 @@ deny contains {"msg": sprintf("the pod chooses how it is scheduled: %s", [name])
 
 unlisted_scheduling contains found if some found in corral.unlisted(input.pod.spec, allowed.scheduling)
 
-# A requirement but In is on any value, *.
+# A requirement with another operator than In counts as any value, *.
 unlisted_scheduling contains ["affinity.nodeAffinity", label] if {
 	affinity := input.pod.spec.affinity.nodeAffinity
 	required := object.get(affinity, ["requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"], [])
@@ -33,6 +34,12 @@ unlisted_scheduling contains ["affinity.nodeAffinity", label] if {
 	requirement := array.concat(required, preferred)[_][["matchExpressions", "matchFields"][_]][_]
 	some value in object.get({"In": object.get(requirement, "values", [])}, requirement.operator, ["*"])
 	some [_, label] in corral.unlisted({requirement.key: value}, [[["*"], allowed.node_labels]])
+}
+
+# Only nodes with the label of a topologyKey take part in it, whatever its value.
+unlisted_scheduling contains [path, label] if {
+	some [path, key] in corral.unlisted(input.pod.spec, allowed.topology_keys)
+	some [_, label] in corral.unlisted({key: "*"}, [[["*"], (allowed.node_labels | {"kubernetes.io/hostname"})]])
 }
 
 # METADATA

@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// event is what a line of a watch says.
+// event is one line of a watch response.
 type event struct {
 	Type   watch.EventType              `json:"type"`
 	Object metav1.PartialObjectMetadata `json:"object"`
 
-	lines []byte // as they are delivered
+	lines []byte // the line as received; a duplicated event has two
 }
 
-// parseEvent reads a line. One that can't be read has no type.
+// parseEvent parses a line. A line that cannot be parsed becomes an event without a type.
 func parseEvent(line []byte) event {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -38,14 +38,14 @@ func (e event) isChange() bool {
 	return e.Type == watch.Added || e.Type == watch.Modified || e.Type == watch.Deleted
 }
 
-// collection is what ReorderEvents collects of a watch.
+// collection holds the events of a watch that ReorderEvents has collected so far.
 type collection struct {
 	fault  *injected
 	due    time.Time
 	events []event
 }
 
-// reordered returns events object by object, the object that came first last.
+// reordered groups the events by object and returns the groups in reverse order of each object's first event.
 func reordered(events []event) []byte {
 	var objects [][]byte
 	at := map[types.NamespacedName]int{}
@@ -63,13 +63,13 @@ func reordered(events []event) []byte {
 	return bytes.Join(objects, nil)
 }
 
-// bookmarks says whether a bookmark may be added to a watch.
+// bookmarks tracks whether the proxy may add a bookmark to a watch.
 type bookmarks struct {
 	allowed bool
 	initial bool // the objects that exist are still being sent, in any order
 }
 
-// bookmarksOf reads the query that opened a watch.
+// bookmarksOf derives the initial state from the query that opened the watch.
 func bookmarksOf(query url.Values) bookmarks {
 	from := query.Get("resourceVersion")
 	return bookmarks{
@@ -78,14 +78,14 @@ func bookmarksOf(query url.Values) bookmarks {
 	}
 }
 
-// see notes the bookmark that ends the initial events.
+// see updates the state when e is the bookmark that ends the initial events.
 func (b *bookmarks) see(e event) {
 	if e.Type == watch.Bookmark && e.Object.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
 		b.initial = false
 	}
 }
 
-// after returns a bookmark for all events up to the given one; nothing if the watch may have none.
+// after returns a bookmark for the last event, or nil if no bookmark may be added now.
 func (b *bookmarks) after(last event) []byte {
 	if !b.allowed || b.initial {
 		return nil

@@ -16,82 +16,86 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind is what a fault does.
+// Kind is the kind of a fault.
 type Kind string
 
 const (
-	// Delay forwards requests only after Fault.For, and holds back each event of a watch for as long.
+	// Delay forwards requests after the time Fault.For, and delays each event of a watch by the same time.
 	Delay Kind = "delay"
 	// Refuse answers requests with Fault.Status or Fault.Answer instead of forwarding them.
 	Refuse Kind = "refuse"
-	// LoseAnswer forwards requests and breaks off instead of passing on the answer: of a write, the client can't know whether it happened.
+	// LoseAnswer forwards requests and then breaks the connection instead of returning the response: after a write, the
+	// client cannot know whether it took effect.
 	LoseAnswer Kind = "lose-answer"
-	// FreezeWatch lets watches open and stay open, but delivers no event. Fault.Release says what happens once the fault is cleared.
+	// FreezeWatch lets watches open and stay open, but delivers no events. Fault.Release determines what happens once
+	// the fault is cleared.
 	FreezeWatch Kind = "freeze-watch"
-	// CutWatch ends the watches that are open when it is injected. client-go then resumes after the last event that it got. Nothing of
-	// the fault lasts.
+	// CutWatch ends the watches that are open when the fault is injected. client-go then resumes after the last event
+	// that it received. The fault has no lasting effect.
 	CutWatch Kind = "cut-watch"
-	// DuplicateEvents delivers events of watches twice in a row.
+	// DuplicateEvents delivers each watch event twice in a row.
 	DuplicateEvents Kind = "duplicate-events"
-	// ReorderEvents collects the events of a watch for Fault.For, and then delivers the objects' events in the opposite order of the
-	// objects. The events of one object stay in order, and none passes a bookmark.
+	// ReorderEvents collects the events of a watch for the time Fault.For, and then delivers them grouped by object,
+	// with the objects in reverse order. The events of one object stay in order, and no event moves past a bookmark.
 	ReorderEvents Kind = "reorder-events"
-	// Cut breaks all connections and closes new ones at once, as if the process were partitioned from the API server. It ignores the
-	// selection of requests; Skip, Times and Probability are about new connections.
+	// Cut breaks all connections and closes new ones immediately, as if the process were partitioned from the API
+	// server. It ignores the selection of requests; Skip, Times and Probability apply to new connections.
 	Cut Kind = "cut"
 )
 
-// Release is how a FreezeWatch ends.
+// Release determines how a FreezeWatch ends.
 type Release string
 
 const (
-	// Deliver delivers the events that were held. It is the default.
+	// Deliver delivers the held events. It is the default.
 	Deliver Release = "deliver"
-	// Resume drops the events that were held and ends the watch. client-go then resumes after the last event that it got.
+	// Resume drops the held events and ends the watch. client-go then resumes after the last event that it received.
 	Resume Release = "resume"
 )
 
 // NoSubresource selects only requests for the resource itself.
 const NoSubresource = "-"
 
-// defaultWindow is how long ReorderEvents collects events unless Fault.For says otherwise.
+// defaultWindow is how long ReorderEvents collects events if Fault.For is zero.
 const defaultWindow = 200 * time.Millisecond
 
-// Fault disturbs the requests that it selects, or the watches that these open.
+// Fault disturbs the selected requests, or the watches that they open.
 type Fault struct {
 	Kind Kind
-	// Resource is the plural name of a resource, such as "pods". Empty or All, it selects every request, also those for no resource.
+	// Resource is the plural name of a resource, such as "pods". Empty or All selects every request, including requests
+	// for no resource.
 	Resource string
-	// Subresource is the name of a subresource, such as "status", or NoSubresource. When empty, requests with and without one are selected.
+	// Subresource is the name of a subresource, such as "status", or NoSubresource. If it is empty, requests with and
+	// without a subresource are selected.
 	Subresource string
-	// Verbs selects requests by verb; empty selects all verbs.
+	// Verbs selects requests by verb. Empty selects all verbs.
 	Verbs []Verb
-	// Skip is how often the fault misses first, and Times how often it strikes after that; 0 means until it is cleared. They count
-	// requests; for DuplicateEvents, events; for FreezeWatch and CutWatch, watches; for ReorderEvents, collections of events. A Delay
-	// counts a watch's opening and each of its events.
+	// Skip is how many times the fault is skipped first, and Times how many times it applies after that; 0 means until
+	// it is cleared. They count requests, except for DuplicateEvents (events), FreezeWatch and CutWatch (watches), and
+	// ReorderEvents (collections of events). A Delay counts the opening of a watch and each of its events.
 	Skip, Times int
-	// Probability with which it strikes each time, 0 to 1; always when 0. Equal seeds give the same draws.
+	// Probability of the fault each time, from 0 to 1; 0 means always. Equal seeds give the same sequence.
 	Probability float64
 	Seed        uint64
-	// For is the time of Delay and ReorderEvents.
+	// For is the time that Delay and ReorderEvents use.
 	For time.Duration
-	// Status is the HTTP status of Refuse, and Answer its body. Without Answer, the body is what the API server would send with Status.
-	// Without Status, Answer.Code is the status.
+	// Status is the HTTP status of Refuse, and Answer its body. Without Answer, the body is what the API server would
+	// send with Status. Without Status, Answer.Code is the status.
 	Status int
 	Answer *metav1.Status
-	// Release says how a FreezeWatch ends.
+	// Release determines how a FreezeWatch ends.
 	Release Release
 }
 
-// injected is a fault until it is cleared.
+// injected is a fault that has been injected.
 type injected struct {
 	Fault
 	random *rand.Rand
 	hits   int
-	over   chan struct{} // closed once it is cleared
+	over   chan struct{} // closed when the fault is cleared
 }
 
-// selects reports whether the fault is meant for a request.
+// selects reports whether the fault applies to a request.
 func (f *injected) selects(r *request) bool {
 	if f.Kind == Cut {
 		return true
@@ -109,7 +113,7 @@ func (f *injected) selects(r *request) bool {
 		(len(f.Verbs) == 0 || slices.Contains(f.Verbs, r.verb))
 }
 
-// strikes decides whether the fault strikes this time, and counts that.
+// strikes decides whether the fault applies this time, and counts it.
 func (f *injected) strikes() bool {
 	switch {
 	case f.Times > 0 && f.hits == f.Times:
@@ -124,7 +128,7 @@ func (f *injected) strikes() bool {
 	return true
 }
 
-// isOver reports whether the fault is cleared.
+// isOver reports whether the fault has been cleared.
 func (f *injected) isOver() bool {
 	select {
 	case <-f.over:
@@ -134,7 +138,7 @@ func (f *injected) isOver() bool {
 	}
 }
 
-// pause waits for the time of a Delay, or until the fault is cleared. It reports false if the client gave up.
+// pause waits for the time of a Delay or until the fault is cleared. It returns false if the client disconnects.
 func (f *injected) pause(ctx context.Context) bool {
 	timer := time.NewTimer(f.For)
 	defer timer.Stop()
@@ -147,9 +151,9 @@ func (f *injected) pause(ctx context.Context) bool {
 	return true
 }
 
-// Inject starts a fault. The returned function clears it. Of several faults of one kind that select a request, only the oldest that
-// strikes is applied. Faults of different kinds are all applied. When Inject returns, the watches and connections that the fault cuts are
-// cut, and it applies to every event that arrives later.
+// Inject starts a fault and returns a function that clears it. If several faults of one kind select a request, only the
+// oldest applicable one applies. Faults of different kinds all apply. When Inject returns, the watches and
+// connections that the fault cuts are closed, and the fault applies to every event that arrives later.
 func (p *Proxy) Inject(f Fault) (remove func()) {
 	i := &injected{Fault: f, random: rand.New(rand.NewPCG(f.Seed, f.Seed)), over: make(chan struct{})}
 	p.mu.Lock()
@@ -186,7 +190,7 @@ func (p *Proxy) ClearFaults() {
 	}
 }
 
-// Struck returns how often faults of a kind have struck.
+// Struck returns how many times faults of a kind have been applied.
 func (p *Proxy) Struck(kind Kind) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +216,7 @@ func (p *Proxy) remove(f *injected) {
 	}
 }
 
-// strike returns the fault of a kind that is to be applied to a request or to an event that answers it; nil if there is none.
+// strike returns the fault of a kind that applies to a request or to an event of its response, or nil if there is none.
 func (p *Proxy) strike(kind Kind, r *request) *injected {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +234,7 @@ func (p *Proxy) strikeLocked(kind Kind, r *request) *injected {
 	return nil
 }
 
-// refuse answers a request in place of the API server.
+// refuse responds to a request in place of the API server.
 func (p *Proxy) refuse(w http.ResponseWriter, r *request, f *injected) {
 	status := metav1.Status{}
 	if f.Answer != nil {
@@ -254,5 +258,5 @@ func (p *Proxy) refuse(w http.ResponseWriter, r *request, f *injected) {
 	w.Header().Set("Content-Type", "application/json")
 	p.count(r, code)
 	w.WriteHeader(code)
-	_, _ = w.Write(content) // the client may have left
+	_, _ = w.Write(content) // the client may have disconnected
 }

@@ -100,7 +100,7 @@ func TestFaultsSelectSubresources(t *testing.T) {
 	refused := apierrors.IsServiceUnavailable
 	for _, c := range []struct {
 		subresource    string
-		object, status bool // whether they are refused
+		object, status bool // whether requests for it are refused
 	}{
 		{"", true, true}, {"status", false, true}, {apiproxy.NoSubresource, true, false},
 	} {
@@ -123,7 +123,7 @@ func TestFaultsSelectSubresources(t *testing.T) {
 	}
 }
 
-// refusals returns which of 20 creations a fault refuses.
+// refusals returns the indexes, among 20 creations, of those that a fault refuses.
 func refusals(b *bench, f apiproxy.Fault) []int {
 	f.Kind, f.Resource, f.Status = apiproxy.Refuse, "configmaps", http.StatusServiceUnavailable
 	defer b.proxy.Inject(f)()

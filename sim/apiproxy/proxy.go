@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiproxy is a reverse proxy between one controller process and the API server. Tests use it to break the connection of
-// that process only: they delay, refuse or lose requests, disturb watches, or cut the process off.
+// Package apiproxy is a reverse proxy between one controller process and the API server. Tests use it to disturb the
+// connection of that process only: to delay, refuse or lose requests, disturb watches, or disconnect the process.
 package apiproxy
 
 import (
@@ -26,34 +26,35 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// endTimeout bounds how long Inject waits until the watches that it cuts have ended. A client that no longer reads keeps its watch open.
+// endTimeout bounds how long Inject waits for the watches that it cuts to end. A client that no longer reads keeps its
+// watch open.
 const endTimeout = time.Second
 
-// errLost ends a request without an answer.
+// errLost ends a request without a response.
 var errLost = errors.New("the answer is lost")
 
-// Proxy forwards requests to an API server over HTTP/2, as the API server itself speaks it, and applies the injected faults.
+// Proxy forwards requests to an API server over HTTP/2, the API server's own protocol, and applies the injected faults.
 type Proxy struct {
 	url       string
 	ca        []byte
 	server    *http.Server
-	served    chan struct{} // closed once server accepts no more connections
+	served    chan struct{} // closed when server accepts no more connections
 	forward   *httputil.ReverseProxy
 	transport *http.Transport
-	running   sync.WaitGroup // requests, and the goroutines of their streams
+	running   sync.WaitGroup // requests and the goroutines of their streams
 
 	mu          sync.Mutex
 	closed      bool
-	connections map[net.Conn]bool // of clients
-	upstream    []net.Conn        // to the API server
+	connections map[net.Conn]bool // connections of clients
+	upstream    []net.Conn        // connections to the API server
 	faults      []*injected       // oldest first
 	streams     []*stream         // oldest first
 	struck      map[Kind]int
 	counts      map[tally]int
 }
 
-// Start runs a proxy on the loopback interface in front of the API server that config names. It has no credentials of its own: each
-// request keeps the bearer token of its client.
+// Start runs a proxy on the loopback interface in front of the API server that config names. The proxy has no
+// credentials of its own: each request keeps the bearer token of its client.
 func Start(config *rest.Config) (*Proxy, error) {
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -63,7 +64,7 @@ func Start(config *rest.Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the API server's certificates: %w", err)
 	}
-	// Kubeconfig files drop tokens unless the server has TLS.
+	// client-go sends tokens of kubeconfig files only over TLS.
 	ca, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("making the proxy's certificate: %w", err)
@@ -93,8 +94,8 @@ func Start(config *rest.Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Config returns a copy of config whose requests go through the proxy. Tokens still reach the API server. Client certificates can't,
-// and are left out.
+// Config returns a copy of config whose requests go through the proxy. Tokens still reach the API server. Client
+// certificates cannot, so they are removed.
 func (p *Proxy) Config(config *rest.Config) *rest.Config {
 	through := rest.CopyConfig(config)
 	through.Host = p.url
@@ -102,7 +103,7 @@ func (p *Proxy) Config(config *rest.Config) *rest.Config {
 	return through
 }
 
-// Close cuts all connections and returns once all goroutines of the proxy have ended.
+// Close closes all connections and returns after all goroutines of the proxy have ended.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -113,7 +114,7 @@ func (p *Proxy) Close() {
 	p.transport.CloseIdleConnections()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.upstream { // those that don't know yet that they are idle
+	for _, c := range p.upstream { // connections that are not yet marked idle
 		_ = c.Close()
 	}
 }
@@ -135,7 +136,7 @@ func (p *Proxy) dial(ctx context.Context, network, address string) (net.Conn, er
 	return c, nil
 }
 
-// forwarder returns the reverse proxy that has no faults, except that it calls the Proxy back with answers and errors.
+// forwarder returns a reverse proxy that applies no faults itself. It passes responses and errors to the Proxy.
 func (p *Proxy) forwarder(target *url.URL) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport: p.transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
@@ -153,7 +154,8 @@ func (p *Proxy) forwarder(target *url.URL) *httputil.ReverseProxy {
 	}
 }
 
-// readable asks for events as lines of JSON, whatever encoding the client prefers. Clients decode what the answer's content type says.
+// readable requests events as lines of JSON, regardless of the encoding that the client prefers. Clients decode
+// according to the content type of the response.
 func readable(header http.Header) {
 	accept := header.Get("Accept")
 	for _, binary := range []string{"application/vnd.kubernetes.protobuf", "application/cbor-seq", "application/cbor"} {
@@ -190,8 +192,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, req)))
 }
 
-// buffer reads the whole body of a request. If the API server refuses a request early, Go's HTTP/2 client stops sending the body, and a
-// ReverseProxy that still forwards that waits for the rest.
+// buffer reads the whole body of a request. If the API server rejects a request early, Go's HTTP/2 client stops sending
+// the body, and a ReverseProxy that is still forwarding the body would wait forever.
 func buffer(r *http.Request) error {
 	content, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -213,21 +215,21 @@ func (p *Proxy) enter() bool {
 	return true
 }
 
-// answered sees the API server's answer before the client does.
+// answered inspects the API server's response before the client receives it.
 func (p *Proxy) answered(answer *http.Response) error {
 	req := requestOf(answer.Request.Context())
 	if req.loseAnswer {
-		return errLost // to the ErrorHandler
+		return errLost // handled by ErrorHandler
 	}
 	p.count(req, answer.StatusCode)
 	if req.verb == Watch && answer.StatusCode == http.StatusOK {
-		answer.Header.Del("Content-Length") // faults add and drop events
+		answer.Header.Del("Content-Length") // faults can add and drop events
 		answer.Body = p.open(answer.Request, req, answer.Body)
 	}
 	return nil
 }
 
-// track keeps the set of open connections, and closes new ones while the process is cut off.
+// track maintains the set of open connections, and closes new connections while the process is disconnected.
 func (p *Proxy) track(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,7 +257,7 @@ func (p *Proxy) severAll() {
 	}
 }
 
-// sever closes a connection without TLS's farewell, as a broken network would.
+// sever closes a connection without a TLS close message, as a broken network would.
 func sever(c net.Conn) {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()

@@ -27,11 +27,11 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// limit bounds each test; none comes near it unless something is broken.
+// limit bounds each test; a test comes near it only if something is broken.
 const limit = time.Minute
 
 var (
-	cluster *localcluster.Cluster // shared; each test has a namespace and a proxy of its own
+	cluster *localcluster.Cluster // shared; each test has its own namespace and proxy
 	direct  kubernetes.Interface  // does not go through a proxy
 )
 
@@ -58,7 +58,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// bench is what a test needs: a proxy, a client that goes through it, and a namespace.
+// bench contains a proxy, a client that uses it, and a namespace.
 type bench struct {
 	*testing.T
 	ctx       context.Context
@@ -79,7 +79,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// clientOf returns a client that prefers protobuf, as the controller's does, and that has no client-side rate limit.
+// clientOf returns a client that prefers protobuf, like the controller's client, and has no client-side rate limit.
 func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	config = rest.CopyConfig(config)
@@ -104,7 +104,7 @@ func (b *bench) create(api kubernetes.Interface, name string) error {
 	return err
 }
 
-// exists reports whether the API server has a ConfigMap.
+// exists reports whether the API server has the ConfigMap.
 func (b *bench) exists(name string) bool {
 	b.Helper()
 	list, err := direct.CoreV1().ConfigMaps(b.namespace).List(b.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -140,7 +140,7 @@ func (b *bench) next(w watch.Interface) string {
 	}
 }
 
-// sees fails unless these are the next events.
+// sees fails the test unless these are the next events.
 func (b *bench) sees(w watch.Interface, events ...string) {
 	b.Helper()
 	for _, want := range events {
@@ -150,7 +150,7 @@ func (b *bench) sees(w watch.Interface, events ...string) {
 	}
 }
 
-// seesNothing fails if an event has come already.
+// seesNothing fails the test if an event has arrived.
 func (b *bench) seesNothing(w watch.Interface) {
 	b.Helper()
 	select {
@@ -160,7 +160,7 @@ func (b *bench) seesNothing(w watch.Interface) {
 	}
 }
 
-// Without faults, a client with a kubeconfig file reads, writes and watches with its own rights.
+// Without faults, a client with a kubeconfig file reads, writes and watches with its own permissions.
 func TestProxyForwards(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -188,7 +188,7 @@ func TestProxyForwards(t *testing.T) {
 	}
 }
 
-// The API server answers before it has read the request's body.
+// The API server responds before it has read the request body.
 func TestProxyForwardsEarlyAnswers(t *testing.T) {
 	b := newBench(t)
 	config := b.proxy.Config(cluster.Config)
@@ -218,7 +218,7 @@ func TestCloseEndsAllGoroutines(t *testing.T) {
 	if err := <-failed; err == nil {
 		t.Error("created through a closed proxy")
 	}
-	for range w.ResultChan() { // which ends, with an error or without
+	for range w.ResultChan() { // ends with or without an error event
 	}
 	goleak.VerifyNone(t, ignore)
 }

@@ -14,10 +14,10 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Verb is what a request does, in the terms of RBAC.
+// Verb is the verb of a request, as in RBAC.
 type Verb string
 
-// Verbs of requests. Delete includes the deletion of collections.
+// Verbs of requests. Delete includes deleting a collection.
 const (
 	Get    Verb = "get"
 	List   Verb = "list"
@@ -32,13 +32,13 @@ const (
 var Writes = []Verb{Create, Update, Patch, Delete}
 
 const (
-	// All stands for every verb, or for every resource and also requests for none, such as those of discovery.
+	// All matches every verb, or every resource including requests for no resource, such as discovery.
 	All = "*"
-	// NoAnswer is the status in Count of requests that the client got no answer to.
+	// NoAnswer is the status in Count for requests whose client received no response.
 	NoAnswer = 0
 )
 
-// request is a client's request as faults select it.
+// request contains the attributes of a client's request that faults select by.
 type request struct {
 	method      string
 	verb        Verb
@@ -55,7 +55,7 @@ func requestOf(ctx context.Context) *request { return ctx.Value(requestKey{}).(*
 
 var requests = apirequest.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// parse reads a request's path and query as the API server does.
+// parse parses the path and query of a request as the API server does.
 func parse(r *http.Request) (*request, error) {
 	info, err := requests.NewRequestInfo(r)
 	if err != nil {
@@ -74,10 +74,10 @@ func (r *request) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.group, Resource: r.resource}
 }
 
-// tally is what requests are counted by.
+// tally is the key of a request counter.
 type tally struct {
 	verb     Verb
-	resource string // with its subresource, as in "pods/status"
+	resource string // including its subresource, as in "pods/status"
 	status   int
 }
 
@@ -91,9 +91,10 @@ func (p *Proxy) count(r *request, status int) {
 	p.counts[tally{r.verb, resource, status}]++
 }
 
-// Count returns how many requests were answered so far, with one of the given statuses or, without any, with any status. A
-// subresource is counted on its own, as "pods/status". A request is counted just before the client gets the answer. A watch is counted
-// when it opens. NoAnswer counts the requests that were lost, cut, or given up by the client.
+// Count returns how many requests have been answered so far with one of the given statuses, or with any status if none
+// are given. A subresource is counted separately, as "pods/status". A request is counted just before its client
+// receives the response. A watch is counted when it opens. NoAnswer counts the requests that were lost, cut, or
+// canceled by the client.
 func (p *Proxy) Count(verb Verb, resource string, status ...int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

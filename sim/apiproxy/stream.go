@@ -19,24 +19,25 @@ type stream struct {
 	proxy   *Proxy
 	request *request
 	ctx     context.Context // ends with the watch
-	source  io.ReadCloser   // what the API server sends
-	out     *io.PipeWriter  // what the client gets
-	failure error           // why the source ended, once read has returned; io.EOF if it ended regularly
+	source  io.ReadCloser   // the API server's response
+	out     *io.PipeWriter  // to the client
+	failure error           // why the source ended, set when read returns; io.EOF if it ended normally
 
 	wake    chan struct{}
 	cutting chan struct{} // closed to end the watch early
 	cutOnce sync.Once
-	ended   chan struct{} // closed once the client gets no more
+	ended   chan struct{} // closed when the client receives nothing more
 
 	frozenBy map[*injected]bool // guarded by proxy.mu
 
-	// Of the goroutine that delivers.
+	// Used only by the goroutine that delivers.
 	queue     []delivery
-	collected *collection // nil unless ReorderEvents collects
+	collected *collection // nil if ReorderEvents is not collecting
 	bookmarks bookmarks
 }
 
-// delivery is what the client gets next: events, or the end of the watch. It waits until due, or until its Delay is cleared.
+// delivery is what the client receives next: events, or the end of the watch. It waits until due, or until its Delay is
+// cleared.
 type delivery struct {
 	lines []byte
 	end   bool
@@ -44,7 +45,7 @@ type delivery struct {
 	delay *injected // nil if there is none
 }
 
-// open lets the events of a watch pass through the faults.
+// open returns a response body that applies the faults to the events of source.
 func (p *Proxy) open(r *http.Request, req *request, source io.ReadCloser) io.ReadCloser {
 	ctx, cancel := context.WithCancel(r.Context())
 	reader, writer := io.Pipe()
@@ -72,7 +73,7 @@ func (p *Proxy) open(r *http.Request, req *request, source io.ReadCloser) io.Rea
 	}}
 }
 
-// clientBody is what the reverse proxy copies to the client.
+// clientBody is the body that the reverse proxy copies to the client.
 type clientBody struct {
 	*io.PipeReader
 	once  sync.Once
@@ -90,7 +91,7 @@ func (p *Proxy) forget(s *stream) {
 	p.streams = slices.DeleteFunc(p.streams, func(other *stream) bool { return other == s })
 }
 
-// cut ends watches and waits until that has happened.
+// cut ends watches and waits until they have ended.
 func cut(streams []*stream) {
 	for _, s := range streams {
 		s.cut()
@@ -108,15 +109,16 @@ func cut(streams []*stream) {
 
 func (s *stream) cut() { s.cutOnce.Do(func() { close(s.cutting) }) }
 
-// poke has the stream look at the faults again.
+// poke makes the stream check the faults again.
 func (s *stream) poke() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // a wake-up is already pending
 	}
 }
 
-// read passes on the API server's events, one a line. It reads on while the client gets none: the API server ends watches that fall behind.
+// read passes on the API server's events, one per line. It keeps reading while the client receives nothing: the API
+// server ends watches that fall behind.
 func (s *stream) read(in chan<- []byte) {
 	defer close(in)
 	lines := bufio.NewReader(s.source)
@@ -165,7 +167,7 @@ func (s *stream) deliver(in <-chan []byte) {
 	}
 }
 
-// arrive takes in a line that the API server sent, which is an event.
+// arrive handles one line, which is one event, from the API server.
 func (s *stream) arrive(line []byte) {
 	e := parseEvent(line)
 	if !e.isChange() {
@@ -188,8 +190,8 @@ func (s *stream) arrive(line []byte) {
 	s.collected.events = append(s.collected.events, e)
 }
 
-// flush ends the collection of events. A bookmark follows them where the client takes any: it would otherwise resume after the last
-// event of the changed order, and get older states of objects than it has seen.
+// flush ends the collection of events. A bookmark follows them if the client accepts bookmarks: without one, the client
+// would resume after the last event of the changed order, and receive older states of objects than it has seen.
 func (s *stream) flush() {
 	if s.collected == nil {
 		return
@@ -207,8 +209,8 @@ func (s *stream) enqueue(lines []byte) {
 	s.queue = append(s.queue, d)
 }
 
-// write delivers what is due. It returns when more will be due, zero if that depends on events or faults, and an error once the watch
-// has ended.
+// write sends due deliveries. It returns the time of the next one, or zero if that depends on events or faults. It
+// returns an error when the watch has ended.
 func (s *stream) write() (due time.Time, err error) {
 	if c := s.collected; c != nil {
 		if c.fault.isOver() || !time.Now().Before(c.due) {
@@ -219,7 +221,7 @@ func (s *stream) write() (due time.Time, err error) {
 	}
 	for {
 		frozen := s.isFrozen()
-		select { // after the look at the faults: a freeze that ends with Resume has cut the watch before it is gone
+		select { // after checking the faults: a freeze that ends with Resume cuts the watch before the freeze is removed
 		case <-s.cutting:
 			return due, io.EOF
 		case <-s.ctx.Done():
@@ -247,7 +249,7 @@ func (d delivery) isDue() bool {
 	return d.delay == nil || d.delay.isOver() || !time.Now().Before(d.due)
 }
 
-// earliest returns the earlier of two times; a zero a is ignored.
+// earliest returns the earlier of two times. It ignores a zero a.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b

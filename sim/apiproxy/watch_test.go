@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/sim/apiproxy"
 )
 
-// The first of two watches is frozen. What the second gets shows that there was something to hold.
+// The first of two watches is frozen. The events of the second prove that there was something to hold.
 func TestFreezeWatchHoldsEventsUntilCleared(t *testing.T) {
 	b := newBench(t)
 	frozen := b.watch()
@@ -43,7 +43,7 @@ func TestFreezeWatchHasTheClientResume(t *testing.T) {
 	w := b.watch()
 	remove := b.proxy.Inject(apiproxy.Fault{Kind: apiproxy.FreezeWatch, Resource: "configmaps", Release: apiproxy.Resume})
 	must(t, b.create(b.api, "a"))
-	late := b.watch() // opens, although it is silent
+	late := b.watch() // opens, but receives no events
 	b.seesNothing(w)
 	remove()
 	b.sees(w, "end")
@@ -75,13 +75,14 @@ func TestDuplicateEvents(t *testing.T) {
 	b.sees(w, "ADDED a", "ADDED a", "ADDED b")
 }
 
-// line is an event as the API server sends it.
+// line is an event as the API server encodes it.
 func line(kind, name string, version int) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"n","name":%q,"resourceVersion":"%d"}}}`+"\n",
 		kind, name, version)
 }
 
-// An API server that sends a fixed answer shows the order without depending on time: bookmarks end each collection of events.
+// With an API server that sends a fixed response, the order does not depend on time: bookmarks end each collection of
+// events.
 func TestReorderEvents(t *testing.T) {
 	sent := line("ADDED", "a", 11) + line("ADDED", "b", 12) + line("MODIFIED", "a", 13) + line("BOOKMARK", "", 14) +
 		line("DELETED", "a", 15) + line("MODIFIED", "b", 16) + line("BOOKMARK", "", 17)
@@ -127,7 +128,7 @@ func TestReorderEvents(t *testing.T) {
 	}
 }
 
-// However its watches are disturbed, an informer ends up with what the API server has.
+// Whatever happens to its watches, an informer ends up with the state of the API server.
 func TestInformersAreRightAfterAllFaults(t *testing.T) {
 	b := newBench(t)
 	factory := informers.NewSharedInformerFactoryWithOptions(b.api, 0, informers.WithNamespace(b.namespace))
@@ -169,7 +170,7 @@ func TestInformersAreRightAfterAllFaults(t *testing.T) {
 	}
 }
 
-// change writes some ConfigMaps and deletes one, past the proxy.
+// change writes some ConfigMaps and deletes one, bypassing the proxy.
 func (b *bench) change(round int) {
 	b.Helper()
 	maps := direct.CoreV1().ConfigMaps(b.namespace)
@@ -184,7 +185,7 @@ func (b *bench) change(round int) {
 	}
 }
 
-// isRight waits until the store of an informer has the ConfigMaps that the API server has.
+// isRight waits until the informer's store has the same ConfigMaps as the API server.
 func (b *bench) isRight(store cache.Store) {
 	b.Helper()
 	list, err := direct.CoreV1().ConfigMaps(b.namespace).List(b.ctx, metav1.ListOptions{})

@@ -21,7 +21,7 @@ import (
 // maxAuditLine bounds a line of the audit log, in bytes.
 const maxAuditLine = 1 << 20
 
-// auditEvent is what we read of an audit.k8s.io/v1 Event:
+// auditEvent contains the fields that we read of an audit.k8s.io/v1 Event:
 // https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
 type auditEvent struct {
 	AuditID    string    `json:"auditID"`
@@ -35,7 +35,7 @@ type auditEvent struct {
 	} `json:"objectRef"`
 }
 
-// name is the verb and what it was for.
+// name returns the verb and the resource or path.
 func (e *auditEvent) name() string {
 	if e.ObjectRef == nil {
 		path, _, _ := strings.Cut(e.RequestURI, "?")
@@ -47,9 +47,8 @@ func (e *auditEvent) name() string {
 	return e.Verb + " " + e.ObjectRef.Resource
 }
 
-// countAudit counts the requests that the API server received in a span of time, by verb and
-// resource. The log is the controller's user's alone. It fails on one with another user agent
-// than the controller's.
+// countAudit counts the requests that the API server received in a period, by verb and resource. The audit log contains
+// only requests of the controller's user. countAudit fails if one has a different user agent than the controller's.
 func countAudit(log io.Reader, from, to time.Time) (map[string]int, error) {
 	counts, known := map[string]int{}, map[string]bool{}
 	lines := bufio.NewScanner(log)
@@ -83,8 +82,8 @@ func readAudit(path string, from, to time.Time) (map[string]int, error) {
 	return countAudit(file, from, to)
 }
 
-// exclusive are requests that nobody but the controller makes: what the audit log says of
-// them must be what the API server's metrics say.
+// exclusive lists requests that only the controller makes: their number in the audit log must equal the number in the
+// API server's metrics.
 var exclusive = map[string]string{
 	"create runners": "POST runners", "create pods": "POST pods", "create secrets": "POST secrets",
 }
@@ -102,7 +101,7 @@ func serverCounts(ctx context.Context, config *rest.Config) (map[string]int, err
 	return parseRequestTotal(string(text))
 }
 
-// parseRequestTotal sums apiserver_request_total by verb and resource; subresources are left out.
+// parseRequestTotal sums apiserver_request_total by verb and resource, without subresources.
 func parseRequestTotal(metrics string) (map[string]int, error) {
 	counts := map[string]int{}
 	for text := range strings.Lines(metrics) {
@@ -123,7 +122,7 @@ func parseRequestTotal(metrics string) (map[string]int, error) {
 	return counts, nil
 }
 
-// label finds a label's value; none of ours has a quote in it.
+// label returns the value of a label. None of the values contains a quote.
 func label(labels, name string) string {
 	for pair := range strings.SplitSeq(labels, ",") {
 		if value, found := strings.CutPrefix(pair, name+`="`); found {
@@ -133,7 +132,7 @@ func label(labels, name string) string {
 	return ""
 }
 
-// disagreements between the audit log and the growth of the API server's counters.
+// disagreements returns the differences between the audit log and the increase of the API server's counters.
 func disagreements(audit, before, after map[string]int) []string {
 	var found []string
 	for audited, counted := range exclusive {

@@ -27,29 +27,29 @@ const (
 	namespace    = "bench"
 	connection   = "github"
 	organization = "bench-org"
-	// appConnection is one with an App's credentials.
+	// appConnection is a connection with the credentials of a GitHub App.
 	appConnection = "github-app"
 	// readyLimit bounds the time until all pools listen.
 	readyLimit = 3 * time.Minute
-	// settle is how long a quiet world is left alone before and after the jobs, so that
-	// writes which are made late are not missed and not counted for something else.
+	// settle is how long the system is left idle before and after the jobs, so that late writes are counted, and
+	// counted for the right jobs.
 	settle = 3 * time.Second
 )
 
-// template is the pods' template.
+// template is the pod template of the pools.
 const template = `{"spec":{"containers":[{"name":"runner","image":"ghcr.io/actions/actions-runner:latest"}]}}`
 
-// bed is a world with the controller and pools that listen.
+// bed is a world in which the controller runs and the pools listen.
 type bed struct {
 	*world.World
 	controller *world.Controller
-	client     client.Client    // the floor's
-	eyes       client.WithWatch // the watches'
+	client     client.Client    // for measuring the floor
+	eyes       client.WithWatch // for the watches
 	pools      []string
-	failed     bool // keep the controller's log
+	failed     bool // if set, the controller's log is kept
 }
 
-// makeBed starts a world with pools that listen. End it with remove.
+// makeBed starts a world with pools that listen. Stop it with remove.
 func makeBed(ctx context.Context, o *options, latency time.Duration, pools int) (*bed, error) {
 	w, err := world.Start(ctx, world.Options{GitHub: githubsim.Options{Latency: latency, Seed: o.seed}, Audit: true})
 	if err != nil {
@@ -85,8 +85,8 @@ func (b *bed) make(ctx context.Context, o *options, pools int) (err error) {
 	return listen(ctx, b.GitHub, len(b.pools))
 }
 
-// ownConnections keeps a client from sharing connections with others of this process, which
-// client-go would have it do: what is measured must not wait for the played node's requests.
+// ownConnections prevents a client from sharing connections with other clients of this process, which is client-go's
+// default: measured requests must not wait for the requests of the simulated node.
 func ownConnections(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{Timeout: 30 * time.Second}).DialContext
@@ -109,7 +109,7 @@ func (b *bed) createPools(ctx context.Context, namespace, connection string, nam
 	return nil
 }
 
-// listen waits until so many pools have announced their capacity to a GitHub and all is quiet.
+// listen waits until the given number of pools have announced their capacity to GitHub and nothing is in progress.
 func listen(ctx context.Context, gh *githubsim.Running, pools int) error {
 	err := world.Until(ctx, readyLimit, func(context.Context) error {
 		listening := 0
@@ -129,7 +129,7 @@ func listen(ctx context.Context, gh *githubsim.Running, pools int) error {
 	return pause(ctx, settle)
 }
 
-// remove ends the world. Of a run that failed, the controller's log is kept.
+// remove stops the world. If the run failed, it keeps the controller's log.
 func (b *bed) remove() error {
 	var errs []error
 	if b.controller != nil {
@@ -141,7 +141,7 @@ func (b *bed) remove() error {
 	return errors.Join(append(errs, b.Stop())...)
 }
 
-// keep copies the controller's log to where it stays; its error says where that is.
+// keep copies the controller's log to a permanent file. The returned error contains its path.
 func keep(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -158,7 +158,7 @@ func keep(log string) error {
 	return fmt.Errorf("the controller's log is %s", kept.Name())
 }
 
-// pause waits; not at all when there is nothing to wait for.
+// pause waits for d, or returns immediately if d is not positive.
 func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -5,7 +5,7 @@ package main
 
 import "fmt"
 
-// distance is where GitHub is.
+// distance classifies the latency of GitHub.
 type distance int
 
 const (
@@ -14,12 +14,12 @@ const (
 	away
 )
 
-// covers says whether a result was measured at the distance.
+// covers reports whether a result was measured at the distance.
 func (d distance) covers(r result) bool {
 	return d == anywhere || (d == away) == (r.GitHubLatencyMS > 0)
 }
 
-// bound is the most that a figure may be.
+// bound is the maximum of a figure.
 type bound struct {
 	scenario string
 	github   distance
@@ -28,7 +28,7 @@ type bound struct {
 	about    string
 }
 
-// bounds are what --check asks for.
+// bounds returns the bounds that --check verifies.
 func bounds() []bound {
 	all := []bound{
 		{"deaf-100", anywhere, "p99_to_answering", 1.2, "the other 100 pools lose less than 20 % at p99"},
@@ -76,8 +76,7 @@ func bounds() []bound {
 	return all
 }
 
-// brokenBounds says which figures are beyond their bounds. A figure that was not measured
-// breaks none.
+// brokenBounds describes the figures that exceed their bounds. A figure that was not measured exceeds none.
 func brokenBounds(results []result) []string {
 	var broken []string
 	for _, r := range results {

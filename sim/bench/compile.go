@@ -23,11 +23,11 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// cueCommand is the first argument of the process that does with CUE's own library what is compared.
+// cueCommand is the first argument of the child process that exports with CUE's own library, for comparison.
 const cueCommand = "cue"
 
-// runCompile measures `corral build` of so many objects from one table, and CUE's own library with the same tree: load, evaluate, validate
-// and write it as JSON, as `cue export` does. Both are processes of their own.
+// runCompile measures `corral build` of a table with the given number of objects, and CUE's own library on the same
+// tree: load, evaluate, validate and write as JSON, as `cue export` does. Each runs in a process of its own.
 func runCompile(objects int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, _ time.Duration) (figures, error) {
 		folder, err := os.MkdirTemp("", "corral-bench-compile-")
@@ -46,26 +46,26 @@ func runCompile(objects int) func(context.Context, *options, time.Duration) (fig
 		if err != nil {
 			return nil, fmt.Errorf("CUE's own library: %w", err)
 		}
-		ours, err := measure(exec.CommandContext(ctx, o.corral, "build", folder, "-o", "json"))
+		corral, err := measure(exec.CommandContext(ctx, o.corral, "build", folder, "-o", "json"))
 		if err != nil {
 			return nil, fmt.Errorf("building: %w", err)
 		}
 		var built struct{ Items []json.RawMessage }
-		if err := json.Unmarshal([]byte(ours.output), &built); err != nil || len(built.Items) != objects {
+		if err := json.Unmarshal([]byte(corral.output), &built); err != nil || len(built.Items) != objects {
 			return nil, errors.Join(fmt.Errorf("%d objects were built", len(built.Items)), err)
 		}
 		return figures{
-			"compiled": float64(objects), "compile_s": ours.wall.Seconds(), "compile_cpu_s": ours.cpu.Seconds(), "compile_mib": ours.mib,
-			"compile_to_cue": ours.cpu.Seconds() / own.cpu.Seconds(),
+			"compiled": float64(objects), "compile_s": corral.wall.Seconds(), "compile_cpu_s": corral.cpu.Seconds(), "compile_mib": corral.mib,
+			"compile_to_cue": corral.cpu.Seconds() / own.cpu.Seconds(),
 		}, nil
 	}
 }
 
-// process is what a process and its children took.
+// process is the resource use of a process and its children.
 type process struct {
 	output    string
 	wall, cpu time.Duration
-	// mib is the most memory that one of them had.
+	// mib is the peak memory of the largest of them.
 	mib float64
 }
 
@@ -83,7 +83,7 @@ func measure(c *exec.Cmd) (process, error) {
 	return process{stdout.String(), time.Since(began), c.ProcessState.UserTime() + c.ProcessState.SystemTime(), float64(usage.Maxrss) / 1024}, nil
 }
 
-// exportWithCUE is what the other process does.
+// exportWithCUE is what the child process for the comparison runs.
 func exportWithCUE(folder string) error {
 	instances := load.Instances([]string{"."}, &load.Config{Dir: folder})
 	value := cuecontext.New().BuildInstance(instances[0])
@@ -94,8 +94,8 @@ func exportWithCUE(folder string) error {
 	return err
 }
 
-// writeTable writes a repository of so many pools, one row of a table each, and a connection. It has a copy of the schema, for CUE's own
-// library.
+// writeTable writes a repository with a connection and the given number of pools, one table row each. It includes a
+// copy of the schema, for CUE's own library.
 func writeTable(folder string, pools int) error {
 	var rows strings.Builder
 	for i := range pools {

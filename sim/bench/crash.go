@@ -20,8 +20,9 @@ import (
 // takeoverLimit bounds the time from a crash to the pod of the next job.
 const takeoverLimit = 3 * time.Minute
 
-// runCrash measures how long a job waits for its pod that is queued when the leader was just killed: while its container is
-// restarted in place, while another replica takes over, and in place while GitHub lets nobody resume a session.
+// runCrash measures how long a job that is queued just after the leader was killed waits for its pod: when the leader's
+// container restarts in place, when another replica takes over, and when the container restarts in place while GitHub
+// rejects every attempt to resume a session.
 func runCrash(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	b, err := makeBed(ctx, o, latency, 1)
 	if err != nil {
@@ -45,8 +46,8 @@ func runCrash(ctx context.Context, o *options, latency time.Duration) (f figures
 	return f, nil
 }
 
-// crash kills a controller that leads as one pod and has one as the same or another pod take over. It returns the
-// seconds from then to the pod of a job.
+// crash kills a controller that leads as one pod and starts one as the same or another pod. It returns the seconds from
+// then until the pod of a job exists.
 func (b *bed) crash(ctx context.Context, o *options, leader, successor string) (seconds float64, err error) {
 	if err := b.controller.Stop(); err != nil {
 		return 0, err
@@ -91,7 +92,7 @@ func (b *bed) crash(ctx context.Context, o *options, leader, successor string) (
 	return seconds, b.untilQuiet(ctx)
 }
 
-// untilQuiet waits until no pod is left.
+// untilQuiet waits until no pods are left.
 func (b *bed) untilQuiet(ctx context.Context) error {
 	return world.Until(ctx, takeoverLimit, func(ctx context.Context) error {
 		pods := &corev1.PodList{}

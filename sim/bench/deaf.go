@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// deafNamespace has the pools whose GitHub doesn't answer, and deafOrganization is theirs.
+	// deafNamespace has the pools whose GitHub does not answer, and deafOrganization is their organization.
 	deafNamespace    = "deaf"
 	deafOrganization = "deaf-org"
-	// each half has so many pools, and each pool so many jobs.
+	// Each half has halfPools pools, and each pool halfJobs jobs.
 	halfPools, halfJobs = 100, 3
 )
 
-// endpoints are all calls that a controller makes.
+// endpoints are all endpoints that a controller calls.
 var endpoints = []githubsim.Endpoint{
 	githubsim.EndpointApp, githubsim.EndpointInstallation, githubsim.EndpointAccessToken, githubsim.EndpointUser,
 	githubsim.EndpointMeta, githubsim.EndpointOrg, githubsim.EndpointRunners, githubsim.EndpointRunner,
@@ -38,8 +38,8 @@ var endpoints = []githubsim.Endpoint{
 	githubsim.EndpointGetAgent, githubsim.EndpointFindAgent, githubsim.EndpointDeleteAgent,
 }
 
-// runDeaf measures what a connection that never answers costs the pools of another one: the
-// same burst in two worlds that differ in nothing else.
+// runDeaf measures how a connection whose GitHub never answers affects the pools of another connection: the same burst
+// in two worlds that differ in nothing else.
 func runDeaf(ctx context.Context, o *options, latency time.Duration) (figures, error) {
 	without, err := runHalf(ctx, o, latency, false)
 	if err != nil {
@@ -56,8 +56,8 @@ func runDeaf(ctx context.Context, o *options, latency time.Duration) (figures, e
 	return f, nil
 }
 
-// runHalf brings jobs for one half of the pools. The other half listens and has nothing to
-// do, or it wants runners from a GitHub that doesn't answer any more.
+// runHalf adds jobs for one half of the pools. The other half is idle, or, if deaf, has jobs but its GitHub no longer
+// answers.
 func runHalf(ctx context.Context, o *options, latency time.Duration, deaf bool) (f figures, err error) {
 	b, err := makeBed(ctx, o, latency, halfPools)
 	if err != nil {
@@ -83,7 +83,7 @@ func runHalf(ctx context.Context, o *options, latency time.Duration, deaf bool) 
 	return b.measure(ctx, o, burst(b.pools, halfJobs))
 }
 
-// addHalf makes pools on another GitHub and waits until they listen.
+// addHalf creates pools on another GitHub and waits until they listen.
 func (b *bed) addHalf(ctx context.Context, gh *githubsim.Running) error {
 	gh.AddToken(world.Token)
 	gh.AddOrg(deafOrganization)
@@ -107,8 +107,8 @@ func (b *bed) addHalf(ctx context.Context, gh *githubsim.Running) error {
 	return listen(ctx, gh, len(b.pools))
 }
 
-// deafen brings jobs whose runners can't be registered, so that there is something to ask
-// GitHub for all the time, and then has GitHub answer nothing at all.
+// deafen adds jobs whose runners cannot be registered, so that the controller keeps calling GitHub, and then makes
+// GitHub stop answering.
 func (b *bed) deafen(ctx context.Context, gh *githubsim.Running) error {
 	gh.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Hang: true})
 	for _, a := range burst(b.pools, halfJobs) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// figures are what was measured, by name; see figureNames. Names with a slash are parts of
-// a sum: kube/VERB RESOURCE and github/ENDPOINT, both per job.
+// figures are the measured values by name; see figureNames. Names with a slash are parts of a sum, per job: kube/VERB
+// RESOURCE and github/ENDPOINT.
 type figures map[string]float64
 
 // Prefixes of the parts of a sum.
@@ -21,7 +21,7 @@ const (
 	githubPrefix = "github/"
 )
 
-// figureName is how a figure is shown.
+// figureName determines how a figure is printed.
 type figureName struct{ key, label, format string }
 
 // figureNames are in the order of the table.
@@ -114,7 +114,7 @@ var figureNames = []figureName{
 	{"cleanup_s", "clean-up after the last job, s", "%.1f"},
 }
 
-// summary is one line on a run.
+// summary describes a run in one line.
 func (f figures) summary() string {
 	var parts []string
 	for _, n := range []figureName{
@@ -135,7 +135,7 @@ func (f figures) summary() string {
 	return strings.Join(parts, ", ")
 }
 
-// latencies adds the quantiles of times, in milliseconds, as PREFIX_p50_ms and so on.
+// latencies adds the quantiles of durations, in milliseconds, as PREFIX_p50_ms and so on.
 func (f figures) latencies(prefix string, all []time.Duration) {
 	sorted := slices.Sorted(slices.Values(all))
 	for name, p := range map[string]float64{"p50": 0.50, "p95": 0.95, "p99": 0.99, "max": 1} {
@@ -143,7 +143,7 @@ func (f figures) latencies(prefix string, all []time.Duration) {
 	}
 }
 
-// counts adds parts and their sum, each divided.
+// counts adds the parts and their sum, each divided by by.
 func (f figures) counts(sum, prefix string, parts map[string]int, by float64) {
 	total := 0
 	for name, n := range parts {
@@ -155,7 +155,7 @@ func (f figures) counts(sum, prefix string, parts map[string]int, by float64) {
 	f[sum] = float64(total) / by
 }
 
-// quantile of sorted values by the nearest rank; 0 of none.
+// quantile returns a quantile of sorted values by the nearest rank, or 0 if there are no values.
 func quantile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -163,8 +163,8 @@ func quantile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)]
 }
 
-// medians takes the median of each figure over runs; of an even number, the lower of the
-// two in the middle. A part that a run doesn't have is 0 there.
+// medians returns the median of each figure over all runs; for an even number of runs, the lower of the two middle
+// values. A part that a run does not have counts as 0.
 func medians(runs []figures) figures {
 	out := figures{}
 	for _, run := range runs {
@@ -183,8 +183,8 @@ func medians(runs []figures) figures {
 	return out
 }
 
-// matchFIFO returns the time from the kth demand of a pool to its kth pod, for all that
-// have one; 0 when the pod was there before.
+// matchFIFO returns the time from the kth demand of a pool to its kth pod, for each demand with a pod; 0 if the pod
+// already existed.
 func matchFIFO(demands, pods map[string][]time.Time) []time.Duration {
 	var all []time.Duration
 	for pool, queued := range demands {

@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	// workers is how many runners the bare client makes at once.
+	// workers is the number of runners that the bare client creates concurrently.
 	workers = 64
-	// floorLimit bounds measuring the floor, beyond the time over which jobs arrive.
+	// floorLimit bounds measuring the floor, in addition to the time over which jobs arrive.
 	floorLimit = 2 * time.Minute
 )
 
-// spare is a runner that is registered on GitHub and is still to be made in the cluster,
-// some time after the first.
+// spare is a runner that is registered with GitHub but not created in the cluster yet. It is created some time after
+// the first one.
 type spare struct {
 	after    time.Duration
-	answered time.Time // when the API server had its Pod
+	answered time.Time // when the API server confirmed its Pod
 	pool     *v1alpha1.RunnerPool
 	template []byte
 	setID    int64
@@ -44,9 +44,8 @@ type spare struct {
 	jit      github.JIT
 }
 
-// compare measures the floor: how soon the same pods are seen when a bare client makes them
-// and nothing has to be decided. The controller has ended before; the node, the simulated
-// GitHub and the jobs are as active as they were with it.
+// compare measures the floor: how soon the same pods are seen if a bare client creates them and nothing has to be
+// decided. The controller is stopped before; the node, the simulated GitHub and the jobs behave as they did with it.
 func (b *bed) compare(ctx context.Context, f figures, arrivals []arrival) error {
 	if err := b.controller.Stop(); err != nil {
 		return err
@@ -73,7 +72,7 @@ func (b *bed) compare(ctx context.Context, f figures, arrivals []arrival) error 
 	return nil
 }
 
-// prepare registers the runners and brings a job for each.
+// prepare registers the runners and adds a job for each.
 func (b *bed) prepare(ctx context.Context, listeners *sync.WaitGroup, arrivals []arrival) ([]*spare, error) {
 	gh, err := scaleset.NewClient(github.Credentials{ConfigURL: b.GitHub.ConfigURL(organization), Token: world.Token}, github.Options{Parallel: workers})
 	if err != nil {
@@ -108,7 +107,7 @@ func (b *bed) prepare(ctx context.Context, listeners *sync.WaitGroup, arrivals [
 	return spares, pause(ctx, settle)
 }
 
-// forgetful records nothing.
+// forgetful is a recorder that records nothing.
 type forgetful struct{}
 
 func (forgetful) RecordJobs(context.Context, []scaleset.JobEvent) error { return nil }
@@ -141,8 +140,8 @@ func (b *bed) spares(ctx context.Context, gh *scaleset.Client, sets map[string]i
 	return spares, g.Wait()
 }
 
-// floor makes each runner when its job arrived, as fast as the API server lets a bare client,
-// and returns the times from then until its pod was seen, and until the API server had it.
+// floor creates each runner when its job arrives, as fast as the API server serves a bare client. It returns the times
+// from then until the pod was seen, and until the API server confirmed it.
 func (b *bed) floor(ctx context.Context, spares []*spare) (seen, answered []time.Duration, err error) {
 	s, err := look(ctx, b.eyes)
 	if err != nil {
@@ -175,7 +174,7 @@ func (b *bed) floor(ctx context.Context, spares []*spare) (seen, answered []time
 	return matchFIFO(demands, s.sightings()), answered, err
 }
 
-// create makes what the controller makes for a runner: a Runner, its Secret and its Pod.
+// create creates the objects that the controller creates for a runner: a Runner, its Secret and its Pod.
 func (b *bed) create(ctx context.Context, s *spare) error {
 	identity := podspec.Runner{Namespace: namespace, Name: s.name, Pool: s.pool.Name, Revision: s.pool.Status.Revision}
 	runner := &v1alpha1.Runner{

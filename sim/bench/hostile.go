@@ -24,41 +24,44 @@ import (
 )
 
 const (
-	// greedy is the namespace whose policies are hostile; it has greedyPools.
+	// greedy is the namespace whose policies are hostile. It has greedyPools pools.
 	greedy      = "greedy"
 	greedyPools = 8
-	// Each of the others has tenantPools with jobs, and one that the guard rail denies.
+	// Each of the other namespaces has tenantPools pools with jobs, and one pool that the guard rail denies.
 	tenants, tenantPools = 4, 2
-	// Quiet and hostile times take turns, so that what else the machine does falls on both.
+	// Quiet and hostile phases alternate, so that other load on the machine affects both.
 	hostileRounds = 4
 	hostileTime   = 25 * time.Second
-	// hostileRate is how many jobs a second the others have together, and hostileJob how long each takes.
+	// hostileRate is the number of jobs per second for all other namespaces together, and hostileJob the duration of
+	// each job.
 	hostileRate = 8
 	hostileJob  = 300 * time.Millisecond
-	// editEach is the time between two edits of hostile policies, each of which has to be found out anew: that keeps a child busy.
-	// Edits that come faster cost the API server and the leader what edits of any rules do.
+	// editEach is the time between two edits of hostile policies. Each edited policy must be tried again, which keeps a
+	// child process busy. With more frequent edits, the API server and the leader would be loaded by the edits
+	// themselves, whatever the rules.
 	editEach = time.Second
-	// subside is how long rules that are loaded when their policy is deleted go on at most: loads that are under way and wait.
+	// subside is how long rules can keep running after their policy is deleted: loads that are in progress or queued.
 	subside = 15 * time.Second
-	// sampleEach is the time between two looks at the memory of the processes.
+	// sampleEach is the time between two samples of the processes' memory.
 	sampleEach = 200 * time.Millisecond
 )
 
-// hostileBed has tenants, one of whom takes all that it can get.
+// hostileBed has several tenants, and one of them takes all resources that it can get.
 type hostileBed struct {
 	*bed
-	latencies map[bool][]string        // ids of jobs, by whether policies were hostile when they came
-	memory    map[bool]float64         // the most that the leader had resident, in MiB
-	children  float64                  // and its children together
-	edited    map[bool][]time.Duration // until an edit of another's policy is in force
-	rules     map[string]string        // those that are hostile this time
+	latencies map[bool][]string        // IDs of jobs, by whether policies were hostile when the job arrived
+	memory    map[bool]float64         // peak resident memory of the leader, in MiB
+	children  float64                  // peak resident memory of its children together
+	edited    map[bool][]time.Duration // until an edit of another tenant's policy is in force
+	rules     map[string]string        // the hostile rules of this phase
 	edits     int
 	blame     *blame
 }
 
 func tenantName(i int) string { return fmt.Sprintf("tenant-%d", i+1) }
 
-// runHostile measures what a namespace costs the others that pushes rules which take all memory, all CPU and all time.
+// runHostile measures how a namespace with rules that use all memory, all CPU and all time affects the other
+// namespaces.
 func runHostile(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	inner, err := makeBed(ctx, o, latency, 0)
 	if err != nil {
@@ -75,7 +78,7 @@ func runHostile(ctx context.Context, o *options, latency time.Duration) (f figur
 	if err := b.settleTenants(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.arriveAt(ctx, o.seed, nil); err != nil { // not counted: what is first takes longer
+	if err := b.arriveAt(ctx, o.seed, nil); err != nil { // warm-up, which takes longer and is not counted
 		return nil, fmt.Errorf("warming up: %w", err)
 	}
 	for round := range hostileRounds {
@@ -95,7 +98,7 @@ func runHostile(ctx context.Context, o *options, latency time.Duration) (f figur
 	return b.figures()
 }
 
-// settleTenants makes the namespaces, the guard rail and the pools, and waits until they listen.
+// settleTenants creates the namespaces, the guard rail and the pools, and waits until they listen.
 func (b *hostileBed) settleTenants(ctx context.Context) error {
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard"}}
 	guard.Spec.Modules = costlyGuard
@@ -140,7 +143,7 @@ func poolNames(n int) (names []string) {
 	return names
 }
 
-// createDenied makes a pool whose template the guard rail denies.
+// createDenied creates a pool whose template the guard rail denies.
 func (b *hostileBed) createDenied(ctx context.Context, namespace, name string) error {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	pool.Spec.ConnectionRef.Name, pool.Spec.RunnerLabels = connection, []string{name}
@@ -151,7 +154,7 @@ func (b *hostileBed) createDenied(ctx context.Context, namespace, name string) e
 	return nil
 }
 
-// phase lets jobs arrive for the others, while policies are hostile or aren't.
+// phase adds jobs for the other namespaces, with or without hostile policies.
 func (b *hostileBed) phase(ctx context.Context, seed uint64, hostile bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -187,7 +190,7 @@ func (b *hostileBed) phase(ctx context.Context, seed uint64, hostile bool) error
 	return errors.Join(attackErr, b.withdraw(context.WithoutCancel(ctx)))
 }
 
-// arriveAt adds jobs one by one, and waits until they are done. They are noted by whether policies are hostile.
+// arriveAt adds jobs one by one, and waits until they are done. It records their IDs by whether policies are hostile.
 func (b *hostileBed) arriveAt(ctx context.Context, seed uint64, hostile *bool) error {
 	var targets []string
 	for i := range tenants {
@@ -217,7 +220,8 @@ func (b *hostileBed) arriveAt(ctx context.Context, seed uint64, hostile *bool) e
 	return nil
 }
 
-// editOwn changes a policy of each of the others, one after the other, and notes how long it takes until it is in force.
+// editOwn changes a policy of each of the other namespaces in turn, and records how long it takes until the change is
+// in force.
 func (b *hostileBed) editOwn(ctx context.Context, hostile bool) error {
 	for i := range tenants {
 		if err := pause(ctx, hostileTime/(tenants+1)); err != nil {
@@ -246,7 +250,7 @@ func (b *hostileBed) editOwn(ctx context.Context, hostile bool) error {
 	return nil
 }
 
-// push makes the hostile policies, and has the guard rail's rules be costly for the namespace's pools.
+// push creates the hostile policies, and makes the guard rail's rules expensive for the namespace's pools.
 func (b *hostileBed) push(ctx context.Context) error {
 	for name, body := range b.rules {
 		p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: greedy, Name: name}}
@@ -265,7 +269,7 @@ func (b *hostileBed) push(ctx context.Context) error {
 	return nil
 }
 
-// edit changes one hostile policy after the other until ctx ends: each is then another, which has to be tried.
+// edit changes the hostile policies in turn until ctx ends. Each changed policy must be tried again.
 func (b *hostileBed) edit(ctx context.Context) error {
 	var names []string
 	for name := range b.rules {
@@ -287,7 +291,7 @@ func (b *hostileBed) edit(ctx context.Context) error {
 	}
 }
 
-// withdraw deletes the hostile policies, and waits until the controller is calm.
+// withdraw deletes the hostile policies, and waits until the controller is idle.
 func (b *hostileBed) withdraw(ctx context.Context) error {
 	if err := b.client.DeleteAllOf(ctx, &v1alpha1.RunnerPolicy{}, client.InNamespace(greedy)); err != nil {
 		return fmt.Errorf("deleting the hostile policies: %w", err)
@@ -295,7 +299,7 @@ func (b *hostileBed) withdraw(ctx context.Context) error {
 	return pause(ctx, subside)
 }
 
-// sample looks at the memory of the leader and of its children until ctx ends.
+// sample records the memory of the leader and of its children until ctx ends.
 func (b *hostileBed) sample(ctx context.Context, hostile bool) {
 	for pause(ctx, sampleEach) == nil {
 		if memory, err := b.controller.Memory(); err == nil {
@@ -303,7 +307,7 @@ func (b *hostileBed) sample(ctx context.Context, hostile bool) {
 		}
 		sum := 0.0
 		for _, pid := range world.Children(b.controller.PID()) {
-			if memory, err := world.MemoryOf(pid); err == nil { // else it has ended
+			if memory, err := world.MemoryOf(pid); err == nil { // an error means that it has ended
 				sum += memory.Resident
 			}
 		}
@@ -311,7 +315,7 @@ func (b *hostileBed) sample(ctx context.Context, hostile bool) {
 	}
 }
 
-// isBlamed waits until each of the greedy namespace's pools says that policies failed.
+// isBlamed waits until each pool of the greedy namespace reports that policies failed.
 func (b *hostileBed) isBlamed(ctx context.Context) error {
 	return world.Until(ctx, readyLimit, func(ctx context.Context) error {
 		pools := &v1alpha1.RunnerPoolList{}
@@ -328,7 +332,8 @@ func (b *hostileBed) isBlamed(ctx context.Context) error {
 	})
 }
 
-// guardHolds fails unless the guard rail is not asked for the greedy namespace alone, and still denies for each other.
+// guardHolds fails unless the guard rail is skipped for the greedy namespace only, and still denies in every other
+// namespace.
 func (b *hostileBed) guardHolds(ctx context.Context) error {
 	for i := range tenants {
 		if err := b.createDenied(ctx, tenantName(i), "late"); err != nil {
@@ -351,8 +356,8 @@ func (b *hostileBed) guardHolds(ctx context.Context) error {
 		if err := b.client.Get(ctx, client.ObjectKey{Name: "guard"}, guard); err != nil {
 			return fmt.Errorf("getting the guard rail: %w", err)
 		}
-		if said := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(said, "and isn't asked for them: "+greedy) {
-			return fmt.Errorf("it says %q", said)
+		if message := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "and isn't asked for them: "+greedy) {
+			return fmt.Errorf("it says %q", message)
 		}
 		return nil
 	})
@@ -382,26 +387,26 @@ func (b *hostileBed) figures() (figures, error) {
 	return f, err
 }
 
-// blame notes pools that say that policies can't be asked.
+// blame records pools that report that policies could not be evaluated.
 type blame struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu   sync.Mutex
-	err  error
-	said map[string]string // by pool: what it said
+	mu       sync.Mutex
+	err      error
+	messages map[string]string // by pool: its message
 }
 
-// blames says whether a pool says that policies can't be asked.
+// blames reports whether a pool's condition says that policies could not be evaluated.
 func blames(p *v1alpha1.RunnerPool) bool {
 	reason := conditions.GetReason(p, v1alpha1.PolicyCondition)
 	return reason == v1alpha1.PolicyFailedReason || reason == v1alpha1.PolicyPendingReason
 }
 
-// lookForBlame watches all pools.
+// lookForBlame watches the pools of all namespaces.
 func lookForBlame(ctx context.Context, c client.WithWatch) (*blame, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	b := &blame{cancel: cancel, said: map[string]string{}}
+	b := &blame{cancel: cancel, messages: map[string]string{}}
 	f := &follower{
 		client: c, kind: "RunnerPools", all: true, newList: func() client.ObjectList { return &v1alpha1.RunnerPoolList{} }, note: b.note, cut: func() {},
 	}
@@ -433,7 +438,7 @@ func (b *blame) note(_ watch.EventType, obj client.Object) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.said[client.ObjectKeyFromObject(p).String()] = conditions.GetMessage(p, v1alpha1.PolicyCondition)
+	b.messages[client.ObjectKeyFromObject(p).String()] = conditions.GetMessage(p, v1alpha1.PolicyCondition)
 }
 
 func (b *blame) stop() {
@@ -441,20 +446,20 @@ func (b *blame) stop() {
 	b.running.Wait()
 }
 
-// others counts the pools of other namespaces that ever said that policies can't be asked.
+// others counts the pools of other namespaces that ever reported that policies could not be evaluated.
 func (b *blame) others() (n float64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for pool, said := range b.said {
+	for pool, message := range b.messages {
 		if !strings.HasPrefix(pool, greedy+"/") {
-			say("%s said: %s", pool, said)
+			say("%s said: %s", pool, message)
 			n++
 		}
 	}
 	return n, b.err
 }
 
-// costlyGuard is a guard rail whose rules cost what a pool's labels say, and deny an image.
+// costlyGuard is a guard rail whose rules are as expensive as a label of the pool requests, and which denies an image.
 var costlyGuard = map[string]string{
 	"limits.rego": `package corral.scaling
 
@@ -472,11 +477,11 @@ deny contains sprintf("image %s is forbidden", [container.image]) if {
 `,
 }
 
-// longText is a text of a million bytes.
+// longText is a text of one million bytes.
 const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.range(1, 50000)])` + "\n\t"
 
-// hostileRules take turns: those that take all memory, all CPU, or much time many times when they are asked, and those
-// that do when they are loaded.
+// hostileRules are used in turn: rules that use all memory, all CPU or much time, repeatedly, when they are evaluated,
+// and rules that do so when they are loaded.
 var hostileRules = func() [2]map[string]string {
 	asked := map[string]string{
 		"memory-text":   longText + `replace(s, "x", s) != ""`,
@@ -495,7 +500,7 @@ var hostileRules = func() [2]map[string]string {
 	return [2]map[string]string{asked, loaded}
 }()
 
-// hostileModule is a module with such a rule; n makes it another than before.
+// hostileModule returns a module with such a rule. A different n makes it a different module.
 func hostileModule(body string, n int) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": %d, \"reason\": \"hostile\"} if {\n\t%s\n}\n", n, body)
 }

@@ -34,13 +34,12 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// maxRESTCalls is what an hour of idle pools on one App may cost, of the 5000 calls that
-// GitHub allows an App's installation.
+// maxRESTCalls is how many calls an hour of idle pools on one App may make, of the 5000 that GitHub allows an App
+// installation.
 const maxRESTCalls = 120
 
-// An hour of the whole session layer, of the connection's own controller and of the scale
-// sets' comparisons, by a clock that runs as fast as the machine can follow: the real code
-// against the simulated GitHub, without a network.
+// An hour of all sessions, of the connection's controller and of the scale set comparisons, with a clock that runs as
+// fast as the machine allows: the real code against the simulated GitHub, without a network.
 func TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -64,13 +63,13 @@ func TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre(t *testing.T) {
 			})
 		})
 	}
-	// Verification is jittered by 10 %, so an hour has one more or less.
+	// Verification is jittered by 10 %, so an hour can have one more or one less.
 	if perVerification := 5; calls[200] > maxRESTCalls || calls[200] > calls[1]+perVerification {
 		t.Errorf("200 pools cost %d REST calls, one pool %d", calls[200], calls[1])
 	}
 }
 
-// idleHour counts the calls of an hour, from a minute after the start on.
+// idleHour counts the calls of one hour, beginning a minute after the start.
 func idleHour(t *testing.T, key *rsa.PrivateKey, pools int) map[string]int {
 	server := newAppServer(key)
 	t.Cleanup(server.Close)
@@ -107,7 +106,7 @@ func idleHour(t *testing.T, key *rsa.PrivateKey, pools int) map[string]int {
 	return githubRequests(before, server.Report().Requests)
 }
 
-// newAppServer is a GitHub with an App.
+// newAppServer returns a GitHub with an App.
 func newAppServer(key *rsa.PrivateKey) *githubsim.Server {
 	server := githubsim.New(githubsim.Options{})
 	server.AddOrg("acme")
@@ -118,7 +117,7 @@ func newAppServer(key *rsa.PrivateKey) *githubsim.Server {
 	return server
 }
 
-// attendPool keeps a session of a new scale set open, and compares it as its controller does.
+// attendPool keeps a session of a new scale set open, and compares the scale set as its controller does.
 func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *scaleset.Client, name string) {
 	set, err := gh.Create(ctx, scaleset.Set{Name: name, GroupID: github.DefaultRunnerGroupID, Labels: []string{name}})
 	if err != nil {
@@ -136,7 +135,7 @@ func attendPool(ctx context.Context, t *testing.T, running *sync.WaitGroup, gh *
 	})
 }
 
-// connectionReconciler is the controller of a connection with an App's credentials.
+// connectionReconciler returns the controller of a connection with the credentials of an App.
 func connectionReconciler(t *testing.T, known *github.Connections, network http.RoundTripper, key *rsa.PrivateKey, name types.NamespacedName) *connections.Reconciler {
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	builder := fake.NewClientBuilder().WithScheme(kube.Scheme())
@@ -174,10 +173,10 @@ func reconcileOnce(ctx context.Context, t *testing.T, r *connections.Reconciler,
 	return result.RequeueAfter
 }
 
-// shortcut is a network without sockets, whose waiting a fake clock understands.
+// shortcut is a transport without sockets, so that a fake clock knows when goroutines wait.
 type shortcut struct{ server http.Handler }
 
-// RoundTrip has the server answer.
+// RoundTrip calls the server's handler directly.
 func (m shortcut) RoundTrip(r *http.Request) (*http.Response, error) {
 	asked := r.Clone(r.Context())
 	asked.RequestURI, asked.Host = r.URL.RequestURI(), r.URL.Host

@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	// idlePools is how many pools do nothing.
+	// idlePools is the number of idle pools.
 	idlePools = 200
-	// calm is how long a controller is left alone before its memory is read, and collectLimit
-	// how long the next garbage collection may then take: Go makes one every two minutes.
+	// calm is how long a controller is left idle before its memory is read, and collectLimit how long the next garbage
+	// collection may then take: Go runs one every two minutes.
 	calm         = time.Minute
 	collectLimit = 4 * time.Minute
-	// appID and installationID are the App's.
+	// appID and installationID identify the App.
 	appID, installationID = 7, 70
 )
 
-// restEndpoints are those of the REST API, whose calls GitHub limits by the hour.
+// restEndpoints are the endpoints of the REST API, whose calls GitHub limits per hour.
 var restEndpoints = map[githubsim.Endpoint]bool{
 	githubsim.EndpointApp: true, githubsim.EndpointInstallation: true, githubsim.EndpointAccessToken: true,
 	githubsim.EndpointUser: true, githubsim.EndpointMeta: true, githubsim.EndpointOrg: true, githubsim.EndpointRepository: true,
@@ -45,7 +45,7 @@ var restEndpoints = map[githubsim.Endpoint]bool{
 	githubsim.EndpointRunnerRegistration: true, githubsim.EndpointReleases: true,
 }
 
-// runIdle measures what pools cost that have nothing to do, first the controller without any.
+// runIdle measures the cost of idle pools, compared to the controller without pools.
 func runIdle(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	b, err := makeBed(ctx, o, latency, 0)
 	if err != nil {
@@ -74,7 +74,7 @@ func runIdle(ctx context.Context, o *options, latency time.Duration) (f figures,
 	return f, b.watchIdle(ctx, f, o.idleWindow)
 }
 
-// addIdlePools makes the pools on one App and waits until they listen.
+// addIdlePools creates the pools on one App and waits until they listen.
 func (b *bed) addIdlePools(ctx context.Context) error {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -114,7 +114,7 @@ func (b *bed) addIdlePools(ctx context.Context) error {
 	return listen(ctx, b.GitHub, idlePools)
 }
 
-// watchIdle counts the requests in a span of time in which nothing happens.
+// watchIdle counts the requests in a period in which nothing happens.
 func (b *bed) watchIdle(ctx context.Context, f figures, window time.Duration) error {
 	before, after, audit, err := b.during(ctx, func() error { return pause(ctx, window) })
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *bed) watchIdle(ctx context.Context, f figures, window time.Duration) er
 	return nil
 }
 
-// during tells what was used before and after something was done, and the Kubernetes requests meanwhile.
+// during returns the resource use before and after do runs, and the Kubernetes requests meanwhile.
 func (b *bed) during(ctx context.Context, do func() error) (before, after use, audit map[string]int, err error) {
 	if before, err = b.use(ctx); err != nil {
 		return before, after, nil, err
@@ -152,7 +152,7 @@ func (b *bed) during(ctx context.Context, do func() error) (before, after use, a
 	return before, after, audit, err
 }
 
-// writes counts the requests that change something, but for the leader's lease.
+// writes counts the requests that change objects, except the leader's lease.
 func writes(audit map[string]int) int {
 	n := 0
 	for name, count := range audit {
@@ -167,11 +167,10 @@ func writes(audit map[string]int) int {
 	return n
 }
 
-// memoryUse is a process's, in MiB.
+// memoryUse is the memory of a process, in MiB.
 type memoryUse struct{ rss, heap, stack float64 }
 
-// calmMemory reads the controller's memory once it has been left alone for a while and the
-// garbage of before was collected.
+// calmMemory reads the controller's memory after it was idle for a while and earlier garbage was collected.
 func (b *bed) calmMemory(ctx context.Context) (memoryUse, error) {
 	if err := pause(ctx, calm); err != nil {
 		return memoryUse{}, err
@@ -197,7 +196,7 @@ func (b *bed) calmMemory(ctx context.Context) (memoryUse, error) {
 	return u, err
 }
 
-// goMetrics reads what Go's runtime tells of itself in the controller's metrics.
+// goMetrics reads the Go runtime's values from the controller's metrics.
 func goMetrics(ctx context.Context, url string) (map[string]float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -212,7 +211,7 @@ func goMetrics(ctx context.Context, url string) (map[string]float64, error) {
 	lines := bufio.NewScanner(answer.Body)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		if !strings.HasPrefix(name, "go_memstats_") {
+		if !strings.HasPrefix(name, "go_memstats_") && name != "go_gc_heap_live_bytes" {
 			continue
 		}
 		if metrics[name], err = strconv.ParseFloat(value, 64); err != nil {

@@ -39,10 +39,10 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// hourPools is 8 by default as the fake client is slow: 200 take it a minute of CPU.
+// hourPools is 8 by default because the fake client is slow: 200 pools take a minute of CPU.
 var hourPools = flag.Int("hour-pools", 8, "pools that are idle for an hour")
 
-// An hour of the controllers of connections, scale sets and pools, by the clock of
+// An hour of the controllers of connections, scale sets and pools, with the clock of
 // TestAnIdleHourCostsFewRESTCallsHoweverManyPoolsThereAre.
 func TestIdlePoolsAreHardlyEverWrittenInAnHour(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -72,8 +72,8 @@ func TestIdlePoolsAreHardlyEverWrittenInAnHour(t *testing.T) {
 	})
 }
 
-// office is the controllers at work, without a manager: what would come from an API server's
-// watches comes from the writes themselves.
+// office runs the controllers without a manager: the writes themselves trigger the events that an API server's watches
+// would deliver.
 type office struct {
 	*testing.T
 	ctx     context.Context
@@ -81,7 +81,7 @@ type office struct {
 	server  *githubsim.Server
 	cluster client.WithWatch
 	writes  atomic.Int64
-	// queues of the connections', the scale sets' and the pools' controllers.
+	// queues of the controllers of connections, scale sets and pools.
 	queues  []workqueue.TypedRateLimitingInterface[reconcile.Request]
 	running sync.WaitGroup
 }
@@ -127,7 +127,7 @@ func (o *office) pause(d time.Duration) {
 	}
 }
 
-// work lets a controller reconcile what its queue names.
+// work makes a controller reconcile the requests of its queue.
 func (o *office) work(r reconcile.Reconciler, sources ...source.Source) {
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	for _, s := range sources {
@@ -155,8 +155,8 @@ func (o *office) work(r reconcile.Reconciler, sources ...source.Source) {
 	})
 }
 
-// wrote counts a write, and tells the scale sets' and the pools' controllers of one of a
-// RunnerScaleSet: its name is its pool's.
+// wrote counts a write. For a RunnerScaleSet, it also queues requests for the scale set's and the pool's controllers;
+// both objects have the same name.
 func (o *office) wrote(obj client.Object, err error) error {
 	o.writes.Add(1)
 	if _, ok := obj.(*v1alpha1.RunnerScaleSet); ok && err == nil {
@@ -225,7 +225,7 @@ func (o *office) checkListening(pools int) {
 	}
 }
 
-// leads is the lease of a process that leads.
+// leads is the lease of a process that is the leader.
 type leads struct{}
 
 func (leads) Held() bool        { return true }

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures Corral on this machine: the real API server, the controller as a
-// process of its own, a simulated GitHub and a played node. It prints each figure's median
-// over several runs. docs/performance.md says what the figures mean.
+// Command bench measures Corral on this machine, with a real API server, the controller as a separate process, a
+// simulated GitHub and a simulated node. It prints the median of each figure over several runs. docs/performance.md
+// explains the figures.
 package main
 
 import (
@@ -123,7 +123,7 @@ func (o *options) run(parent context.Context) error {
 	return o.judge(results)
 }
 
-// measure runs the scenarios; with an error it returns what was measured until then.
+// measure runs the scenarios. On an error, it also returns what was measured until then.
 func (o *options) measure(ctx context.Context, wanted *regexp.Regexp) ([]result, error) {
 	var results []result
 	for _, c := range o.cases(wanted) {
@@ -158,7 +158,7 @@ func (o *options) write(to io.Writer, results []result) error {
 	return nil
 }
 
-// judge names the bounds that are broken, and fails for them with --check.
+// judge prints the figures that exceed their bounds. With --check, it fails if there are any.
 func (o *options) judge(results []result) error {
 	broken := brokenBounds(results)
 	for _, b := range broken {
@@ -170,5 +170,5 @@ func (o *options) judge(results []result) error {
 	return nil
 }
 
-// say tells of progress.
+// say prints progress.
 func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

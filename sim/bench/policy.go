@@ -26,32 +26,32 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// The fleet that policies are asked about.
+// The fleet that policies are evaluated for.
 const (
 	judgedNamespaces = 50
 	judgedPools      = 20 // in each namespace
-	// judgedAtOnce is how many namespaces are judged at once.
+	// judgedAtOnce is how many namespaces are evaluated concurrently.
 	judgedAtOnce = 4
-	// judgingChildren is how many children are asked at once, as in the controller.
+	// judgingChildren is the number of child processes, as in the controller.
 	judgingChildren = 2
 )
 
-// fleet are pools and the policies that bind them, with the engine as the controller has it.
+// fleet contains pools and the policies that apply to them, with the controller's policy engine.
 type fleet struct {
 	engine *policies.Engine
-	// rules has the policies with modules of their own; nil if the library has all rules.
+	// rules evaluates policies that have their own modules; nil if all rules come from the library.
 	rules *worker.Evaluator
 	pools [][]*v1alpha1.RunnerPool // by namespace
 	now   time.Time
 }
 
-// runPolicy measures what decisions cost, without a cluster: with the whole library switched on, then with modules that
-// somebody wrote as well.
+// runPolicy measures the cost of decisions, without a cluster: first with the whole library enabled, then with custom
+// modules as well.
 func runPolicy(ctx context.Context, _ *options, _ time.Duration) (figures, error) {
 	return judge(ctx, judgedNamespaces)
 }
 
-// judge is runPolicy on the pools of so many namespaces.
+// judge is runPolicy for the pools of the given number of namespaces.
 func judge(ctx context.Context, namespaces int) (figures, error) {
 	f := figures{"judged_pools": float64(namespaces * judgedPools)}
 	if err := f.judging(ctx, "library_", nil, namespaces); err != nil {
@@ -69,8 +69,8 @@ func judge(ctx context.Context, namespaces int) (figures, error) {
 	return f, err
 }
 
-// judging adds what it takes to judge a fleet after a policy change, once more when nothing changed, and when one pool
-// is granted more.
+// judging measures evaluating a fleet after a policy change, again when nothing has changed, and when one pool is
+// granted more runners.
 func (f figures) judging(ctx context.Context, prefix string, rules *worker.Evaluator, namespaces int) error {
 	fleet, err := newFleet(ctx, rules, namespaces)
 	if err != nil {
@@ -97,7 +97,7 @@ func (f figures) judging(ctx context.Context, prefix string, rules *worker.Evalu
 	return nil
 }
 
-// newFleet makes pools that have been judged once, so that everything there is to remember is remembered.
+// newFleet creates pools that have been evaluated once, so that all caches are filled.
 func newFleet(ctx context.Context, rules *worker.Evaluator, namespaces int) (*fleet, error) {
 	f := &fleet{rules: rules, now: time.Unix(1_800_000_000, 0)}
 	f.engine = policies.NewEngine(func() time.Time { return f.now })
@@ -114,7 +114,7 @@ func newFleet(ctx context.Context, rules *worker.Evaluator, namespaces int) (*fl
 	return f, f.judge(ctx)
 }
 
-// load puts the guard rail into force and, if somebody wrote rules, a policy of each namespace beside it.
+// load puts the guard rail into force and, if there are custom rules, a policy of each namespace as well.
 func (f *fleet) load(ctx context.Context, ceiling int32) error {
 	guard := wholeLibrary(ceiling)
 	if f.rules == nil {
@@ -142,7 +142,7 @@ func (f *fleet) load(ctx context.Context, ceiling int32) error {
 	return nil
 }
 
-// judge asks for the limits and the template of every pool, and expects answers.
+// judge evaluates the limits and the template of every pool, and fails on errors.
 func (f *fleet) judge(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(judgedAtOnce)
@@ -171,13 +171,13 @@ func (f *fleet) limits(ctx context.Context, p *v1alpha1.RunnerPool, granted int3
 	return asked.Answer
 }
 
-// decisions counts how often the policies that bind a pool were asked, by the controller's own metric.
+// decisions returns how many times the policies of a pool have been evaluated, from the controller's own metric.
 func decisions() (n float64) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(policies.Collectors()...)
 	families, err := registry.Gather()
 	if err != nil {
-		panic(err) // they are registered once and read here alone
+		panic(err) // the metrics are registered only once and gathered only here
 	}
 	for _, family := range families {
 		if family.GetName() == "corral_policy_evaluation_seconds" {
@@ -189,13 +189,13 @@ func decisions() (n float64) {
 	return n
 }
 
-// cpuNow is the CPU time that this process and its children have used, garbage collection too.
+// cpuNow returns the CPU time that this process and its children have used, including garbage collection.
 func cpuNow() time.Duration {
 	var sum time.Duration
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} { // children that have ended
 		var u unix.Rusage
 		if err := unix.Getrusage(who, &u); err != nil {
-			panic(err) // it takes no arguments that could be wrong
+			panic(err) // cannot fail with these arguments
 		}
 		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
@@ -209,7 +209,7 @@ func cpuNow() time.Duration {
 	return sum
 }
 
-// childrenMemory sums up the most that each child ever had resident, in MiB.
+// childrenMemory sums the peak resident memory of each child, in MiB.
 func childrenMemory() (mib float64, err error) {
 	for _, pid := range world.Children(os.Getpid()) {
 		memory, err := world.MemoryOf(pid)
@@ -221,7 +221,7 @@ func childrenMemory() (mib float64, err error) {
 	return mib, nil
 }
 
-// judgedPool has a pod of about 4 kB.
+// judgedPool returns a pool with a pod template of about 4 kB.
 func judgedPool(namespace, name string) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"team": namespace, "size": "small"}}}
 	p.Spec.ConnectionRef.Name = "acme"
@@ -245,13 +245,13 @@ func judgedPool(namespace, name string) *v1alpha1.RunnerPool {
 	}
 	raw, err := json.Marshal(template)
 	if err != nil {
-		panic(err) // it holds nothing that JSON can't
+		panic(err) // everything in it can be encoded as JSON
 	}
 	p.Spec.Template.Raw = raw
 	return p
 }
 
-// wholeLibrary switches every family on, with a ceiling that the pools of a namespace share.
+// wholeLibrary enables every policy family, with a ceiling that the pools of a namespace share.
 func wholeLibrary(ceiling int32) policy.Source {
 	weekdays := []v1alpha1.Weekday{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday"}
 	names := []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
@@ -274,7 +274,7 @@ func wholeLibrary(ceiling int32) policy.Source {
 	}
 }
 
-// guardModules are what a platform team adds to the library: like what the cookbook has.
+// guardModules are what a platform team could add to the library, similar to the cookbook.
 var guardModules = map[string]string{
 	"quota.rego": `package corral.scaling
 
@@ -297,7 +297,7 @@ deny contains {"msg": sprintf("volume %s gives the pod %s of the node", [volume.
 `,
 }
 
-// teamModules are a team's own check.
+// teamModules are a team's own checks.
 var teamModules = map[string]string{
 	"own.rego": `package corral.scaling
 

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// BenchmarkDecisions is the scenario policy-1000 to profile: a fleet is judged after a policy change.
+// BenchmarkDecisions is the scenario policy-1000 for profiling: it evaluates a fleet after a policy change.
 func BenchmarkDecisions(b *testing.B) {
 	rules, err := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
 	if err != nil {
@@ -42,14 +42,15 @@ func BenchmarkDecisions(b *testing.B) {
 	}
 }
 
-// What nothing was changed of is not asked again, wherever the rules are.
+// A pool is not evaluated again if nothing has changed for it, wherever the rules come from.
 func TestAPolicyIsAskedAgainOnlyWhenWhatItsRulesReadChanged(t *testing.T) {
-	const namespaces = 4 // as many as are judged at once
+	const namespaces = 4 // the number of namespaces that are evaluated concurrently
 	f, err := judge(t.Context(), namespaces)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The library's ceiling leaves so much room that a grant concerns nobody else; modules may read the usage in any way.
+	// The library's ceiling leaves enough room that a grant affects no other pool; modules can read the usage in any
+	// way.
 	for prefix, sharers := range map[string]float64{"library_": 0, "modules_": judgedPools - 1} {
 		want := map[string]float64{"asked": 2 * namespaces * judgedPools, "asked_again": 0, "sharers": sharers}
 		for key, n := range want {

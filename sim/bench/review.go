@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// reviewedPools are as many as one repository declares, in reviewedFiles files.
+// reviewedPools is the maximum that one repository can declare, in reviewedFiles files.
 const (
 	reviewedPools = 200
 	reviewedFiles = 10
 )
 
-// runReview measures `corral review` of a change that every pool is part of: another image, and another max.
+// runReview measures `corral review` of a change that affects every pool: another image and another max.
 func runReview(ctx context.Context, o *options, _ time.Duration) (figures, error) {
 	folder, err := os.MkdirTemp("", "corral-bench-review-")
 	if err != nil {
@@ -57,13 +57,13 @@ func runReview(ctx context.Context, o *options, _ time.Duration) (figures, error
 	return figures{"reviewed_pools": reviewedPools, "review_s": took.Seconds(), "review_cpu_s": cpu.Seconds()}, nil
 }
 
-// reviewChange is what differs between the sides.
+// reviewChange contains the values that differ between base and head.
 type reviewChange struct {
 	image string
 	max   int
 }
 
-// write writes a repository of pools, with policies and prices.
+// write writes a repository with pools, policies and prices.
 func (r reviewChange) write(folder string) error {
 	files := map[string]string{
 		"connections.cue": "package pools\n\nimport \"corral.dev/schema@v0\"\n\n" +

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// jobDuration is how long each job takes its runner.
+// jobDuration is the duration of each job.
 const jobDuration = 2 * time.Second
 
-// scenario is a kind of traffic.
+// scenario is a kind of load.
 type scenario struct {
 	name, about string
-	// far says that it is also run with GitHub far away.
+	// far means that the scenario is also run with a distant GitHub.
 	far bool
 	// run measures once, in a new world.
 	run func(ctx context.Context, o *options, latency time.Duration) (figures, error)
@@ -50,7 +50,7 @@ func describe() string {
 	return b.String()
 }
 
-// benchCase is a scenario with GitHub at a distance.
+// benchCase is a scenario with a latency of GitHub.
 type benchCase struct {
 	scenario
 	latency time.Duration
@@ -60,7 +60,8 @@ func (c benchCase) String() string {
 	return fmt.Sprintf("%s with GitHub at %d ms", c.name, c.latency.Milliseconds())
 }
 
-// cases are the scenarios that are wanted; those that are not run far away have the first latency.
+// cases returns the selected scenarios with their latencies. Scenarios that are not run with a distant GitHub have only
+// the first latency.
 func (o *options) cases(wanted *regexp.Regexp) []benchCase {
 	var all []benchCase
 	for _, s := range scenarios() {

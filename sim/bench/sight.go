@@ -23,21 +23,21 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// sight is what this process sees of pods and runners through watches of its own, at the
-// moment at which it receives it.
+// sight records the pods and runners that this process sees through its own watches, at the moment when it receives
+// them.
 type sight struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	err     error // a watch failed
-	cuts    int   // watches that the API server ended
+	err     error // of a watch that failed
+	cuts    int   // number of watches that the API server ended
 	pods    map[types.UID]bool
 	runners map[types.UID]bool
-	created map[string][]time.Time // pods, by pool
+	created map[string][]time.Time // creation times of pods, by pool
 }
 
-// look begins to watch the pools' namespace, in which there is no pod and no runner yet.
+// look begins to watch the pools' namespace, which has no pods and runners yet.
 func look(ctx context.Context, c client.WithWatch) (*sight, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &sight{cancel: cancel, pods: map[types.UID]bool{}, runners: map[types.UID]bool{}, created: map[string][]time.Time{}}
@@ -67,15 +67,15 @@ func (s *sight) stop() {
 	s.running.Wait()
 }
 
-// follower reads the events of a kind. The API server ends a watch that it can't serve in
-// time, which happens on a busy machine; then it goes on where it was.
+// follower reads the events of a kind. If the API server ends the watch because it falls behind, which happens on a
+// busy machine, the follower resumes at the last seen version.
 type follower struct {
 	client  client.WithWatch
 	kind    string
 	newList func() client.ObjectList
 	note    func(watch.EventType, client.Object)
 	cut     func() // called when the API server has ended the watch
-	all     bool   // of all namespaces, whatever their labels
+	all     bool   // in all namespaces, whatever the labels
 	version string // of the last object seen
 }
 
@@ -107,7 +107,7 @@ func (f *follower) watch(ctx context.Context) (watch.Interface, error) {
 	return events, nil
 }
 
-// follow hands events on until ctx ends.
+// follow passes on events until ctx ends.
 func (f *follower) follow(ctx context.Context, events watch.Interface) (err error) {
 	for {
 		if err := f.read(events); err != nil || ctx.Err() != nil {
@@ -120,7 +120,7 @@ func (f *follower) follow(ctx context.Context, events watch.Interface) (err erro
 	}
 }
 
-// read hands on what one watch brings.
+// read passes on the events of one watch.
 func (f *follower) read(events watch.Interface) error {
 	defer events.Stop()
 	for e := range events.ResultChan() {
@@ -165,14 +165,14 @@ func (s *sight) noteCut() {
 	s.cuts++
 }
 
-// timesCut is how often the API server has ended one of the watches.
+// timesCut returns how many times the API server has ended one of the watches.
 func (s *sight) timesCut() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cuts
 }
 
-// there are as many pods and runners now, and so many pods were created.
+// there returns the current number of pods and runners, and how many pods were created in total.
 func (s *sight) there() (pods, runners, created int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *sight) there() (pods, runners, created int, err error) {
 	return len(s.pods), len(s.runners), created, s.err
 }
 
-// sightings are when pods were seen first, by pool.
+// sightings returns the times when pods were first seen, by pool.
 func (s *sight) sightings() map[string][]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

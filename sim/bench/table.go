@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// result is the median of a case's runs.
+// result contains the medians of the runs of a case.
 type result struct {
 	Scenario        string  `json:"scenario"`
 	GitHubLatencyMS int     `json:"githubLatencyMs"`
@@ -22,7 +22,7 @@ type result struct {
 	Figures         figures `json:"figures"`
 }
 
-// label is the head of the result's column.
+// label is the header of the result's column.
 func (r result) label() string {
 	if r.GitHubLatencyMS == 0 {
 		return r.Scenario
@@ -41,7 +41,7 @@ func writeJSON(path string, results []result) error {
 	return nil
 }
 
-// printTables prints the figures, then what the requests were.
+// printTables prints the figures, and then the requests by kind.
 func printTables(to io.Writer, results []result, markdown bool) {
 	var rows [][]string
 	for _, n := range slices.Concat(figureNames, maximalFigures()) {
@@ -61,7 +61,7 @@ func printTables(to io.Writer, results []result, markdown bool) {
 	}
 }
 
-// parts are the names with a prefix in any result, the most frequent first.
+// parts returns the names with a prefix in any result, the most frequent first.
 func parts(results []result, prefix string) []string {
 	sums := map[string]float64{}
 	for _, r := range results {
@@ -79,7 +79,7 @@ func parts(results []result, prefix string) []string {
 	})
 }
 
-// row is a figure of all results; none when no result has it.
+// row returns the cells of a figure for all results, or nothing if no result has it.
 func row(results []result, key, label, format string) [][]string {
 	cells, some := []string{label}, false
 	for _, r := range results {

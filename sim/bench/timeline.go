@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// writeTimeline writes what happened as lines of MILLISECONDS,queued|pod,POOL.
+// writeTimeline writes the events as lines of MILLISECONDS,queued|pod,POOL.
 func writeTimeline(path string, began time.Time, demands, pods map[string][]time.Time) error {
 	var out bytes.Buffer
 	for what, all := range map[string]map[string][]time.Time{"queued": demands, "pod": pods} {

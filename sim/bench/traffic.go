@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// workLimit bounds the time from the last job's arrival to its end, cleanLimit that until
-	// nothing is left, and secretLimit that until the garbage collector has followed.
+	// workLimit bounds the time from the arrival of the last job to its end, cleanLimit the time until nothing is left,
+	// and secretLimit the time until the garbage collector has deleted the Secrets.
 	workLimit   = 5 * time.Minute
 	cleanLimit  = 5 * time.Minute
 	secretLimit = time.Minute
-	// auditDelay is how long the API server may take to write what it has answered.
+	// auditDelay is how long the API server may take to write its audit log.
 	auditDelay = time.Second
 )
 
-// arrival is a job that arrives for a pool, some time after the first.
+// arrival is a job that arrives for a pool, some time after the first one.
 type arrival struct {
 	after time.Duration
 	pool  string
 }
 
-// burst are jobs that arrive at once, the pools taking turns.
+// burst returns jobs that all arrive at once, for each pool in turn.
 func burst(pools []string, each int) []arrival {
 	var all []arrival
 	for range each {
@@ -48,8 +48,8 @@ func burst(pools []string, each int) []arrival {
 // jobsPerSecond is the mean rate of a stream, over all its pools.
 const jobsPerSecond = 3
 
-// stream are jobs that arrive one by one, independently of each other: a Poisson process, so
-// the times between them are distributed exponentially.
+// stream returns jobs that arrive independently of each other: a Poisson process, so the times between them are
+// exponentially distributed.
 func stream(pools []string, seed uint64, duration time.Duration, perSecond float64) []arrival {
 	random := rand.New(rand.NewPCG(seed, 0))
 	var all []arrival
@@ -62,7 +62,8 @@ func stream(pools []string, seed uint64, duration time.Duration, perSecond float
 	}
 }
 
-// steady are jobs that arrive at even intervals, so that none waits for another: how long one takes tells what else goes on.
+// steady returns jobs that arrive at even intervals, so that none waits for another: the duration of a job shows only
+// the effect of other load.
 func steady(pools []string, seed uint64, duration time.Duration, perSecond float64) (all []arrival) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for i := range int(duration.Seconds() * perSecond) {
@@ -71,22 +72,22 @@ func steady(pools []string, seed uint64, duration time.Duration, perSecond float
 	return all
 }
 
-// runStream is a scenario of a stream over some pools.
+// runStream returns a scenario with a stream of jobs over the given number of pools.
 func runStream(pools int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
 		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return stream(names, o.seed, o.duration, jobsPerSecond) })
 	}
 }
 
-// runBurst is a scenario of a burst for each of some pools.
+// runBurst returns a scenario with a burst of jobs for each of the given number of pools.
 func runBurst(pools, each int) func(context.Context, *options, time.Duration) (figures, error) {
 	return func(ctx context.Context, o *options, latency time.Duration) (figures, error) {
 		return runTraffic(ctx, o, latency, pools, func(names []string) []arrival { return burst(names, each) })
 	}
 }
 
-// runTraffic makes a world with pools, lets jobs arrive, and measures until nothing is left.
-// Then it measures the floor in the same world, without the controller.
+// runTraffic creates a world with pools, adds jobs, and measures until nothing is left. Then it measures the floor in
+// the same world, without the controller.
 func runTraffic(ctx context.Context, o *options, latency time.Duration, pools int, plan func(pools []string) []arrival) (f figures, err error) {
 	b, err := makeBed(ctx, o, latency, pools)
 	if err != nil {
@@ -103,7 +104,7 @@ func runTraffic(ctx context.Context, o *options, latency time.Duration, pools in
 	return f, b.compare(ctx, f, arrivals)
 }
 
-// use is what had been used at one moment.
+// use is the total resource use up to one moment.
 type use struct {
 	at     time.Time
 	cpu    time.Duration
@@ -123,7 +124,7 @@ func (b *bed) use(ctx context.Context) (u use, err error) {
 	return u, nil
 }
 
-// measure lets jobs arrive and takes all figures but the floor.
+// measure adds the jobs and measures all figures except the floor.
 func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figures, error) {
 	s, err := look(ctx, b.eyes)
 	if err != nil {
@@ -158,7 +159,7 @@ func (b *bed) measure(ctx context.Context, o *options, arrivals []arrival) (figu
 	return f, b.times(o, f, s, before.at, cleaned)
 }
 
-// arrive adds each job when it is its time.
+// arrive adds each job at its time.
 func (b *bed) arrive(ctx context.Context, arrivals []arrival) error {
 	began := time.Now()
 	for _, a := range arrivals {
@@ -199,7 +200,7 @@ func (b *bed) finish(ctx context.Context) error {
 	return b.verify()
 }
 
-// verify fails unless each job was done once, successfully, and GitHub saw nothing that must not be.
+// verify fails unless each job ran once and succeeded, and GitHub saw no violation.
 func (b *bed) verify() error {
 	for _, j := range b.GitHub.Jobs() {
 		if j.State != githubsim.JobCompleted || j.Result != githubsim.ResultSucceeded || j.Starts != 1 {
@@ -212,8 +213,8 @@ func (b *bed) verify() error {
 	return nil
 }
 
-// clean waits until no Runner, Pod and registration is left, and says when that was. The
-// Secrets follow by garbage collection, whose time is not Corral's.
+// clean waits until no Runner, Pod or registration is left, and returns that time. The Secrets are garbage-collected
+// later, which does not count as Corral's time.
 func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
 	err := world.Until(ctx, cleanLimit, func(context.Context) error {
 		pods, runners, _, err := s.there()
@@ -239,7 +240,7 @@ func (b *bed) clean(ctx context.Context, s *sight) (time.Time, error) {
 	})
 }
 
-// costs adds what the jobs took of the API server, GitHub and the machine.
+// costs adds the requests and resources per job.
 func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
 	jobs := f["jobs"]
 	if err := pause(ctx, auditDelay); err != nil {
@@ -262,13 +263,13 @@ func (b *bed) costs(ctx context.Context, f figures, before, after use) error {
 	return err
 }
 
-// runnerEndpoints are called by the runners themselves: how often is not Corral's doing.
+// runnerEndpoints are called by the runners themselves, so Corral does not determine how often.
 var runnerEndpoints = map[githubsim.Endpoint]bool{
 	githubsim.EndpointRunnerSession: true, githubsim.EndpointRunnerLeave: true, githubsim.EndpointRunnerMessage: true,
 	githubsim.EndpointRunnerAcknowledge: true, githubsim.EndpointRunnerRenew: true, githubsim.EndpointRunnerComplete: true,
 }
 
-// githubRequests are those of a span of time that runners didn't make.
+// githubRequests returns the requests of a period, without those that runners make.
 func githubRequests(before, after map[githubsim.Endpoint]int) map[string]int {
 	counts := map[string]int{}
 	for endpoint, n := range after {
@@ -279,7 +280,7 @@ func githubRequests(before, after map[githubsim.Endpoint]int) map[string]int {
 	return counts
 }
 
-// times adds how long things took.
+// times adds the measured durations.
 func (b *bed) times(o *options, f figures, s *sight, began, cleaned time.Time) error {
 	demands, last := map[string][]time.Time{}, began
 	for _, j := range b.GitHub.Jobs() {

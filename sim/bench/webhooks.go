@@ -31,19 +31,21 @@ import (
 )
 
 const (
-	// hookPools is for how many pools events come in.
+	// hookPools is the number of pools that receive events.
 	hookPools = 50
-	// stormDeliveries of queued jobs come in at once, as many of completed ones afterwards, and all of it stormRounds times.
+	// In each of stormRounds rounds, stormDeliveries events of queued jobs arrive at once, and then as many of
+	// completed jobs.
 	stormDeliveries, stormRounds = 5000, 3
-	// senders is how many deliveries are on their way at once.
+	// senders is the number of concurrent deliveries.
 	senders = 12
 	// payloadSize is about the size of a workflow_job event of an organization on github.com, in bytes.
 	payloadSize = 12 << 10
-	// reservedLimit bounds the time until all that was accepted is written down.
+	// reservedLimit bounds the time until all accepted jobs are recorded.
 	reservedLimit = 30 * time.Second
-	// floodAddress is where forged events come from, and forgers how many addresses there.
+	// floodAddress is the pattern of the addresses that forged events come from, and forgers the number of addresses.
 	floodAddress, forgers = "127.7.0.%d", 64
-	// floodSenders is how many of them are on their way at once: a refusal takes half a second, and one address has 512 connections at most.
+	// floodSenders is the number of concurrent forged requests: a refusal takes half a second, and one address can have
+	// at most 512 connections.
 	floodSenders = 480
 )
 
@@ -54,7 +56,7 @@ type hookBed struct {
 	accounts *accounts
 }
 
-// runWebhooks measures what the webhook server does in a flood of events that mean nothing, and in storms of those of jobs.
+// runWebhooks measures the webhook server in a flood of irrelevant events, and in storms of job events.
 func runWebhooks(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	w, err := world.Start(ctx, world.Options{GitHub: githubsim.Options{Latency: latency, Seed: o.seed}, Audit: true})
 	if err != nil {
@@ -70,7 +72,7 @@ func runWebhooks(ctx context.Context, o *options, latency time.Duration) (f figu
 		return nil, err
 	}
 	f = figures{"hook_pools": hookPools}
-	// What the first storm takes stays: connections, buffers, the pools' accounts.
+	// The memory that the first storm takes is kept: connections, buffers, the pools' accounts.
 	if err := b.storms(ctx, figures{}, 1); err != nil {
 		return nil, fmt.Errorf("warming up: %w", err)
 	}
@@ -117,7 +119,7 @@ func (b *hookBed) make(ctx context.Context, o *options) (err error) {
 
 func hookPool(i int) string { return fmt.Sprintf("hook-%02d", i+1) }
 
-// createHookPool makes a pool that may have no runner: what it is told of stays to be looked at.
+// createHookPool creates a pool that may have no runners, so that its recorded jobs stay and can be examined.
 func (b *hookBed) createHookPool(ctx context.Context, name string) error {
 	pool := &v1alpha1.RunnerPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -134,7 +136,7 @@ func (b *hookBed) createHookPool(ctx context.Context, name string) error {
 	return nil
 }
 
-// listen waits until a delivery is taken, and a job of each pool is in its account.
+// listen waits until a delivery is accepted and the account of each pool contains a job.
 func (b *hookBed) listen(ctx context.Context) error {
 	sender := newSender("")
 	defer sender.close()
@@ -160,7 +162,7 @@ func (b *hookBed) listen(ctx context.Context) error {
 	return pause(ctx, settle)
 }
 
-// storms sends events of jobs that come and go, as fast as they are answered.
+// storms sends events of jobs that are queued and completed, as fast as they are answered.
 func (b *hookBed) storms(ctx context.Context, f figures, rounds int) error {
 	before, err := b.settledMemory(ctx)
 	if err != nil {
@@ -189,13 +191,13 @@ func (b *hookBed) storms(ctx context.Context, f figures, rounds int) error {
 	return err
 }
 
-// storm is what one of them was like.
+// storm contains the measurements of one storm.
 type storm struct {
 	accepted, reserved []time.Duration
 	took               time.Duration
 }
 
-// nextJob numbers jobs. Those of storms are beyond the first.
+// nextJob is the ID of the next job. Jobs of storms have higher IDs than the first jobs.
 var nextJob atomic.Int64
 
 func (b *hookBed) storm(ctx context.Context) (s storm, err error) {
@@ -232,12 +234,12 @@ type delivery struct {
 	url, event, guid string
 	body             []byte
 	signature        string
-	want             int // status; 0 for any
+	want             int // expected status; 0 for any
 	sent, answered   time.Time
 	tries            int
 }
 
-// padding makes events as large as GitHub's, whose repositories and people have many addresses.
+// padding makes events as large as GitHub's, whose repositories and users contain many URLs.
 var padding = strings.Repeat(`"keys_url":"https://api.github.com/repos/bench-org/app/keys{/key_id}",`, payloadSize/70)
 
 func jobDelivery(url, action, label string, id int64) *delivery {
@@ -251,14 +253,14 @@ func jobDelivery(url, action, label string, id int64) *delivery {
 
 func (d *delivery) sign() { d.signature = webhook.Sign([]byte(world.WebhookSecret), d.body) }
 
-// reseal makes it another event with the same news.
+// reseal turns it into a different event with the same content.
 func (d *delivery) reseal() {
 	d.tries++
 	d.body = append(d.body, ' ')
 	d.sign()
 }
 
-// sender sends deliveries over connections of its own, from an address or any.
+// sender sends deliveries over its own connections, optionally from a given address.
 type sender struct{ client *http.Client }
 
 func newSender(from string) *sender {
@@ -294,7 +296,7 @@ func (s *sender) send(ctx context.Context, d *delivery) (int, error) {
 	return answer.StatusCode, err
 }
 
-// sendAll sends each delivery once, some at a time.
+// sendAll sends each delivery once, several concurrently.
 func sendAll(ctx context.Context, all []*delivery) error {
 	s := newSender("")
 	defer s.close()
@@ -313,8 +315,8 @@ func sendAll(ctx context.Context, all []*delivery) error {
 	return g.Wait()
 }
 
-// flood sends n requests that mean nothing, from few addresses: forged ones, those for connections that aren't there, and
-// signed ones that no pool is for.
+// flood sends n irrelevant requests from few addresses: forged requests, requests for connections that do not exist,
+// and signed requests that match no pool.
 func (b *hookBed) flood(ctx context.Context, f figures, n int) error {
 	memory, err := b.settledMemory(ctx)
 	if err != nil {
@@ -346,7 +348,7 @@ func (b *hookBed) flood(ctx context.Context, f figures, n int) error {
 	return nil
 }
 
-// sendFlood returns how often there was which answer.
+// sendFlood returns the number of responses by status.
 func (b *hookBed) sendFlood(ctx context.Context, n int) (map[int]int, error) {
 	forged := jobDelivery(b.url, "queued", hookPool(0), 1)
 	forged.signature = webhook.Sign([]byte("guessed"), forged.body)
@@ -390,27 +392,32 @@ func (b *hookBed) sendFlood(ctx context.Context, n int) (map[int]int, error) {
 	return codes, g.Wait()
 }
 
-// settledMemory returns the controller's resident memory in MiB once it is left alone.
+// settledMemory returns how many MiB of the controller's memory the last garbage collection found in use, once the controller is left alone. Resident
+// memory also has garbage, of which there is more on a busy machine.
 func (b *hookBed) settledMemory(ctx context.Context) (float64, error) {
 	if err := pause(ctx, settle); err != nil {
 		return 0, err
 	}
-	memory, err := b.controller.Memory()
-	return memory.Resident, err
+	metrics, err := goMetrics(ctx, b.controller.MetricsURL)
+	live, isThere := metrics["go_gc_heap_live_bytes"]
+	if err == nil && !isThere {
+		err = errors.New("the controller's metrics have no memory in use")
+	}
+	return live / (1 << 20), err
 }
 
-// accounts are what is written down of jobs, as seen through a watch.
+// accounts contains the recorded jobs, as seen through a watch.
 type accounts struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu       sync.Mutex
 	err      error
-	reserved map[int64]time.Time // jobs that count, and when that was seen first
-	over     map[int64]bool      // jobs that don't count any more
+	reserved map[int64]time.Time // jobs that count, and when each was first seen
+	over     map[int64]bool      // jobs that no longer count
 }
 
-// watch begins while there are no pools.
+// watch must be called before pools are created.
 func (a *accounts) watch(ctx context.Context, c client.WithWatch) error {
 	ctx, a.cancel = context.WithCancel(ctx)
 	f := &follower{client: c, kind: "ConfigMaps", newList: func() client.ObjectList { return &corev1.ConfigMapList{} }, note: a.note, cut: func() {}}
@@ -472,7 +479,7 @@ func (a *accounts) at(job int64) (time.Time, bool) {
 	return at, ok
 }
 
-// count and countOver are how many of the jobs are written down, as waiting and as done.
+// count and countOver return how many of the jobs are recorded as waiting and as done.
 func (a *accounts) count(all []*delivery) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows Corral's main job on one machine: a Git repository of pools,
-// a real API server, the controller, a simulated GitHub with jobs arriving, and pods that
-// do them. It sums up in numbers, and leaves nothing behind.
+// Package demo shows Corral's main job on one machine: a Git repository of pools, a real API server, the controller, a
+// simulated GitHub to which jobs arrive, and pods that run the jobs. It prints a summary in numbers, and removes
+// everything that it created.
 package demo
 
 import (
@@ -72,7 +72,7 @@ GitHub.`,
 	return c
 }
 
-// check completes the options and says what is wrong with them.
+// check completes the options and validates them.
 func (o *options) check() error {
 	modes := []string{string(githubsim.AutoAssign), string(githubsim.Acquire)}
 	switch {
@@ -107,7 +107,7 @@ func (o *options) run(c *cobra.Command) error {
 	}
 	ctrllog.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	// A closed terminal or pipe ends the demo like ^C does: cleanly. The second ^C kills.
+	// A closed terminal or pipe ends the demo cleanly, like ^C. A second ^C kills the process.
 	ctx, restore := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer restore()
 	context.AfterFunc(ctx, restore)

@@ -19,31 +19,32 @@ import (
 )
 
 const (
-	// buildLimit bounds building the control plane, which is done once.
+	// buildLimit bounds building the control plane, which happens once.
 	buildLimit = 30 * time.Minute
-	// grace is what the demo may take beyond the time over which jobs arrive.
+	// grace is how long the demo may take beyond the time over which jobs arrive.
 	grace = 3 * time.Minute
 	// stayLimit bounds how long the demo stays for exploration.
 	stayLimit = 12 * time.Hour
-	// lookLimit bounds the last look at what is left.
+	// lookLimit bounds the final check of what is left.
 	lookLimit = 10 * time.Second
-	// drawInterval is the time between two views, sampleInterval between two looks at the controller's use.
+	// drawInterval is the time between two updates of the screen, sampleInterval between two samples of the
+	// controller's resource use.
 	drawInterval   = 250 * time.Millisecond
 	sampleInterval = 5 * time.Second
 )
 
-// demo is all that its steps share.
+// demo is the state that all steps share.
 type demo struct {
 	options
 	screen *screen
 
 	world      *world.World
 	controller *world.Controller
-	webhooks   string // the controller's address for them
+	webhooks   string // the controller's webhook address
 	repository *repository
 	inForce    string // the commit that was applied last
 	plan       []burst
-	arrived    chan struct{} // closed once every job has been added
+	arrived    chan struct{} // closed when every job has been added
 	firstJob   time.Time
 	explored   bool // Ctrl-C is not an interruption any more: --stay waits for it
 
@@ -52,16 +53,16 @@ type demo struct {
 	askedBefore map[githubsim.Endpoint]int
 
 	background sync.WaitGroup
-	fail       context.CancelCauseFunc // ends the demo, with the reason
+	fail       context.CancelCauseFunc // ends the demo with an error
 
-	peakMemory float64 // bytes; watchMemory's until the background has ended
+	peakMemory float64 // in bytes; written by watchMemory until the background goroutines have ended
 }
 
 func newDemo(o options, s *screen) *demo {
 	return &demo{options: o, screen: s, arrived: make(chan struct{}), outcome: outcome{Planned: o.jobs}}
 }
 
-// run tells the story, sums up, and cleans up in any case.
+// run runs the story, prints the summary, and always cleans up.
 func (d *demo) run(ctx context.Context) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (d *demo) run(ctx context.Context) error {
 	return errors.Join(err, d.cleanUp(err != nil && !interrupted, interrupted))
 }
 
-// tell does one step after the other.
+// tell runs one step after the other.
 func (d *demo) tell(ctx context.Context) error {
 	for _, s := range story {
 		if err := s.do(d, ctx); err != nil {
@@ -113,8 +114,8 @@ func pause(ctx context.Context, moment time.Time) error {
 	}
 }
 
-// beside runs do beside the story, which fails with it.
-func (d *demo) beside(ctx context.Context, do func(context.Context) error) {
+// inBackground runs do concurrently with the story. If do fails, the story fails.
+func (d *demo) inBackground(ctx context.Context, do func(context.Context) error) {
 	d.background.Go(func() {
 		if err := do(ctx); err != nil && ctx.Err() == nil {
 			d.fail(err)
@@ -122,7 +123,7 @@ func (d *demo) beside(ctx context.Context, do func(context.Context) error) {
 	})
 }
 
-// watchPools draws the view until the demo ends, and tells when a pool's readiness changes.
+// watchPools updates the view until the demo ends, and prints changes of a pool's readiness.
 func (d *demo) watchPools(ctx context.Context) error {
 	var before []poolRow
 	tick := time.NewTicker(drawInterval)
@@ -148,8 +149,7 @@ func (d *demo) watchPools(ctx context.Context) error {
 	}
 }
 
-// watchMemory notes the most memory that the controller has at any look. It fails when
-// the controller doesn't answer any more.
+// watchMemory records the controller's peak memory. It fails if the controller no longer responds.
 func (d *demo) watchMemory(ctx context.Context) error {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -167,7 +167,7 @@ func (d *demo) watchMemory(ctx context.Context) error {
 	}
 }
 
-// measure notes what the jobs took of the controller, now that they are done.
+// measure records the controller's resource use once the jobs are done.
 func (d *demo) measure(ctx context.Context) error {
 	used, err := readUse(ctx, d.controller.MetricsURL)
 	if err != nil {
@@ -180,7 +180,7 @@ func (d *demo) measure(ctx context.Context) error {
 	return nil
 }
 
-// sumUp prints the outcome and is an error when anything is wrong with it.
+// sumUp prints the outcome, and returns an error if it contains problems.
 func (d *demo) sumUp(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -194,7 +194,7 @@ func (d *demo) sumUp(ctx context.Context) (err error) {
 	report := d.world.GitHub.Report()
 	o.Deliveries = d.world.GitHub.Deliveries(0)
 	o.Jobs, o.RunnersMade, o.Broken = d.world.GitHub.Jobs(), report.RunnersMade, report.Broken
-	o.Use.MemoryBytes = d.peakMemory // nobody else writes it any more
+	o.Use.MemoryBytes = d.peakMemory // the goroutine that writes it has ended
 	d.screen.print(o.lines(d.screen.palette)...)
 	if n := len(o.problems()); n > 0 {
 		return fmt.Errorf("%s wrong, see above", wording.Count(n, "thing"))
@@ -202,7 +202,7 @@ func (d *demo) sumUp(ctx context.Context) (err error) {
 	return nil
 }
 
-// cleanUp ends everything. Of an interrupted demo nobody wants to know how well that went.
+// cleanUp stops everything. If the demo was interrupted, errors of stopping the controller are ignored.
 func (d *demo) cleanUp(keepLog, interrupted bool) error {
 	var errs []error
 	if d.controller != nil {
@@ -222,7 +222,7 @@ func (d *demo) cleanUp(keepLog, interrupted bool) error {
 	return errors.Join(errs...)
 }
 
-// keep saves the controller's log from being removed; its error says where it is.
+// keep copies the controller's log so that it is not removed. The returned error contains the path.
 func keep(log string) error {
 	text, err := os.Open(log)
 	if err != nil {

@@ -26,10 +26,10 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// scrapeTimeout bounds a look at the controller's metrics.
+// scrapeTimeout bounds one request for the controller's metrics.
 const scrapeTimeout = 5 * time.Second
 
-// rowOf takes from a pool's status what kubectl shows of it.
+// rowOf returns the columns that kubectl shows of a pool.
 func rowOf(p *v1alpha1.RunnerPool) poolRow {
 	row := poolRow{
 		Name: p.Name, Jobs: p.Status.GetJobs(), Max: p.Spec.Scale.GetMax(),
@@ -42,7 +42,7 @@ func rowOf(p *v1alpha1.RunnerPool) poolRow {
 	return row
 }
 
-// rows reads the status of all pools.
+// rows returns the state of all pools.
 func (d *demo) rows(ctx context.Context) ([]poolRow, error) {
 	list := &v1alpha1.RunnerPoolList{}
 	if err := d.world.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -63,7 +63,7 @@ func (d *demo) pool(ctx context.Context, name string) (*v1alpha1.RunnerPool, err
 	return p, nil
 }
 
-// capacity is what a scale set announced to GitHub last; -1 when it isn't there.
+// capacity returns the capacity that a scale set announced last, or -1 if it has no session.
 func (d *demo) capacity(scaleSet string) int {
 	for _, s := range d.world.GitHub.Report().ScaleSets {
 		if s.Name == scaleSet && s.SessionOwner != "" {
@@ -73,7 +73,7 @@ func (d *demo) capacity(scaleSet string) int {
 	return -1
 }
 
-// source reads the PoolSource.
+// source returns the PoolSource.
 func (d *demo) source(ctx context.Context) (*v1alpha1.PoolSource, error) {
 	s := &v1alpha1.PoolSource{}
 	if err := d.world.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: sourceName}, s); err != nil {
@@ -82,7 +82,7 @@ func (d *demo) source(ctx context.Context) (*v1alpha1.PoolSource, error) {
 	return s, nil
 }
 
-// applied returns the message of the PoolSource once it has applied a commit.
+// applied returns the message of the PoolSource if it has applied a commit.
 func (d *demo) applied(ctx context.Context, commit string) (string, error) {
 	s, err := d.source(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *demo) applied(ctx context.Context, commit string) (string, error) {
 	return message, nil
 }
 
-// refused returns the message of the PoolSource once it has refused a commit for a reason.
+// refused returns the message of the PoolSource if it has rejected a commit for the given reason.
 func (d *demo) refused(ctx context.Context, commit, reason string) (string, error) {
 	s, err := d.source(ctx)
 	if err != nil {
@@ -108,14 +108,14 @@ func (d *demo) refused(ctx context.Context, commit, reason string) (string, erro
 	return message, nil
 }
 
-// leftovers lists what Corral made, in the namespace and on GitHub, and is still there.
+// leftovers lists the objects that Corral created, in the namespace and on GitHub, and that still exist.
 func (d *demo) leftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	lists := []client.ObjectList{
 		&v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{},
 		&corev1.PodList{}, &corev1.SecretList{}, &appsv1.ControllerRevisionList{},
 	}
-	ours := []string{credentialsName, hookSecretName}
+	expected := []string{credentialsName, hookSecretName}
 	for _, list := range lists {
 		if err := d.world.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return nil, fmt.Errorf("looking for leftovers: %w", err)
@@ -126,7 +126,7 @@ func (d *demo) leftovers(ctx context.Context) ([]string, error) {
 		}
 		for _, item := range items {
 			object := item.(client.Object)
-			if !slices.Contains(ours, object.GetName()) {
+			if !slices.Contains(expected, object.GetName()) {
 				left = append(left, strings.TrimPrefix(fmt.Sprintf("%T %s", object, object.GetName()), "*"))
 			}
 		}
@@ -134,7 +134,7 @@ func (d *demo) leftovers(ctx context.Context) ([]string, error) {
 	return append(left, d.world.GitHub.Leftovers()...), nil
 }
 
-// progress counts the jobs by how far they are.
+// progress counts the jobs by state.
 func (d *demo) progress() (done, running, waiting int) {
 	for _, j := range d.world.GitHub.Jobs() {
 		switch j.State {
@@ -149,12 +149,12 @@ func (d *demo) progress() (done, running, waiting int) {
 	return done, running, waiting
 }
 
-// use is what the controller's process has used so far.
+// use is the resource use of the controller process so far.
 type use struct {
 	KubeRequests, CPUSeconds, MemoryBytes float64
 }
 
-// readUse asks the controller's metrics.
+// readUse reads the controller's metrics.
 func readUse(ctx context.Context, url string) (use, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()

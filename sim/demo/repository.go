@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// examples is the folder, below the checkout's root, that the repository is made of.
+// examples is the folder, relative to the root of the checkout, that the repository is created from.
 const examples = "examples/demo"
 
 // gitTimeout bounds each call of git.
@@ -28,7 +28,7 @@ type repository struct {
 	bare, tree string
 }
 
-// newRepository makes a repository of the examples in a folder.
+// newRepository creates a repository from the examples in dir.
 func newRepository(ctx context.Context, dir string) (*repository, error) {
 	source, err := findExamples()
 	if err != nil {
@@ -50,7 +50,7 @@ func newRepository(ctx context.Context, dir string) (*repository, error) {
 	return r, nil
 }
 
-// findExamples looks for the checkout in the working directory and above.
+// findExamples searches the working directory and its parents for the checkout.
 func findExamples() (string, error) {
 	working, err := os.Getwd()
 	if err != nil {
@@ -67,10 +67,10 @@ func findExamples() (string, error) {
 	}
 }
 
-// url is what a PoolSource names.
+// url is the URL for the PoolSource.
 func (r *repository) url() string { return "file://" + r.bare }
 
-// replace changes text that stands in the pools' file once.
+// replace replaces text that occurs exactly once in the pools' file.
 func (r *repository) replace(old, new string) error {
 	path := filepath.Join(r.tree, poolsFile)
 	content, err := os.ReadFile(path)
@@ -95,7 +95,7 @@ func (r *repository) commit(ctx context.Context, message string) error {
 	return err
 }
 
-// push pushes what was committed and returns the last commit.
+// push pushes the commits and returns the last one.
 func (r *repository) push(ctx context.Context) (string, error) {
 	if _, err := r.git(ctx, "push", "--quiet", "origin", "main"); err != nil {
 		return "", err
@@ -103,22 +103,22 @@ func (r *repository) push(ctx context.Context) (string, error) {
 	return r.git(ctx, "rev-parse", "HEAD")
 }
 
-// review has corral compare the last commit with one before, as in a pull request, and returns the beginning of its report: all but
-// what it says of each pool.
+// review runs `corral review` to compare the last commit with base, as in a pull request, and returns the report
+// without the details of each pool.
 func (r *repository) review(ctx context.Context, corral, base string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	c := exec.CommandContext(ctx, corral, "review", "--base", base, "--head", "HEAD")
 	c.Dir = r.tree
 	out, err := c.Output()
-	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || len(out) == 0) { // it ends with 1 and 2 also when it has something to say
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || len(out) == 0) { // exit codes 1 and 2 can come with a report
 		return "", fmt.Errorf("reviewing the commit: %w", err)
 	}
 	text, _, _ := strings.Cut(string(out), "\npool ")
 	return strings.TrimSpace(text), nil
 }
 
-// git runs git in the clone, whatever the user's own configuration and environment say.
+// git runs git in the clone, independently of the user's configuration and environment.
 func (r *repository) git(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
 	defer cancel()

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// plainWidth is the width of lines that don't go to a terminal.
+	// plainWidth is the line width if the output is not a terminal.
 	plainWidth = 120
-	// plainInterval is the time between two views that don't go to a terminal.
+	// plainInterval is the time between two views if the output is not a terminal.
 	plainInterval = 5 * time.Second
 )
 
-// screen writes lines that stay, and below them on a terminal one view that is drawn
-// again and again. Elsewhere the view is written now and then.
+// screen prints permanent lines. On a terminal, it shows a view below them that is updated in place. Otherwise it
+// prints the view from time to time.
 type screen struct {
 	out     io.Writer
 	live    bool
@@ -31,8 +31,8 @@ type screen struct {
 	started time.Time
 
 	mu    sync.Mutex
-	view  []string  // on a terminal: what stands at the bottom
-	drawn time.Time // elsewhere: when a view was written last
+	view  []string  // on a terminal: the lines of the view
+	drawn time.Time // otherwise: when a view was last printed
 }
 
 func newScreen(file *os.File, noColor bool) *screen {
@@ -51,20 +51,20 @@ func newScreen(file *os.File, noColor bool) *screen {
 	return s
 }
 
-// say writes what happened, with the time before the first line.
+// say prints a message after the elapsed time.
 func (s *screen) say(format string, args ...any) {
 	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n      ")
 	s.print(clock(time.Since(s.started)) + "  " + strings.ReplaceAll(text, "      \n", "\n"))
 }
 
-// print writes lines that stay.
+// print prints permanent lines.
 func (s *screen) print(lines ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.write(s.erased() + joined(lines) + joined(s.view))
 }
 
-// draw shows a view in the place of the last one.
+// draw replaces the view.
 func (s *screen) draw(f frame) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,20 +81,20 @@ func (s *screen) draw(f frame) {
 	}
 }
 
-// leave lets the view stand where it is: what follows is written below it.
+// leave keeps the view as permanent lines: later output appears below it.
 func (s *screen) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.view = nil
 }
 
-// Write passes on the progress of a long step.
+// Write prints the progress of a long step.
 func (s *screen) Write(text []byte) (int, error) {
 	s.print(strings.TrimRight(string(text), "\n"))
 	return len(text), nil
 }
 
-// erased returns what takes the view off a terminal.
+// erased returns the escape sequence that removes the view from a terminal.
 func (s *screen) erased() string {
 	if len(s.view) == 0 {
 		return ""
@@ -102,7 +102,7 @@ func (s *screen) erased() string {
 	return fmt.Sprintf("\x1b[%dA\x1b[J", len(s.view))
 }
 
-// write ignores errors: when nobody reads any more, a signal says so too.
+// write ignores errors: if the reader of the output is gone, SIGPIPE ends the demo.
 func (s *screen) write(text string) { _, _ = io.WriteString(s.out, text) }
 
 func joined(lines []string) string {

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// What the demo is about, as in examples/demo.
+// Names in examples/demo.
 const (
 	organization    = "acme"
 	namespace       = "runners"
@@ -32,30 +32,30 @@ const (
 	poolsFile       = "pools.cue"
 
 	smallPool, largePool, warmPool = "linux-small", "linux-large", "warm"
-	// eventsPool has no scale set: webhooks tell of its jobs.
+	// eventsPool has no scale set: it learns of jobs from webhooks.
 	eventsPool = "events"
-	// maxAtFirst is linux-small's in examples/demo; a commit lowers it, a later one raises it.
+	// maxAtFirst is the max of linux-small in examples/demo. One commit lowers it, a later one raises it.
 	maxAtFirst, maxLowered, maxRaised = 20, 6, 30
-	// warmIdle is how many runners warm keeps free.
+	// warmIdle is the number of idle runners that the pool warm keeps.
 	warmIdle = 2
 )
 
-// typo is what a commit adds to linux-small: the field is named runnerLabels.
+// typo is what a commit adds to linux-small. The correct field name is runnerLabels.
 const typo = "\n\t\trunnerLables: [\"linux\", \"small\"]"
 
 const (
-	// podStart is how long pulling the image and starting the container seem to take.
+	// podStart is the simulated time for pulling the image and starting the container.
 	podStart = 500 * time.Millisecond
-	// interval at which the repository is looked at.
+	// interval is how often the repository is fetched.
 	interval = 2 * time.Second
 	// exploreInterval is the time between two jobs while the demo stays.
 	exploreInterval = 5 * time.Second
-	// Bounds of what is waited for: a commit to take effect, all pools to be gone.
+	// Bounds on the time until a commit takes effect, and until all pools are gone.
 	effectLimit  = 60 * time.Second
 	removalLimit = 90 * time.Second
 )
 
-// story is the demo, step by step.
+// story lists the steps of the demo.
 var story = []struct {
 	what string
 	do   func(*demo, context.Context) error
@@ -74,7 +74,7 @@ var story = []struct {
 	{"waiting until nothing is left", (*demo).waitUntilNothingIsLeft},
 }
 
-// prepare builds the control plane, unless that was done before.
+// prepare builds the control plane if it has not been built yet.
 func (d *demo) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, buildLimit)
 	defer cancel()
@@ -117,11 +117,11 @@ func (d *demo) startController(ctx context.Context) (err error) {
 		return err
 	}
 	d.screen.say("Controller: a process of its own, as ServiceAccount %s/%s", world.SystemNamespace, world.ServiceAccount)
-	d.beside(ctx, d.watchMemory)
+	d.inBackground(ctx, d.watchMemory)
 	return nil
 }
 
-// followRepository makes what a user makes by hand: a namespace, the Secret, a PoolSource.
+// followRepository creates what a user would create: a namespace, the Secret and a PoolSource.
 func (d *demo) followRepository(ctx context.Context) error {
 	if err := d.world.Cluster.CreateNamespace(ctx, namespace); err != nil {
 		return err
@@ -147,11 +147,11 @@ func (d *demo) followRepository(ctx context.Context) error {
 	}
 	d.screen.say("Pools: three listen at their scale sets, and %s keeps %d runners free", warmPool, warmIdle)
 	d.screen.say("Webhook: GitHub posts to %s, which tells %s of its jobs", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
-	d.beside(ctx, d.watchPools)
+	d.inBackground(ctx, d.watchPools)
 	return nil
 }
 
-// poolsListen says what is missing until every pool serves jobs.
+// poolsListen returns an error that describes the missing condition until every pool can serve jobs.
 func (d *demo) poolsListen(ctx context.Context) error {
 	for _, name := range []string{smallPool, largePool, warmPool} {
 		p, err := d.pool(ctx, name)
@@ -172,7 +172,7 @@ func (d *demo) poolsListen(ctx context.Context) error {
 	return nil
 }
 
-// letJobsArrive begins with the first job; the others follow beside the story.
+// letJobsArrive adds the first jobs; the others are added concurrently with the story.
 func (d *demo) letJobsArrive(ctx context.Context) (err error) {
 	if d.usedBefore, err = readUse(ctx, d.controller.MetricsURL); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (d *demo) letJobsArrive(ctx context.Context) (err error) {
 	d.plan = planTraffic(d.seed, d.jobs, d.duration, []string{smallPool, largePool, eventsPool, warmPool})
 	d.firstJob = time.Now()
 	d.screen.say("Jobs: %d arrive in %d bursts over %s", d.jobs, len(d.plan), d.duration)
-	d.beside(ctx, d.addJobs)
+	d.inBackground(ctx, d.addJobs)
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (d *demo) addJobs(ctx context.Context) error {
 	return nil
 }
 
-// at waits until a part of the time over which jobs arrive is over.
+// at waits until the given fraction of the time over which jobs arrive has passed.
 func (d *demo) at(ctx context.Context, part float64) error {
 	return pause(ctx, d.firstJob.Add(time.Duration(part*float64(d.duration))))
 }
@@ -214,7 +214,7 @@ func (d *demo) push(ctx context.Context, message string) (commit string, err err
 	return commit, err
 }
 
-// propose commits what was edited, says what a review makes of it, and pushes it whatever that is.
+// propose commits the edits, prints the summary of the review, and pushes the commit regardless of the verdict.
 func (d *demo) propose(ctx context.Context, message string) (commit string, err error) {
 	if err := d.repository.commit(ctx, message); err != nil {
 		return "", err
@@ -227,7 +227,7 @@ func (d *demo) propose(ctx context.Context, message string) (commit string, err 
 	return d.push(ctx, message)
 }
 
-// commitChange lowers a maximum and changes the image while jobs are done.
+// commitChange lowers a maximum and changes the image while jobs are running.
 func (d *demo) commitChange(ctx context.Context) error {
 	if err := d.at(ctx, 0.3); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (d *demo) commitChange(ctx context.Context) error {
 	return nil
 }
 
-// maxIs is how linux-small's maximum is written in examples/demo.
+// maxIs returns linux-small's maximum as written in examples/demo.
 func maxIs(n int) string { return fmt.Sprintf("scale: {min: 0, max: %d}", n) }
 
 func (d *demo) waitApplied(ctx context.Context, commit string) error {
@@ -272,7 +272,7 @@ func (d *demo) waitApplied(ctx context.Context, commit string) error {
 	return err
 }
 
-// waitAnnounced waits until a new maximum is decided, and has reached GitHub.
+// waitAnnounced waits until a new maximum has been decided and announced to GitHub.
 func (d *demo) waitAnnounced(ctx context.Context, maximum int) error {
 	err := world.Until(ctx, effectLimit, func(ctx context.Context) error {
 		p, err := d.pool(ctx, smallPool)
@@ -290,7 +290,7 @@ func (d *demo) waitAnnounced(ctx context.Context, maximum int) error {
 	return err
 }
 
-// noRunnerIsOutdated says which pool still has runners of an older template.
+// noRunnerIsOutdated returns an error while a pool has runners of an older template.
 func (d *demo) noRunnerIsOutdated(ctx context.Context) error {
 	for _, name := range []string{smallPool, largePool, warmPool, eventsPool} {
 		p, err := d.pool(ctx, name)
@@ -304,7 +304,7 @@ func (d *demo) noRunnerIsOutdated(ctx context.Context) error {
 	return nil
 }
 
-// commitTypo breaks the definitions; what was applied last stays in force.
+// commitTypo breaks the definitions; the last applied version stays in force.
 func (d *demo) commitTypo(ctx context.Context) error {
 	if err := d.at(ctx, 0.6); err != nil {
 		return err
@@ -331,7 +331,7 @@ func (d *demo) waitRefused(ctx context.Context, commit, reason string) error {
 	return err
 }
 
-// fixTypo shows that jobs were done all the while, and mends the definitions.
+// fixTypo shows that jobs kept running, and fixes the definitions.
 func (d *demo) fixTypo(ctx context.Context) error {
 	before, _, _ := d.progress()
 	if err := d.at(ctx, 0.75); err != nil {
@@ -352,7 +352,7 @@ func (d *demo) fixTypo(ctx context.Context) error {
 	return d.waitAnnounced(ctx, maxRaised)
 }
 
-// waitForJobs waits until the last job is done. The demo's own limit bounds it.
+// waitForJobs waits until the last job is done. The time limit of the demo bounds it.
 func (d *demo) waitForJobs(ctx context.Context) error {
 	select {
 	case <-d.arrived:
@@ -403,8 +403,8 @@ kubectl -n %[6]s delete pods --all`,
 	}
 }
 
-// removePools takes the pools out of the repository. That is refused until a human allows
-// just this commit to do it.
+// removePools removes the pools from the repository. Corral rejects that until a user allows it for exactly this
+// commit.
 func (d *demo) removePools(ctx context.Context) error {
 	if _, err := d.repository.git(ctx, "rm", "--quiet", poolsFile); err != nil {
 		return err

@@ -19,40 +19,40 @@ import (
 )
 
 const (
-	// shownEndpoints is how many endpoints the summary names.
+	// shownEndpoints is the maximum number of endpoints in the summary.
 	shownEndpoints = 6
-	// shownProblems is how many problems of one sort the summary names.
+	// shownProblems is the maximum number of problems of each kind in the summary.
 	shownProblems = 10
 )
 
-// outcome is what is known at the end.
+// outcome is the result of the demo.
 type outcome struct {
-	// Planned is how many jobs there were to be.
+	// Planned is the planned number of jobs.
 	Planned int
 	Jobs    []githubsim.JobTimeline
-	// JobPhase is from the first job's arrival to the last one's end.
+	// JobPhase is the time from the arrival of the first job to the end of the last one.
 	JobPhase time.Duration
 	// RunnersMade counts the registrations on GitHub over the whole demo.
 	RunnersMade int
-	// Requests to GitHub in the job phase.
+	// Requests to GitHub during the job phase.
 	Requests map[githubsim.Endpoint]int
 	// Deliveries of webhooks.
 	Deliveries []githubsim.DeliveryReport
-	// Use of the controller in the job phase, but for the memory: that is its peak.
+	// Use is the controller's resource use during the job phase, with peak memory.
 	Use use
 	// LogErrors is the number of errors in the controller's log.
 	LogErrors int
-	// Left is what is there and should not be, Broken what happened and never may.
+	// Left lists objects that should have been removed, Broken the violations that GitHub observed.
 	Left, Broken []string
 }
 
-// runnerEndpoints are called by the runners themselves: how often is not Corral's doing.
+// runnerEndpoints are called by the runners themselves, so Corral does not determine how often.
 var runnerEndpoints = []githubsim.Endpoint{
 	githubsim.EndpointRunnerSession, githubsim.EndpointRunnerLeave, githubsim.EndpointRunnerMessage,
 	githubsim.EndpointRunnerAcknowledge, githubsim.EndpointRunnerRenew, githubsim.EndpointRunnerComplete,
 }
 
-// problems says all that is wrong; nothing may be.
+// problems describes everything that went wrong.
 func (o *outcome) problems() []string {
 	var found []string
 	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
@@ -89,7 +89,7 @@ func shorten(all []string) []string {
 	return append(slices.Clone(all[:shownProblems]), fmt.Sprintf("and %d more", len(all)-shownProblems))
 }
 
-// lines sums up.
+// lines returns the summary.
 func (o *outcome) lines(p palette) []string {
 	lines := []string{"", p.bold("Summary"), "  jobs             " + o.results()}
 	lines = append(lines, o.waits()...)
@@ -110,7 +110,7 @@ func (o *outcome) lines(p palette) []string {
 	return append(lines, verdict(o.problems(), p)...)
 }
 
-// results counts the jobs by how they ended.
+// results counts the jobs by result.
 func (o *outcome) results() string {
 	results := map[string]int{}
 	for _, j := range o.Jobs {
@@ -137,7 +137,7 @@ func verdict(problems []string, p palette) []string {
 	return lines
 }
 
-// waits tells how long jobs were queued before a runner started them, by pool.
+// waits describes how long jobs were queued before a runner started them, by pool.
 func (o *outcome) waits() []string {
 	waits := map[string][]time.Duration{}
 	const all = "all pools"
@@ -148,7 +148,7 @@ func (o *outcome) waits() []string {
 		wait := j.Started.Sub(j.Queued)
 		pool := j.ScaleSet
 		if pool == "" && len(j.Labels) > 0 {
-			pool = j.Labels[0] // of runners without a scale set: the demo's jobs ask for their pool
+			pool = j.Labels[0] // for runners without a scale set: the demo's jobs request their pool by label
 		}
 		waits[pool] = append(waits[pool], wait)
 		waits[all] = append(waits[all], wait)
@@ -166,7 +166,7 @@ func (o *outcome) waits() []string {
 	return lines
 }
 
-// deliveries tells how webhooks were answered.
+// deliveries describes how webhook deliveries were answered.
 func (o *outcome) deliveries() string {
 	failed, took := 0, make([]time.Duration, 0, len(o.Deliveries))
 	for _, d := range o.Deliveries {
@@ -183,7 +183,7 @@ func (o *outcome) deliveries() string {
 	return text
 }
 
-// waitRow is a line of the table of waits.
+// waitRow is one row of the table of waits.
 func waitRow(name string, waits []time.Duration) []string {
 	slices.Sort(waits)
 	row := []string{"  " + name, strconv.Itoa(len(waits))}
@@ -193,7 +193,7 @@ func waitRow(name string, waits []time.Duration) []string {
 	return append(row, "")
 }
 
-// quantile of sorted values by the nearest rank; 0 of none.
+// quantile returns a quantile of sorted values by the nearest rank, or 0 if there are no values.
 func quantile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -201,7 +201,7 @@ func quantile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[int(math.Ceil(p*float64(len(sorted))))-1]
 }
 
-// requests tells what the controller asked of GitHub, the most frequent first.
+// requests describes the controller's requests to GitHub, the most frequent first.
 func (o *outcome) requests() []string {
 	own, runners := maps.Clone(o.Requests), 0
 	for _, e := range runnerEndpoints {
@@ -230,12 +230,12 @@ func (o *outcome) perJob(n float64) string {
 	return strconv.FormatFloat(n/float64(max(1, len(o.Jobs))), 'f', 2, 64)
 }
 
-// seconds writes a time with one decimal.
+// seconds formats a duration with one decimal.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
 }
 
-// milliseconds writes a short time.
+// milliseconds formats a short duration.
 func milliseconds(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + "ms"
 }
@@ -247,7 +247,7 @@ func count(n int) string {
 	return strconv.Itoa(n)
 }
 
-// difference returns what was added to counters.
+// difference returns the increase of each counter.
 func difference(before, after map[githubsim.Endpoint]int) map[githubsim.Endpoint]int {
 	added := map[githubsim.Endpoint]int{}
 	for e, n := range after {

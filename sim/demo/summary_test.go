@@ -13,10 +13,10 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// queued is when the jobs of the tests are queued.
+// queued is when the jobs of the tests were queued.
 var queued = time.Unix(1_000_000, 0)
 
-// job is one that waited so long and was done well.
+// job returns a job that waited for the given time and succeeded.
 func job(id, pool string, wait time.Duration, change ...func(*githubsim.JobTimeline)) githubsim.JobTimeline {
 	j := githubsim.JobTimeline{
 		ID: id, ScaleSet: pool, State: githubsim.JobCompleted, Result: githubsim.ResultSucceeded, Starts: 1,

@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// Jobs take from shortest up to shortest+spread; one in longEvery takes longFactor times as long.
+	// Jobs take from shortest up to shortest+spread. One in longEvery takes longFactor times as long.
 	shortest   = 200 * time.Millisecond
 	spread     = 2800 * time.Millisecond
 	longEvery  = 15
 	longFactor = 4
-	// smallestBurst is the least upper bound of a burst's size; it grows with the number of jobs.
+	// smallestBurst is the smallest value of the maximum burst size, which grows with the number of jobs.
 	smallestBurst = 4
 )
 
-// burst is jobs that arrive at one moment, as when a push starts a workflow with a matrix.
+// burst is a group of jobs that arrive together, as when a push starts a workflow with a matrix.
 type burst struct {
-	// At is the time since the beginning.
+	// At is the time since the first burst.
 	At time.Duration
-	// Pool whose label the jobs ask for.
+	// Pool is the pool whose label the jobs request.
 	Pool string
-	// Jobs are the times that they take.
+	// Jobs contains the duration of each job.
 	Jobs []time.Duration
 }
 
-// planTraffic spreads jobs in bursts of random size over pools and time, always in the
-// same way for a seed. The first burst is at the beginning, every other one earlier than
-// over. Each pool gets a burst before any gets another; after that the first gets half
-// of them.
+// planTraffic distributes jobs in bursts of random size over pools and time. The same seed gives the same plan. The
+// first burst is at the beginning, all others before the time over. Each pool gets one burst before any gets a second
+// one; after that, the first pool gets half of them.
 func planTraffic(seed uint64, jobs int, over time.Duration, pools []string) []burst {
 	random := rand.New(rand.NewPCG(seed, 0))
 	largest := max(smallestBurst, jobs/10)
@@ -64,7 +63,7 @@ func jobDuration(random *rand.Rand) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// pickPool returns the index of the pool that the nth burst goes to.
+// pickPool returns the index of the pool for the nth burst.
 func pickPool(random *rand.Rand, n, pools int) int {
 	switch {
 	case n < pools:

@@ -13,29 +13,29 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// frame is what the view shows at one moment.
+// frame is the content of the view at one moment.
 type frame struct {
 	Elapsed time.Duration
-	// Jobs of all in the plan: done, being done, and waiting for a runner.
+	// Numbers of jobs: done, running, waiting for a runner, and planned.
 	Done, Running, Waiting, All int
 	Pools                       []poolRow
 }
 
-// poolRow is a RunnerPool as `kubectl get runnerpools` tells it.
+// poolRow is a RunnerPool as in `kubectl get runnerpools`.
 type poolRow struct {
 	Name                                     string
 	Jobs, Desired, Busy, Idle, Starting, Max int32
-	// Ready is false while the pool can't be served; Message says why.
+	// Ready is the pool's Ready condition, and Message its message.
 	Ready   bool
 	Message string
 	// Why is the reason of the last decision.
 	Why string
 }
 
-// columns of the view, in order; the first and the last are text.
+// columns of the view; the first and the last contain text.
 var columns = []string{"POOL", "JOBS", "DESIRED", "BUSY", "IDLE", "STARTING", "MAX", "WHY"}
 
-// cells returns a row's text, a cell for each of the columns.
+// cells returns the text of each column.
 func (r poolRow) cells() []string {
 	why := r.Why
 	if !r.Ready && r.Message != "" {
@@ -48,7 +48,7 @@ func (r poolRow) cells() []string {
 	return append(cells, wording.FirstLine(why))
 }
 
-// render lays a frame out in lines of at most width characters.
+// render formats a frame as lines of at most width characters.
 func render(f frame, width int, p palette) []string {
 	head := fmt.Sprintf("%s  %s  %d of %d jobs done, %d running, %d waiting",
 		clock(f.Elapsed), bar(f.Done, f.Running, f.All), f.Done, f.All, f.Running, f.Waiting)
@@ -72,7 +72,7 @@ func render(f frame, width int, p palette) []string {
 	return lines
 }
 
-// align makes columns of rows: the first and the last column to the left, numbers to the right.
+// align pads rows into columns: the first and the last column left-aligned, the numbers right-aligned.
 func align(rows [][]string) []string {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -99,7 +99,7 @@ func align(rows [][]string) []string {
 	return lines
 }
 
-// bar draws how much of all is done and running.
+// bar draws a progress bar of the done and running jobs.
 func bar(done, running, all int) string {
 	const length = 24
 	all = max(all, 1)
@@ -108,7 +108,7 @@ func bar(done, running, all int) string {
 	return "[" + strings.Repeat("#", d) + strings.Repeat("+", r) + strings.Repeat(".", length-d-r) + "]"
 }
 
-// clock writes a time as minutes and seconds.
+// clock formats a duration as minutes and seconds.
 func clock(d time.Duration) string {
 	s := int(d.Seconds())
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
@@ -123,7 +123,7 @@ func cut(line string, width int) string {
 	return string(runes[:width-1]) + "…"
 }
 
-// readiness tells which pools became unready, or ready again, between two frames.
+// readiness describes which pools became unready, or ready again, between two frames.
 func readiness(before, after []poolRow) []string {
 	was := map[string]poolRow{}
 	for _, row := range before {
@@ -142,7 +142,7 @@ func readiness(before, after []poolRow) []string {
 	return lines
 }
 
-// palette colours text, or leaves it as it is.
+// palette colors text if it is true.
 type palette bool
 
 func (p palette) sgr(code, text string) string {

@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// maxWait bounds a call to /_sim/wait-idle.
+// maxWait is the maximum duration of a call to /_sim/wait-idle.
 const maxWait = 10 * time.Minute
 
-// adminRoutes serve the admin API: the methods of [Server] for other processes.
-// It asks for no token.
+// adminRoutes serves the admin API: the methods of [Server] for other processes. It requires no token.
 func (s *Server) adminRoutes(mux *http.ServeMux) {
 	for pattern, h := range map[string]handler{
 		"GET /_sim/report":                  func(*http.Request) answer { return ok(s.Report()) },
@@ -73,7 +72,7 @@ func done(do func()) handler {
 	}
 }
 
-// byID serves a method that says whether there was something of that id.
+// byID serves a method that reports whether it found the given id.
 func byID(do func(id int) bool) handler {
 	return func(r *http.Request) answer {
 		if !do(pathID(r, "id")) {
@@ -83,7 +82,7 @@ func byID(do func(id int) bool) handler {
 	}
 }
 
-// simDuration is a duration as "1.5s" in JSON.
+// simDuration is a duration in JSON, such as "1.5s".
 type simDuration time.Duration
 
 func (d *simDuration) UnmarshalJSON(b []byte) error {
@@ -99,8 +98,8 @@ func (d *simDuration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// simAddJobs takes a list of jobs, each with "duration" beside the fields of
-// [Job] and "count" for several alike, and answers with their ids.
+// simAddJobs accepts a list of jobs, each with "duration" in addition to the fields of [Job] and "count" for several
+// equal jobs, and answers with their ids.
 func (s *Server) simAddJobs(r *http.Request) answer {
 	var jobs []struct {
 		Job
@@ -131,7 +130,7 @@ func (s *Server) simCancelJob(r *http.Request) answer {
 	return noContent()
 }
 
-// simAddFault takes a [Fault] with "delay" and "retryAfter" as durations.
+// simAddFault accepts a [Fault] with "delay" and "retryAfter" as durations.
 func (s *Server) simAddFault(r *http.Request) answer {
 	var f struct {
 		Fault
@@ -206,7 +205,7 @@ func (s *Server) simStealSession(r *http.Request) answer {
 	return byID(func(id int) bool { return s.StealSession(id, body.Owner) })(r)
 }
 
-// simWait is held until what is waited for has happened, at most for "timeout".
+// simWait is held until the condition is met, but no longer than "timeout".
 func (s *Server) simWait(until func(context.Context) error, otherwise string) handler {
 	return func(r *http.Request) answer {
 		timeout := maxWait
@@ -241,7 +240,7 @@ func (s *Server) simAddHook(r *http.Request) answer {
 	return created(map[string]int64{"id": id})
 }
 
-// simChangeHook takes those of "url" and "secret" that change.
+// simChangeHook changes "url" and "secret", if present.
 func (s *Server) simChangeHook(r *http.Request) answer {
 	var body struct{ URL, Secret *string }
 	if err := decode(r, &body); err != nil {
@@ -275,7 +274,7 @@ func (s *Server) simSend(r *http.Request) answer {
 	return noContent()
 }
 
-// simDeliveries are those of one hook with "hook", else of all.
+// simDeliveries returns the deliveries of the hook in "hook", or of all hooks.
 func (s *Server) simDeliveries(r *http.Request) answer {
 	hookID, _ := strconv.ParseInt(r.URL.Query().Get("hook"), 10, 64) // 0 is all
 	deliveries := s.Deliveries(hookID)
@@ -285,7 +284,7 @@ func (s *Server) simDeliveries(r *http.Request) answer {
 	return ok(deliveries)
 }
 
-// simAddDeliveryFault takes a [DeliveryFault] with "delay" as a duration.
+// simAddDeliveryFault accepts a [DeliveryFault] with "delay" as a duration.
 func (s *Server) simAddDeliveryFault(r *http.Request) answer {
 	var f struct {
 		DeliveryFault

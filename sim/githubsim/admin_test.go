@@ -14,7 +14,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// tell makes a call of the admin API.
+// tell calls the admin API.
 func tell(t *testing.T, sim *githubsim.Running, method, path, body string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(testContext(t), method, sim.URL+"/_sim"+path, strings.NewReader(body))

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
-// runner is a registration. Its process is known by the session it holds.
+// runner is a registration. The session identifies its process.
 type runner struct {
 	id         int
 	name       string
@@ -26,15 +26,15 @@ type runner struct {
 	scope      *scope
 	credential string
 	created    time.Time
-	persistent bool // it isn't forgotten with a job
+	persistent bool // stays registered after a job
 
-	session   string // of the process, empty when there is none
+	session   string // of the process; empty if there is none
 	everSeen  bool
 	lastSeen  time.Time
 	polls     int
 	online    bool
 	idleSince time.Time // zero unless online without a job
-	job       *job      // delivered, and started when it was acknowledged
+	job       *job      // delivered, and started once it was acknowledged
 	inLine    *list.Element
 	delivered chan struct{} // closed when a waiting runner gets a job or is removed
 	gone      bool
@@ -55,7 +55,7 @@ func newRunnerIndex() runnerIndex {
 
 func runnerKey(sc *scope, name string) string { return sc.key() + "#" + strings.ToLower(name) }
 
-// agent is a runner on the Actions service's wire.
+// agent is a runner in the Actions service's format.
 type agent struct {
 	ID         int    `json:"id"`
 	Name       string `json:"name"`
@@ -91,7 +91,7 @@ func (s *Server) generateJITConfig(r *http.Request, ss *scaleSet) answer {
 func (s *Server) encodedJITConfig(r *http.Request, rn *runner, workFolder string) string {
 	encoded, err := s.jitConfig(r, rn, workFolder).Encode()
 	if err != nil {
-		panic(err) // made of strings
+		panic(err) // cannot fail for strings
 	}
 	return encoded
 }
@@ -136,7 +136,8 @@ func ephemeral(rn *runner) string {
 	return "True"
 }
 
-// jitKey is the key in every configuration: making one for each runner would cost more than the runner's whole life here.
+// jitKey is the key in every configuration. Generating one for each runner would cost more than the rest of the
+// runner's life here.
 var jitKey = sync.OnceValue(func() *rsa.PrivateKey {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -152,7 +153,7 @@ func configPath(sc *scope) string {
 	return sc.name
 }
 
-// removeRunner ends a registration; its process is told when it calls next.
+// removeRunner deletes a registration. Its process is informed by its next call.
 func (s *Server) removeRunner(rn *runner) {
 	if rn.gone {
 		return
@@ -192,8 +193,8 @@ func (s *Server) findAgent(r *http.Request, sc *scope) answer {
 	return ok(listOf(found))
 }
 
-// deleteAgent answers 204 also for a runner that is gone: the service removes
-// a finished one itself, and clients delete it again.
+// deleteAgent answers 204 for a missing runner, too: the service removes a finished runner itself, and clients then
+// delete it again.
 func (s *Server) deleteAgent(r *http.Request, sc *scope) answer {
 	rn := s.runners.byID[pathID(r, "id")]
 	if rn == nil || rn.scope != sc {
@@ -207,8 +208,8 @@ func (s *Server) deleteAgent(r *http.Request, sc *scope) answer {
 	return noContent()
 }
 
-// PurgeRunner removes a registration behind its owner's back. It says false
-// when there is none of that id or when it has a job.
+// PurgeRunner removes a registration without its owner's knowledge. It returns false if there is no such runner or if
+// it has a job.
 func (s *Server) PurgeRunner(id int) bool {
 	s.lock()
 	defer s.unlock()
@@ -220,8 +221,8 @@ func (s *Server) PurgeRunner(id int) bool {
 	return true
 }
 
-// ChangeRunnerLabels replaces the labels of a runner without a scale set, as its owner may at any time, also while it has a job. It says
-// false when there is none of that id.
+// ChangeRunnerLabels replaces the labels of a runner without a scale set, as its owner may do at any time, even during
+// a job. It returns false if there is no such runner.
 func (s *Server) ChangeRunnerLabels(id int, names ...string) bool {
 	s.lock()
 	defer s.unlock()
@@ -236,8 +237,8 @@ func (s *Server) ChangeRunnerLabels(id int, names ...string) bool {
 	return true
 }
 
-// EndRunnerSession ends the session of a runner's process as silence would, which
-// gives a job back that it has not started. It says false when there is no such session.
+// EndRunnerSession ends the session of a runner's process as if it had been silent for too long. A job that it has not
+// started is assigned again. It returns false if there is no such session.
 func (s *Server) EndRunnerSession(name string) bool {
 	s.lock()
 	defer s.unlock()

@@ -11,14 +11,13 @@ import (
 	"time"
 )
 
-// maxBody bounds the body of any request, in bytes.
+// maxBody is the maximum size of any request's body in bytes.
 const maxBody = 16 << 20
 
 // handler answers one call.
 type handler func(r *http.Request) answer
 
-// answer is what a handler has to say. The zero value says nothing at all:
-// the caller has left.
+// answer is a handler's answer. The zero value means no answer, because the caller has left.
 type answer struct {
 	status int
 	body   any
@@ -40,15 +39,14 @@ func (a answer) with(key, value string) answer {
 	return a
 }
 
-// restError is an error as GitHub's REST API words it.
+// restError is an error in the format of GitHub's REST API.
 func restError(status int, message string) answer {
 	return answer{status: status, body: map[string]string{
 		"message": message, "documentation_url": "https://docs.github.com/rest", "status": strconv.Itoa(status),
 	}}
 }
 
-// exception is an error as the Actions service words it. Clients match on a
-// part of typeName.
+// exception is an error in the format of the Actions service. Clients match a part of typeName.
 type exception struct {
 	ID             string  `json:"$id"`
 	InnerException *string `json:"innerException"`
@@ -66,7 +64,7 @@ func serviceError(status int, key, format string, args ...any) answer {
 	}}
 }
 
-// listBody is how the Actions service wraps more than one value.
+// listBody is the Actions service's format for lists.
 type listBody[T any] struct {
 	Count int `json:"count"`
 	Value []T `json:"value"`
@@ -104,7 +102,7 @@ func (a answer) write(w http.ResponseWriter) {
 		body = "\xef\xbb\xbf" + body
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write([]byte(body)) // the caller has left
+	_, _ = w.Write([]byte(body)) // the caller may have left
 }
 
 // decode reads a JSON body.
@@ -115,7 +113,7 @@ func decode(r *http.Request, into any) error {
 	return nil
 }
 
-// pathID reads a number from the path; anything else is 0, which is no id.
+// pathID reads an id from the path; 0 if it is not a number.
 func pathID(r *http.Request, name string) int {
 	id, err := strconv.Atoi(r.PathValue(name))
 	if err != nil {
@@ -124,5 +122,5 @@ func pathID(r *http.Request, name string) int {
 	return id
 }
 
-// stamp gives a time as GitHub's REST API does.
+// stamp formats a time as GitHub's REST API does.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

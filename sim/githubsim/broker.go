@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
-// runnerCaller finds the registered runner whose credential the call carries.
+// runnerCaller finds the registered runner with the call's credential.
 func (s *Server) runnerCaller(r *http.Request) (*runner, answer) {
 	rn := s.runners.byCredential[bearer(r)]
 	if rn == nil {
@@ -25,12 +25,13 @@ func (s *Server) runnerCaller(r *http.Request) (*runner, answer) {
 	return rn, answer{}
 }
 
-// namedSession is the session that a call names: simulated runners in a header, real ones in the query of their polls.
+// namedSession returns the session in a call: simulated runners send it in a header, real ones in the query of their
+// polls.
 func namedSession(r *http.Request) string {
 	return cmp.Or(r.Header.Get(runnerwire.HeaderSession), r.URL.Query().Get("sessionId"))
 }
 
-// sessionRunner is runnerCaller for calls that need the runner's session.
+// sessionRunner is runnerCaller for calls that require the runner's session.
 func (s *Server) sessionRunner(r *http.Request) (*runner, answer) {
 	rn, refusal := s.runnerCaller(r)
 	if rn == nil {
@@ -43,7 +44,7 @@ func (s *Server) sessionRunner(r *http.Request) (*runner, answer) {
 	return rn, answer{}
 }
 
-// runnerToken gives a runner that proves that it has the configuration's key its credential.
+// runnerToken returns the credential to a runner that proves possession of the configuration's key.
 func (s *Server) runnerToken(r *http.Request) answer {
 	s.lock()
 	defer s.unlock()
@@ -56,7 +57,7 @@ func (s *Server) runnerToken(r *http.Request) answer {
 	return ok(map[string]any{"access_token": claims.Subject, "token_type": "bearer", "expires_in": 3000})
 }
 
-// tooOld says whether a runner that tells its version is older than the oldest that may be.
+// tooOld reports whether a runner's version, if it sends one, is older than the oldest supported one.
 func tooOld(version, oldest string) bool {
 	least, err := semver.NewVersion(oldest)
 	if err != nil || version == "" {
@@ -93,7 +94,7 @@ func (s *Server) runnerJoins(r *http.Request) answer {
 	return created(runnerwire.Session{SessionID: rn.session})
 }
 
-// silence is how long a runner may say nothing.
+// silence returns how long a runner may be silent.
 func (s *Server) silence(rn *runner) time.Duration {
 	if rn.job != nil && rn.job.State == JobRunning {
 		return s.opts.LostAfter
@@ -101,7 +102,7 @@ func (s *Server) silence(rn *runner) time.Duration {
 	return s.opts.SessionExpiry
 }
 
-// watchRunner ends the runner's session once it was silent for too long.
+// watchRunner ends the runner's session after it has been silent for too long.
 func (s *Server) watchRunner(rn *runner, session string) {
 	left := rn.lastSeen.Add(s.silence(rn)).Sub(s.now())
 	if rn.polls > 0 {
@@ -118,8 +119,7 @@ func (s *Server) watchRunner(rn *runner, session string) {
 	})
 }
 
-// runnerEnds is the end of a runner's process, as the service sees it. The
-// registration stays.
+// runnerEnds handles the end of a runner's process from the service's point of view. The registration remains.
 func (s *Server) runnerEnds(rn *runner, how string) {
 	rn.session = ""
 	rn.scaleSet.free.remove(rn)
@@ -137,7 +137,7 @@ func (s *Server) runnerEnds(rn *runner, how string) {
 	}
 }
 
-// lose fails the job of a runner that nobody heard of again.
+// lose fails the job of a runner that has disappeared.
 func (s *Server) lose(rn *runner, j *job) {
 	if rn.job != j {
 		return
@@ -152,7 +152,7 @@ func (s *Server) runnerLeaves(r *http.Request) answer {
 	defer s.unlock()
 	find := s.sessionRunner
 	if namedSession(r) == "" {
-		find = s.runnerCaller // the real runner's goodbye names no session
+		find = s.runnerCaller // the real runner's last call contains no session
 	}
 	rn, refusal := find(r)
 	if rn == nil {
@@ -162,8 +162,7 @@ func (s *Server) runnerLeaves(r *http.Request) answer {
 	return noContent()
 }
 
-// drain reads a body to its end: only then is it noticed that the caller of a
-// held call has left.
+// drain reads a body to its end. Only then does the server notice that the caller of a held call has left.
 func drain(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 
 // runnerPolls holds the runner's call until it has a job.
@@ -189,7 +188,7 @@ func (s *Server) runnerPolls(r *http.Request) answer {
 	return s.stepOut(rn, namedSession(r), left)
 }
 
-// lineUp gives the runner its job, or a place in the line.
+// lineUp returns the runner's job, or queues the runner.
 func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
 	s.lock()
 	defer s.unlock()
@@ -215,14 +214,15 @@ func (s *Server) lineUp(r *http.Request) (*runner, chan struct{}, answer) {
 	return rn, delivered, answer{}
 }
 
-// isOrdered reports whether the runner's process is to do the job that the runner has: one that it lost before it ran again is lost.
+// isOrdered reports whether the runner's process still has to do the runner's job. A job that was lost before the
+// process restarted does not count.
 func (rn *runner) isOrdered() bool {
 	return rn.job != nil && (!rn.persistent || rn.job.State != JobRunning)
 }
 
 func jobMessage(j *job) answer { return ok(runnerwire.JobMessage{JobID: j.ID, Name: j.Name}) }
 
-// stepOut ends a runner's poll, with a job when there is one by now.
+// stepOut ends a runner's poll, with a job if there is one by now.
 func (s *Server) stepOut(rn *runner, session string, left bool) answer {
 	s.lock()
 	defer s.unlock()
@@ -248,7 +248,7 @@ func (s *Server) stepOut(rn *runner, session string, left bool) answer {
 	}
 }
 
-// runnerStarts is the acknowledgement: from now on the job is the runner's for good.
+// runnerStarts handles the acknowledgement: from now on no other runner can get the job.
 func (s *Server) runnerStarts(r *http.Request) answer {
 	s.lock()
 	defer s.unlock()
@@ -274,8 +274,7 @@ func (s *Server) runnerStarts(r *http.Request) answer {
 	return ok(runnerwire.Work{Script: j.spec.Script, DurationMillis: j.spec.Duration.Milliseconds(), Result: j.spec.Result})
 }
 
-// runnerRenews is held while the job runs. It ends early when the job is
-// cancelled.
+// runnerRenews is held while the job runs. It ends early if the job is cancelled.
 func (s *Server) runnerRenews(r *http.Request) answer {
 	drain(r)
 	rn, j, refusal := s.beginRenewal(r)
@@ -317,7 +316,7 @@ func (s *Server) endRenewal(rn *runner) {
 	rn.lastSeen = s.now()
 }
 
-// runnerCompletes ends the job and, unless the runner is persistent, the registration.
+// runnerCompletes ends the job and, unless the runner is persistent, its registration.
 func (s *Server) runnerCompletes(r *http.Request) answer {
 	var body runnerwire.Completion
 	if err := decode(r, &body); err != nil || body.Result == "" {

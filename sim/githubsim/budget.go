@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Points of the secondary limit that a call takes: github.com's.
+// Points of github.com's secondary limit for a call.
 const (
 	readPoints  = 1
 	writePoints = 5
 )
 
-// budget is what the identity may spend in the hour that runs.
+// budget returns the state of the identity's current hour.
 func (s *Server) budget(id *identity) (limit, used int, resets time.Time) {
 	if now := s.now(); !id.windowEnds.After(now) {
 		id.used, id.windowEnds = 0, now.Add(time.Hour)
@@ -27,7 +27,7 @@ func (s *Server) budget(id *identity) (limit, used int, resets time.Time) {
 	return s.opts.RateLimit, id.used, id.windowEnds
 }
 
-// limited gives the refusal for who has no call left, in the hour or in the minute.
+// limited returns the refusal if the identity has no call left in the hour or in the minute.
 func (s *Server) limited(r *http.Request, id *identity) (answer, bool) {
 	if limit, used, _ := s.budget(id); used >= limit {
 		return restError(http.StatusForbidden, "API rate limit exceeded for "+id.login+"."), false
@@ -52,7 +52,7 @@ func (s *Server) limited(r *http.Request, id *identity) (answer, bool) {
 	return answer{}, true
 }
 
-// limitHeaders tell what is left of the hour's budget.
+// limitHeaders returns the rate limit headers.
 func (s *Server) limitHeaders(id *identity) map[string]string {
 	limit, used, resets := s.budget(id)
 	return map[string]string{
@@ -64,8 +64,8 @@ func (s *Server) limitHeaders(id *identity) map[string]string {
 	}
 }
 
-// unmodified gives a read answer its ETag, and 304 in its place to who has it. As on
-// GitHub the ETag depends on the token: another one of the same App begins anew.
+// unmodified adds an ETag to an answer, or replaces it by 304 if the client has that ETag. As on GitHub, the ETag
+// depends on the token, so a new token of the same App gets new ETags.
 func unmodified(r *http.Request, a answer) answer {
 	if r.Method != http.MethodGet || a.status != http.StatusOK {
 		return a

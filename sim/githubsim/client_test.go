@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// wantError fails unless err tells all the parts.
+// wantError fails unless err contains all parts.
 func wantError(t *testing.T, err error, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -132,7 +132,7 @@ func TestClientManagesRunners(t *testing.T) {
 	if diff := cmp.Diff(jit.Runner, byID) + cmp.Diff(jit.Runner, byName); diff != "" {
 		t.Errorf("made, read and found differ:\n%s", diff)
 	}
-	for range 2 { // what is gone may be deleted again
+	for range 2 { // deleting it again is no error
 		if err := client.RemoveRunner(ctx, int64(jit.Runner.ID)); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// deadline is something that happens when the clock reaches at.
+// deadline is an action for the time at.
 type deadline struct {
 	at time.Time
 	do func()
@@ -29,20 +29,20 @@ func (h *deadlineHeap) Pop() any {
 
 func (s *Server) now() time.Time { return s.opts.Clock() }
 
-// lock takes the lock for a change, after everything that is due has happened.
+// lock takes the lock for a change, after running all actions that are due.
 func (s *Server) lock() {
 	s.mu.Lock()
 	s.runDue()
 }
 
-// unlock tells those who wait for a change. See [Server.WaitUntil].
+// unlock wakes those who wait for a change. See [Server.WaitUntil].
 func (s *Server) unlock() {
 	s.notify()
 	s.mu.Unlock()
 }
 
-// rlock takes the lock for a look. It is released by s.mu.Unlock, which tells
-// nobody: a waiter's own looks must not wake it.
+// rlock takes the lock for reading. It is released by s.mu.Unlock, which wakes no waiters: their own reads must not
+// wake them.
 func (s *Server) rlock() {
 	s.mu.Lock()
 	if s.runDue() {
@@ -55,13 +55,13 @@ func (s *Server) notify() {
 	s.changed = make(chan struct{})
 }
 
-// after lets do happen, under the lock, once d has passed.
+// after schedules an action, which runs under the lock, after d.
 func (s *Server) after(d time.Duration, do func()) {
 	heap.Push(&s.deadlines, deadline{at: s.now().Add(d), do: do})
 	s.arm()
 }
 
-// runDue lets happen what is due and says whether anything was.
+// runDue runs the actions that are due, and reports whether there were any.
 func (s *Server) runDue() bool {
 	ran := false
 	for len(s.deadlines) > 0 && !s.deadlines[0].at.After(s.now()) {
@@ -72,8 +72,7 @@ func (s *Server) runDue() bool {
 	return ran
 }
 
-// arm sets the one timer to the next deadline, so that a deadline is met also
-// when nobody calls.
+// arm sets the timer to the next deadline, so that actions run even without calls.
 func (s *Server) arm() {
 	if len(s.deadlines) == 0 {
 		return
@@ -97,9 +96,8 @@ func (s *Server) tick() {
 	s.arm()
 }
 
-// WaitUntil returns nil once cond holds and the context's error when that ends
-// first. cond is asked anew after every change and may call any method that
-// only looks ([Server.Jobs], [Server.Report], [Server.Invariants] …).
+// WaitUntil returns nil once cond holds, or the context's error if that ends first. cond is called again after every
+// change and may call any method that only reads ([Server.Jobs], [Server.Report], [Server.Invariants] …).
 func (s *Server) WaitUntil(ctx context.Context, cond func() bool) error {
 	for {
 		s.mu.Lock()
@@ -125,8 +123,7 @@ func (s *Server) WaitIdle(ctx context.Context) error {
 	})
 }
 
-// pause waits for d of real time. It is cut short when the caller leaves or
-// the server is closed, and then says false.
+// pause waits for d of real time. It returns false early if the caller leaves or the server is closed.
 func (s *Server) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -14,21 +14,21 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of what is told of a commit, as https://docs.github.com/en/rest/commits/statuses and
-// https://docs.github.com/en/rest/checks/runs have them.
+// GitHub's limits for statuses and check runs: https://docs.github.com/en/rest/commits/statuses and
+// https://docs.github.com/en/rest/checks/runs.
 const (
 	mostStatuses    = 1000
 	mostDescription = 140
 	mostAnnotations = 50
 )
 
-// Permissions to tell of commits.
+// Permissions for statuses and check runs.
 const (
 	permStatuses = "statuses"
 	permChecks   = "checks"
 )
 
-// CommitStatus is one that somebody set.
+// CommitStatus is a status of a commit.
 type CommitStatus struct {
 	State       string `json:"state"`
 	Context     string `json:"context"`
@@ -36,7 +36,7 @@ type CommitStatus struct {
 	TargetURL   string `json:"target_url,omitempty"`
 }
 
-// CheckRun is one that an App made.
+// CheckRun is a check run of an App.
 type CheckRun struct {
 	ID         int64          `json:"id"`
 	Name       string         `json:"name"`
@@ -47,7 +47,7 @@ type CheckRun struct {
 	Output     CheckRunOutput `json:"output"`
 }
 
-// CheckRunOutput is what a check run shows.
+// CheckRunOutput is the content of a check run.
 type CheckRunOutput struct {
 	Title            string            `json:"title"`
 	Summary          string            `json:"summary"`
@@ -55,7 +55,7 @@ type CheckRunOutput struct {
 	Annotations      []CheckAnnotation `json:"annotations,omitempty"`
 }
 
-// CheckAnnotation is shown beside a line of a file.
+// CheckAnnotation is displayed next to a line of a file.
 type CheckAnnotation struct {
 	Path        string `json:"path"`
 	StartLine   int    `json:"start_line"`
@@ -67,14 +67,14 @@ type CheckAnnotation struct {
 	Message     string `json:"message"`
 }
 
-// commits is what was told of commits, by "owner/name@sha" in lower case.
+// commits holds the reports about commits, by "owner/name@sha" in lower case.
 type commits struct {
 	statuses map[string][]commitStatus
 	runs     map[string][]*checkRun
 	last     int64 // id
 }
 
-// commitStatus is a status with what GitHub knows of it besides.
+// commitStatus is a status with GitHub's own data.
 type commitStatus struct {
 	CommitStatus
 	id      int64
@@ -82,7 +82,7 @@ type commitStatus struct {
 	at      time.Time
 }
 
-// checkRun is a check run with what GitHub knows of it besides.
+// checkRun is a check run with GitHub's own data.
 type checkRun struct {
 	CheckRun
 	repository string
@@ -98,7 +98,7 @@ var shaPattern = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 func commitKey(repository, sha string) string { return strings.ToLower(repository) + "@" + sha }
 
-// CommitStatuses returns all statuses that were set of a commit, the oldest first.
+// CommitStatuses returns all statuses of a commit, oldest first.
 func (s *Server) CommitStatuses(repository, sha string) []CommitStatus {
 	s.rlock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Server) CommitStatuses(repository, sha string) []CommitStatus {
 	return statuses
 }
 
-// CheckRuns returns all check runs of a commit, the oldest first.
+// CheckRuns returns all check runs of a commit, oldest first.
 func (s *Server) CheckRuns(repository, sha string) []CheckRun {
 	s.rlock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *Server) commitRoutes(mux *http.ServeMux) {
 	s.route(mux, "PATCH "+repo+"/check-runs/{id}", EndpointUpdateCheckRun, s.rest(s.updateCheckRun))
 }
 
-// commitOf is the key of the commit that a call is about, or the answer to give instead.
+// commitOf returns the key of the call's commit, or the answer for a refused call.
 func (s *Server) commitOf(r *http.Request, id *identity, sha, permission, level string) (string, answer, bool) {
 	name := r.PathValue("owner") + "/" + r.PathValue("repo")
 	if refusal, granted := id.permitted(s.restScope(r), permission, level); !granted {
@@ -173,7 +173,7 @@ func (s *Server) getCombinedStatus(r *http.Request, id *identity) answer {
 	}), link)
 }
 
-// restStatus is a commit status without who set it, as lists have it.
+// restStatus returns a commit status without its creator, as in lists.
 func (s *Server) restStatus(r *http.Request, commit string, status commitStatus) object {
 	return object{
 		"id": status.id, "node_id": fmt.Sprintf("SC_%d", status.id), "state": status.State, "context": status.Context,
@@ -225,7 +225,7 @@ func (s *Server) listCheckRuns(r *http.Request, id *identity) answer {
 	return withLink(ok(map[string]any{"total_count": len(runs), "check_runs": page}), link)
 }
 
-// mayCheck lets in Apps alone.
+// mayCheck allows Apps only.
 func (s *Server) mayCheck(id *identity) (answer, bool) {
 	return restError(http.StatusForbidden, "You must authenticate via a GitHub App."), id.app != nil
 }
@@ -254,7 +254,7 @@ func (s *Server) createCheckRun(r *http.Request, id *identity) answer {
 	return created(s.restCheckRun(run))
 }
 
-// restCheckRun is a check run; its annotations have a list of their own.
+// restCheckRun returns a check run. Its annotations are listed separately.
 func (s *Server) restCheckRun(run *checkRun) object {
 	at := s.api("/repos/%s/check-runs/%d", run.repository, run.ID)
 	page := fmt.Sprintf("%s/%s/runs/%d", s.home(), run.repository, run.ID)

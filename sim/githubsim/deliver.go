@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// keptDeliveries bounds how many deliveries of a webhook are remembered.
+	// keptDeliveries is how many deliveries of a webhook are kept.
 	keptDeliveries = 20_000
-	// keptFor is how long github.com remembers deliveries.
+	// keptFor is how long github.com keeps deliveries.
 	keptFor = 72 * time.Hour
-	// keptResponse bounds what is remembered of a receiver's answer, in bytes.
+	// keptResponse is how many bytes of a receiver's answer are kept.
 	keptResponse = 4 << 10
-	// overtakenFor is how long a delivery waits at most for others to overtake it.
+	// overtakenFor is the maximum time for which a delivery waits for others to overtake it.
 	overtakenFor = time.Second
 )
 
-// post brings a delivery on its way, as faults let it.
+// post starts a delivery, subject to faults.
 func (s *Server) post(h *hook, d *delivery) {
 	f := s.useDeliveryFault(h, d)
 	s.hooks.outstanding++
@@ -67,7 +67,7 @@ func (s *Server) post(h *hook, d *delivery) {
 	}
 }
 
-// send lines a delivery up, and those behind it that it was to overtake.
+// send queues a delivery, and then the deliveries that it was to overtake.
 func (s *Server) send(h *hook, d *delivery) {
 	h.pending = append(h.pending, d)
 	if h.active < h.Parallel {
@@ -81,7 +81,7 @@ func (s *Server) send(h *hook, d *delivery) {
 	}
 }
 
-// letGo sends what was held, unless it is sent already.
+// letGo sends a held delivery, unless it has been sent already.
 func (s *Server) letGo(h *hook, d *delivery) {
 	at := slices.Index(h.held, d)
 	if at < 0 {
@@ -91,7 +91,7 @@ func (s *Server) letGo(h *hook, d *delivery) {
 	s.send(h, d)
 }
 
-// sendAll posts what is pending, one after the other.
+// sendAll posts the pending deliveries one after another.
 func (s *Server) sendAll(h *hook) {
 	for {
 		s.lock()
@@ -112,7 +112,7 @@ func (s *Server) sendAll(h *hook) {
 	}
 }
 
-// record ends an attempt, and has it in the log.
+// record records the end of an attempt in the log.
 func (s *Server) record(h *hook, d *delivery) {
 	if h.gone {
 		s.hooks.outstanding = max(s.hooks.outstanding-1, 0)
@@ -135,7 +135,7 @@ func (s *Server) record(h *hook, d *delivery) {
 	h.log = slices.Delete(h.log, 0, old)
 }
 
-// attempt posts a delivery, and notes what came of it. GitHub waits for ten seconds.
+// attempt posts a delivery and records the result. GitHub waits for ten seconds.
 func (s *Server) attempt(as Hook, id int64, kind scopeKind, d *delivery) {
 	began := time.Now()
 	defer func() { d.took = time.Since(began) }()
@@ -166,8 +166,8 @@ func (s *Server) attempt(as Hook, id int64, kind scopeKind, d *delivery) {
 		d.code, d.status = http.StatusBadGateway, "failed to connect to host"
 		return
 	}
-	defer func() { _ = resp.Body.Close() }()                         // read as far as it is kept
-	answer, _ := io.ReadAll(io.LimitReader(resp.Body, keptResponse)) // what came of it is kept
+	defer func() { _ = resp.Body.Close() }()                         // read up to the limit
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, keptResponse)) // a partial answer is kept as well
 	d.code, d.received, d.answer = resp.StatusCode, resp.Header, string(answer)
 	d.status = "OK"
 	if resp.StatusCode >= http.StatusBadRequest {
@@ -175,7 +175,7 @@ func (s *Server) attempt(as Hook, id int64, kind scopeKind, d *delivery) {
 	}
 }
 
-// sign256 sets the headers that tell what it is, and by which secret.
+// sign256 sets the headers, including the signature.
 func (s *Server) sign256(req *http.Request, as Hook, id int64, kind scopeKind, d *delivery, body []byte) {
 	target := map[scopeKind]string{
 		repoScope: "repository", orgScope: "organization", enterpriseScope: "business", appScope: "integration",
@@ -205,7 +205,7 @@ func signature(algorithm func() hash.Hash, secret string, body []byte) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// newHookClients makes the clients that deliver webhooks. They follow no redirect.
+// newHookClients creates the clients that deliver webhooks. They follow no redirects.
 func newHookClients() (secure, insecure *http.Client) {
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	transport := http.DefaultTransport.(*http.Transport).Clone()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// maxAttempts is how often a job that nobody picks up is assigned.
+// maxAttempts is how often a job is assigned if no runner picks it up.
 const maxAttempts = 3
 
 // bucket holds the queued jobs that look alike to a scale set, oldest first.
@@ -21,7 +21,7 @@ type bucket struct {
 	jobs   []*job
 }
 
-// head drops what is no longer queued and gives the oldest job.
+// head drops jobs that are no longer queued and returns the oldest job.
 func (b *bucket) head() *job {
 	for len(b.jobs) > 0 && b.jobs[0].State != JobQueued {
 		b.jobs = b.jobs[1:]
@@ -32,8 +32,7 @@ func (b *bucket) head() *job {
 	return b.jobs[0]
 }
 
-// accepts says whether a job of the repository with these labels, in lower
-// case, may go to the scale set.
+// accepts reports whether a job of the repository with these labels, in lower case, may go to the scale set.
 func (s *Server) accepts(ss *scaleSet, repo *repository, labels []string) bool {
 	switch ss.scope.kind {
 	case repoScope:
@@ -49,15 +48,12 @@ func (s *Server) accepts(ss *scaleSet, repo *repository, labels []string) bool {
 			return false
 		}
 	}
-	if len(labels) == 1 && ss.solo == nil && strings.EqualFold(labels[0], ss.name) {
-		return true
-	}
 	return !slices.ContainsFunc(labels, func(wanted string) bool {
 		return !slices.ContainsFunc(ss.labels, func(l label) bool { return strings.EqualFold(l.Name, wanted) })
 	})
 }
 
-// room is how many more jobs the scale set takes.
+// room returns how many more jobs the scale set accepts.
 func (ss *scaleSet) room() int {
 	if rn := ss.solo; rn != nil {
 		if rn.inLine == nil || rn.job != nil || rn.gone {
@@ -81,7 +77,7 @@ func (s *Server) enqueue(j *job) {
 	b.jobs = append(b.jobs, j)
 }
 
-// requeue takes a job back from its scale set.
+// requeue returns a job from its scale set to the queue.
 func (s *Server) requeue(j *job) {
 	j.setState(JobQueued)
 	j.scaleSet = nil
@@ -89,7 +85,7 @@ func (s *Server) requeue(j *job) {
 	s.enqueue(j)
 }
 
-// dispatch gives the scale set the oldest jobs that it accepts and has room for.
+// dispatch assigns to the scale set the oldest jobs that it accepts and has room for.
 func (s *Server) dispatch(ss *scaleSet) {
 	room := ss.room()
 	if room <= 0 {
@@ -127,7 +123,7 @@ func (s *Server) dispatchAll() {
 	}
 }
 
-// give assigns a queued job, or offers it where jobs have to be acquired.
+// give assigns a queued job, or offers it if jobs have to be acquired.
 func (s *Server) give(j *job, ss *scaleSet) {
 	j.scaleSet, j.ScaleSetID, j.ScaleSet = ss, ss.id, ss.name
 	if s.opts.Mode == AutoAssign || ss.solo != nil {
@@ -144,7 +140,7 @@ func (s *Server) give(j *job, ss *scaleSet) {
 	s.tell(j, "JobAvailable")
 }
 
-// assign makes a job the scale set's, for any of its runners.
+// assign assigns a job to its scale set, for any of its runners.
 func (s *Server) assign(j *job) {
 	j.setState(JobAssigned)
 	j.Assigned = s.now()
@@ -155,7 +151,7 @@ func (s *Server) assign(j *job) {
 	s.pair(j.scaleSet)
 }
 
-// watchPickup takes a job back that no runner got in time, later each time.
+// watchPickup returns a job to the queue if no runner starts it in time, later with each attempt.
 func (s *Server) watchPickup(j *job, attempt int) {
 	if s.opts.PickupTimeout <= 0 {
 		return
@@ -181,7 +177,7 @@ func (ss *scaleSet) unwait(j *job) {
 	ss.waiting = slices.DeleteFunc(ss.waiting, func(other *job) bool { return other == j })
 }
 
-// pair hands waiting jobs to runners that wait for one.
+// pair assigns waiting jobs to waiting runners.
 func (s *Server) pair(ss *scaleSet) {
 	for len(ss.waiting) > 0 {
 		rn := ss.free.pop()
@@ -192,7 +188,7 @@ func (s *Server) pair(ss *scaleSet) {
 	}
 }
 
-// handOver gives the scale set's oldest waiting job to a runner.
+// handOver assigns the scale set's oldest waiting job to a runner.
 func (s *Server) handOver(ss *scaleSet, rn *runner) {
 	j := ss.waiting[0]
 	ss.waiting = ss.waiting[1:]
@@ -204,7 +200,7 @@ func (s *Server) handOver(ss *scaleSet, rn *runner) {
 	rn.wake()
 }
 
-// release takes a job that it has not started from a runner.
+// release takes an unstarted job from a runner.
 func (s *Server) release(rn *runner) *job {
 	j := rn.job
 	j.runner = nil
@@ -212,7 +208,7 @@ func (s *Server) release(rn *runner) *job {
 	return j
 }
 
-// returnJob lets another runner have the job.
+// returnJob makes the runner's job available to other runners.
 func (s *Server) returnJob(rn *runner) {
 	j := s.release(rn)
 	if j.scaleSet.gone || j.scaleSet.solo != nil {
@@ -224,7 +220,7 @@ func (s *Server) returnJob(rn *runner) {
 	s.pair(j.scaleSet)
 }
 
-// setJob and setOnline keep the statistics about runners.
+// setJob and setOnline update the statistics about runners.
 func (s *Server) setJob(rn *runner, j *job) {
 	rn.count(-1)
 	rn.job = j
@@ -239,7 +235,7 @@ func (s *Server) setOnline(rn *runner, online bool) {
 	s.noteIdle(rn)
 }
 
-// noteIdle adds up the time in which runners are online without a job.
+// noteIdle adds up the time for which runners are online without a job.
 func (s *Server) noteIdle(rn *runner) {
 	idle := rn.online && rn.job == nil
 	switch {
@@ -260,7 +256,7 @@ func (rn *runner) count(by int) {
 	}
 }
 
-// wake lets a held poll of the runner end.
+// wake ends a held poll of the runner.
 func (rn *runner) wake() {
 	if rn.delivered != nil {
 		close(rn.delivered)
@@ -268,7 +264,7 @@ func (rn *runner) wake() {
 	}
 }
 
-// runnerQueue is the line of runners that wait for a job.
+// runnerQueue is the queue of runners that wait for a job.
 type runnerQueue struct{ line list.List }
 
 func (q *runnerQueue) push(rn *runner) {
@@ -294,8 +290,8 @@ func (q *runnerQueue) pop() *runner {
 	return rn
 }
 
-// acquireJobs assigns offered jobs to the scale set of the queue token. Only
-// ids that were still to be had are in the answer.
+// acquireJobs assigns offered jobs to the scale set of the queue token. The answer contains only ids that were still
+// available.
 func (s *Server) acquireJobs(r *http.Request) answer {
 	if s.opts.Mode != Acquire {
 		return answer{status: http.StatusNotFound}

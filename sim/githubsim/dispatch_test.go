@@ -27,7 +27,7 @@ func TestJobGoesToAScaleSetThatMayHaveIt(t *testing.T) {
 		"label matches":             {"acme", nil, linux, private, false, githubsim.JobAssigned},
 		"letter case is ignored":    {"ACME", nil, linux, githubsim.Job{Repository: "Acme/App", Labels: []string{"LINUX", "X64"}}, false, githubsim.JobAssigned},
 		"one label is missing":      {"acme", nil, linux, githubsim.Job{Repository: "acme/app", Labels: []string{"linux", "gpu"}}, false, githubsim.JobQueued},
-		"single label is the name":  {"acme", nil, linux, githubsim.Job{Repository: "acme/app", Labels: []string{"Pool"}}, false, githubsim.JobAssigned},
+		"the name is no label":      {"acme", nil, linux, githubsim.Job{Repository: "acme/app", Labels: []string{"Pool"}}, false, githubsim.JobQueued},
 		"name beside a label":       {"acme", nil, linux, githubsim.Job{Repository: "acme/app", Labels: []string{"pool", "linux"}}, false, githubsim.JobQueued},
 		"its own repository":        {"acme/app", nil, linux, private, false, githubsim.JobAssigned},
 		"another repository":        {"acme/lib", nil, linux, private, false, githubsim.JobQueued},

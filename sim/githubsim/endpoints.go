@@ -75,5 +75,5 @@ const (
 	EndpointRunnerComplete    Endpoint = "runner-complete"
 )
 
-// EndpointUnknown is any path that GitHub would not know.
+// EndpointUnknown is any path that GitHub does not have.
 const EndpointUnknown Endpoint = "unknown"

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Conclusions of jobs, as the REST API and webhooks word them.
+// conclusions are the results of jobs in the format of the REST API and webhooks.
 var conclusions = map[string]string{ResultSucceeded: "success", ResultFailed: "failure", ResultCanceled: "cancelled"}
 
-// status of a job, as the REST API and webhooks word it.
+// status returns the status of a job in the format of the REST API and webhooks.
 func (j *job) status() string {
 	switch j.State {
 	case JobWaiting:
@@ -27,7 +27,7 @@ func (j *job) status() string {
 	}
 }
 
-// restTime is a time as JSON has it: null when there was none.
+// restTime returns a time for JSON: null for the zero time.
 func restTime(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -43,12 +43,12 @@ func orNull[T comparable](value T) any {
 	return value
 }
 
-// restJob is a job as the REST API and webhooks show it.
+// restJob returns a job in the format of the REST API and webhooks.
 func (s *Server) restJob(j *job) object {
 	repo := s.api("/repos/%s", j.repo.FullName)
 	started := j.Started
 	if started.IsZero() {
-		started = j.Queued // as GitHub has it for a job that waits
+		started = j.Queued // as on GitHub for a job that waits
 	}
 	body := object{
 		"id": j.Number, "run_id": j.RunID, "run_attempt": 1, "workflow_name": j.Workflow, "name": j.Name,
@@ -66,7 +66,7 @@ func (s *Server) restJob(j *job) object {
 	return body
 }
 
-// payload is what all events of a repository say.
+// payload returns the common part of all events of a repository.
 func (s *Server) payload(repo *repository, action string) object {
 	body := object{"repository": s.repository(repo), "organization": s.organization(repo.owner), "sender": s.account(userLogin)}
 	if action != "" {
@@ -78,7 +78,7 @@ func (s *Server) payload(repo *repository, action string) object {
 	return body
 }
 
-// emitJob tells webhooks how far a job has come.
+// emitJob sends a job's new state to webhooks.
 func (s *Server) emitJob(j *job, action string) {
 	if len(s.hooks.list) == 0 {
 		return
@@ -88,29 +88,28 @@ func (s *Server) emitJob(j *job, action string) {
 	s.emit("workflow_job", action, j.repo, body)
 }
 
-// Event is one that has nothing to do with a job of the server's.
+// Event is an event that is not about one of the server's jobs.
 type Event struct {
 	// Event is check_run, pull_request, push, or any other with a Payload.
 	Event string `json:"event"`
-	// Repository is "owner/name"; it is made, private, when it is not there.
+	// Repository is "owner/name". A missing repository is created, as a private one.
 	Repository string `json:"repository"`
-	// Action as created (check_run) or opened (pull_request); push has none.
+	// Action, such as created (check_run) or opened (pull_request); push has none.
 	Action string `json:"action,omitempty"`
 	// Name and Status (queued, in_progress, completed) of a check run.
 	Name   string `json:"name,omitempty"`
 	Status string `json:"status,omitempty"`
-	// Branch that is pushed to, or that a pull request is to be merged into, or of a
-	// check run; "main" when empty.
+	// Branch is the pushed branch, the target branch of a pull request, or the branch of a check run; "main" if empty.
 	Branch string `json:"branch,omitempty"`
-	// Tag that is pushed instead of a branch.
+	// Tag is pushed instead of a branch.
 	Tag string `json:"tag,omitempty"`
-	// Head branch of a pull request; "topic" when empty.
+	// Head is the head branch of a pull request; "topic" if empty.
 	Head string `json:"head,omitempty"`
-	// Payload has more fields of the event, or others.
+	// Payload contains additional or replacing fields of the event.
 	Payload map[string]any `json:"payload,omitempty"`
 }
 
-// Send delivers an event to the webhooks that are for it.
+// Send delivers an event to the webhooks that subscribe to it.
 func (s *Server) Send(e Event) error {
 	s.lock()
 	defer s.unlock()
@@ -147,7 +146,7 @@ func (s *Server) Send(e Event) error {
 	return nil
 }
 
-// sentCheckRun is the check run that an event tells of.
+// sentCheckRun returns the check run of an event.
 func (s *Server) sentCheckRun(repo *repository, e Event) object {
 	id := int64(s.hooks.lastEvent)
 	run := &checkRun{
@@ -166,7 +165,7 @@ func (s *Server) sentCheckRun(repo *repository, e Event) object {
 	return shown
 }
 
-// sentPush is what the event of a push says. Some of its times are in seconds, unlike those of other events.
+// sentPush returns the fields of a push event. Unlike in other events, some of its times are in seconds.
 func (s *Server) sentPush(repo *repository, e Event) object {
 	ref := "refs/heads/" + e.Branch
 	if e.Tag != "" {
@@ -184,7 +183,7 @@ func (s *Server) sentPush(repo *repository, e Event) object {
 	}
 }
 
-// sentPullRequest is the pull request that an event tells of.
+// sentPullRequest returns the pull request of an event.
 func (s *Server) sentPullRequest(repo *repository, e Event) object {
 	number, now, user := s.hooks.lastEvent, s.now(), s.account(userLogin)
 	page, state, closed := fmt.Sprintf("%s/%s/pull/%d", s.home(), repo.FullName, number), "open", any(nil)
@@ -210,14 +209,14 @@ func (s *Server) sentPullRequest(repo *repository, e Event) object {
 	})
 }
 
-// mergeSettings are those of a repository that the events of pull requests tell.
+// mergeSettings are the repository settings in events about pull requests.
 var mergeSettings = object{
 	"allow_auto_merge": false, "allow_merge_commit": true, "allow_rebase_merge": true, "allow_squash_merge": true, "allow_update_branch": false,
 	"delete_branch_on_merge": false, "use_squash_pr_title_as_default": false, "merge_commit_message": "PR_TITLE", "merge_commit_title": "MERGE_MESSAGE",
 	"squash_merge_commit_message": "PR_BODY", "squash_merge_commit_title": "PR_TITLE",
 }
 
-// Ping sends what GitHub sends of a new webhook. It says false when there is no webhook of that id.
+// Ping sends GitHub's event for a new webhook. It returns false if there is no such webhook.
 func (s *Server) Ping(hookID int64) bool {
 	s.lock()
 	defer s.unlock()
@@ -236,8 +235,8 @@ func (s *Server) Ping(hookID int64) bool {
 	return true
 }
 
-// SendRaw delivers any body to one webhook, signed as its others are. It says false when
-// there is no webhook of that id.
+// SendRaw delivers any body to one webhook, signed like its other deliveries. It returns false if there is no such
+// webhook.
 func (s *Server) SendRaw(hookID int64, event string, body []byte) bool {
 	s.lock()
 	defer s.unlock()

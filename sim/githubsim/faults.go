@@ -14,72 +14,67 @@ import (
 	"time"
 )
 
-// Alteration is a fault in the content of an otherwise good answer.
+// Alteration is a fault in the content of a successful answer.
 type Alteration string
 
 const (
-	// AlterEmptyQueueURL leaves messageQueueUrl out (create-session, refresh-session).
+	// AlterEmptyQueueURL removes messageQueueUrl (create-session, refresh-session).
 	AlterEmptyQueueURL Alteration = "empty-queue-url"
-	// AlterSessionOwner names another as the session's owner (create-session, refresh-session).
+	// AlterSessionOwner replaces the session's owner (create-session, refresh-session).
 	AlterSessionOwner Alteration = "session-owner"
-	// AlterNoStatistics leaves statistics out (sessions, get-scale-set, get-message).
+	// AlterNoStatistics removes the statistics (sessions, get-scale-set, get-message).
 	AlterNoStatistics Alteration = "no-statistics"
-	// AlterZeroStatistics tells zeros beside real events (get-message).
+	// AlterZeroStatistics sends zeros together with real events (get-message).
 	AlterZeroStatistics Alteration = "zero-statistics"
-	// AlterUnknownOuterType gives the message a type that no client knows (get-message).
+	// AlterUnknownOuterType gives the message an unknown type (get-message).
 	AlterUnknownOuterType Alteration = "unknown-outer-type"
 	// AlterUnknownInnerType adds an event of an unknown type (get-message).
 	AlterUnknownInnerType Alteration = "unknown-inner-type"
-	// AlterReorder turns the order of a message's events round (get-message).
+	// AlterReorder reverses the order of a message's events (get-message).
 	AlterReorder Alteration = "reorder"
-	// AlterOutOfOrder puts the older half of the events that wait for delivery
-	// behind the newer half, into a message of their own (get-message).
+	// AlterOutOfOrder moves the older half of the pending events into a separate message after the newer half
+	// (get-message).
 	AlterOutOfOrder Alteration = "out-of-order"
-	// AlterRedeliver gives the oldest message that is not deleted, whatever the
-	// cursor says (get-message).
+	// AlterRedeliver sends the oldest message that is not deleted, whatever the cursor is (get-message).
 	AlterRedeliver Alteration = "redeliver"
-	// AlterDuplicate has each event twice in a message (get-message), or lets a
-	// deleted message come back under a new id (delete-message).
+	// AlterDuplicate repeats each event in a message (get-message), or restores a deleted message under a new id
+	// (delete-message).
 	AlterDuplicate Alteration = "duplicate"
-	// AlterJobStillRunning refuses to delete a runner as if it had a job
-	// (delete-agent, delete-runner).
+	// AlterJobStillRunning refuses to delete a runner as if it had a job (delete-agent, delete-runner).
 	AlterJobStillRunning Alteration = "job-still-running"
-	// AlterByteOrderMark puts a byte order mark before the body (any).
+	// AlterByteOrderMark adds a byte order mark before the body (any).
 	AlterByteOrderMark Alteration = "byte-order-mark"
 )
 
-// Fault goes wrong in place of, or around, the handling of calls to an endpoint.
-// What it names happens in this order: Delay; Hang; the answer with Status, or the
-// handling with Alter; HoldAnswer; DropAnswer.
+// Fault happens instead of, or around, the handling of calls to an endpoint. Its parts happen in this order: Delay;
+// Hang; the answer with Status, or the handling with Alter; HoldAnswer; DropAnswer.
 type Fault struct {
 	Endpoint Endpoint `json:"endpoint"`
-	// ScaleSet is the name of the one scale set whose calls it hits; all when
-	// empty. Creating a scale set and calls of the REST API are nobody's.
+	// ScaleSet is the name of the affected scale set; all if empty. The creation of a scale set and calls of the REST
+	// API belong to none.
 	ScaleSet string `json:"scaleSet,omitempty"`
-	// Probability with which it hits, 0 to 1; always when 0. See [Options.Seed].
+	// Probability of the fault, 0 to 1; 0 means always. See [Options.Seed].
 	Probability float64 `json:"probability,omitempty"`
-	// Skip lets so many calls through first.
+	// Skip is how many calls succeed first.
 	Skip int `json:"skip,omitempty"`
-	// Times is how many calls it hits; 0 means all until [Server.ClearFaults].
+	// Times is how many calls are affected; 0 means all until [Server.ClearFaults].
 	Times int `json:"times,omitempty"`
-	// Delay before anything else, real time.
+	// Delay before anything else, in real time.
 	Delay time.Duration `json:"-"`
-	// Hang never answers: the connection is cut when the caller leaves, the fault
-	// is removed or the server is closed.
+	// Hang never answers. The connection is cut when the caller leaves, the fault is removed or the server is closed.
 	Hang bool `json:"hang,omitempty"`
-	// Status answers with an error instead of handling the call. With
-	// DropAnswer the call is handled first and its answer replaced.
+	// Status answers with an error instead of handling the call. With DropAnswer the call is handled first, and its
+	// answer is replaced.
 	Status int `json:"status,omitempty"`
-	// RetryAfter is sent with Status when it is not 0, in whole seconds.
+	// RetryAfter is sent with Status if it is not 0, in whole seconds.
 	RetryAfter time.Duration `json:"-"`
-	// Body sent with Status; as JSON unless ContentType says otherwise.
+	// Body is sent with Status, as JSON unless ContentType is set.
 	Body        string `json:"body,omitempty"`
 	ContentType string `json:"contentType,omitempty"`
-	// DropAnswer handles the call and then, without Status, cuts the connection.
-	// Go's HTTP client repeats a GET or DELETE by itself when that happens on a
-	// connection that it used before.
+	// DropAnswer handles the call and then, without Status, cuts the connection. Go's HTTP client repeats a GET or
+	// DELETE by itself if this happens on a reused connection.
 	DropAnswer bool `json:"dropAnswer,omitempty"`
-	// HoldAnswer handles the call at once and holds the answer back until the fault is removed.
+	// HoldAnswer handles the call at once, but holds the answer until the fault is removed.
 	HoldAnswer bool `json:"holdAnswer,omitempty"`
 	// Alter changes the content of the answer.
 	Alter Alteration `json:"alter,omitempty"`
@@ -87,7 +82,7 @@ type Fault struct {
 	removed chan struct{} // closed once the fault is removed
 }
 
-// String says what goes wrong, in short.
+// String returns a short description.
 func (f Fault) String() string {
 	parts := []string{string(f.Endpoint)}
 	say := func(when bool, format string, args ...any) {
@@ -109,7 +104,7 @@ func (f Fault) String() string {
 	return strings.Join(parts, " ")
 }
 
-// SecondaryLimit is GitHub's refusal of too many calls in a short time.
+// SecondaryLimit returns GitHub's refusal of too many calls in a short time.
 func SecondaryLimit(endpoint Endpoint, retryAfter time.Duration) Fault {
 	return Fault{
 		Endpoint: endpoint, Status: http.StatusForbidden, RetryAfter: retryAfter,
@@ -118,27 +113,26 @@ func SecondaryLimit(endpoint Endpoint, retryAfter time.Duration) Fault {
 	}
 }
 
-// maxHits bounds what is remembered of faults.
+// maxHits is how many hits are kept.
 const maxHits = 50_000
 
-// Hit is a call that a fault spoiled.
+// Hit is a call that a fault affected.
 type Hit struct {
 	At       time.Time
-	ScaleSet string // empty when it is nobody's
+	ScaleSet string // empty if the call belongs to none
 	Fault    string
 }
 
-// faultList holds the faults, the oldest first.
+// faultList holds the faults, oldest first.
 type faultList struct {
 	list   []*Fault
-	all    []*Fault // also those that are used up: calls may hang because of them
+	all    []*Fault // including used-up ones, because calls may still hang because of them
 	random *rand.Rand
 	hits   []Hit
 }
 
-// AddFault lets an endpoint go wrong from the next call on, until the returned
-// function is called. Of several faults for a call the oldest goes first; one
-// that misses by its probability lets the next try.
+// AddFault adds a fault from the next call on, until the returned function is called. If several faults match a call,
+// the oldest goes first; if its probability spares the call, the next one is tried.
 func (s *Server) AddFault(f Fault) (remove func()) {
 	s.lock()
 	defer s.unlock()
@@ -162,7 +156,7 @@ func (f *Fault) end() {
 	}
 }
 
-// ClearFaults lets everything go right again.
+// ClearFaults removes all faults.
 func (s *Server) ClearFaults() {
 	s.lock()
 	defer s.unlock()
@@ -172,14 +166,14 @@ func (s *Server) ClearFaults() {
 	s.faults.list, s.faults.all = nil, nil
 }
 
-// FaultsHit tells which calls were spoiled, oldest first, 50,000 at most.
+// FaultsHit returns the affected calls, oldest first, 50,000 at most.
 func (s *Server) FaultsHit() []Hit {
 	s.rlock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.faults.hits)
 }
 
-// useFault uses up one hit of the oldest fault that is meant for the call.
+// useFault uses one hit of the oldest fault that matches the call.
 func (s *Server) useFault(name Endpoint, r *http.Request) *Fault {
 	owner := ""
 	for at, f := range s.faults.list {
@@ -213,7 +207,7 @@ func (s *Server) useFault(name Endpoint, r *http.Request) *Fault {
 	return nil
 }
 
-// scaleSetOf finds the name of the scale set that a call is about.
+// scaleSetOf returns the name of the call's scale set.
 func (s *Server) scaleSetOf(r *http.Request) string {
 	var rn *runner
 	switch path, query := r.URL.Path, r.URL.Query(); {
@@ -244,15 +238,15 @@ func (s *Server) scaleSetOf(r *http.Request) string {
 	return rn.scaleSet.name
 }
 
-// Excuse says that what becomes of a runner's process from now on is the doing
-// of a fault: neither its end nor the loss of its job is a broken invariant. The next process of a persistent runner answers for itself.
+// Excuse declares that a fault is responsible for whatever happens to a runner's process from now on: neither its end
+// nor the loss of its job is a broken invariant. It does not apply to the next process of a persistent runner.
 func (s *Server) Excuse(runnerName string) {
 	s.lock()
 	defer s.unlock()
 	s.excused[runnerName] = true
 }
 
-// blame notes a broken invariant, unless the runner's end with the job is excused.
+// blame records a broken invariant, unless the runner's end with the job is excused.
 func (s *Server) blame(rn *runner, j *job, format string, args ...any) {
 	if j.excused = j.excused || s.excused[rn.name]; !j.excused {
 		s.breach(format, args...)
@@ -261,7 +255,7 @@ func (s *Server) blame(rn *runner, j *job, format string, args ...any) {
 
 type alterationKey struct{}
 
-// alteration is what a fault wants changed in the answer to r.
+// alteration returns the alteration of the answer to r.
 func alteration(r *http.Request) Alteration {
 	how, _ := r.Context().Value(alterationKey{}).(Alteration)
 	return how

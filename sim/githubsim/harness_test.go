@@ -16,7 +16,7 @@ import (
 
 const patience = 2 * time.Minute
 
-// clock is one that a test moves.
+// clock is a clock that the test sets.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -36,7 +36,7 @@ func (c *clock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// start gives a server with the organization "acme" and a token "secret".
+// start returns a server with the organization "acme" and a token "secret".
 func start(t *testing.T, opts githubsim.Options) *githubsim.Running {
 	t.Helper()
 	sim, err := githubsim.Start(opts)
@@ -56,7 +56,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// newClient is the official client, which does not repeat calls by itself.
+// newClient returns the official client without its own retries.
 func newClient(t *testing.T, sim *githubsim.Running, path string) *scaleset.Client {
 	t.Helper()
 	client, err := scaleset.NewClientWithPersonalAccessToken(scaleset.NewClientWithPersonalAccessTokenConfig{
@@ -69,7 +69,7 @@ func newClient(t *testing.T, sim *githubsim.Running, path string) *scaleset.Clie
 	return client
 }
 
-// newSet makes the scale set "pool" with the label "linux".
+// newSet creates the scale set "pool" with the label "linux".
 func newSet(t *testing.T, client *scaleset.Client) *scaleset.RunnerScaleSet {
 	t.Helper()
 	set, err := client.CreateRunnerScaleSet(testContext(t), &scaleset.RunnerScaleSet{

@@ -25,7 +25,7 @@ func (s *Server) ownedHook(level string, do hookHandler) handler {
 	})
 }
 
-// ownAppHook serves calls about an App's webhook, which ask for the App's own token.
+// ownAppHook serves calls about an App's webhook, which require the App's own token.
 func (s *Server) ownAppHook(do hookHandler) handler {
 	return func(r *http.Request) answer {
 		s.lock()
@@ -70,7 +70,7 @@ func getHookConfig(_ *http.Request, h *hook) answer { return ok(h.config()) }
 
 func (s *Server) getHook(_ *http.Request, h *hook) answer { return ok(s.restHook(h)) }
 
-// restHook is a webhook.
+// restHook returns a webhook.
 func (s *Server) restHook(h *hook) object {
 	kinds := map[scopeKind]string{orgScope: "Organization", repoScope: "Repository", enterpriseScope: "Business", appScope: "App"}
 	events := h.Events
@@ -87,7 +87,7 @@ func (s *Server) restHook(h *hook) object {
 	return o
 }
 
-// restDelivery is an attempt as the REST API lists it.
+// restDelivery is an attempt in the format of the REST API's lists.
 type restDelivery struct {
 	ID             int64   `json:"id"`
 	GUID           string  `json:"guid"`
@@ -119,7 +119,7 @@ func (d *delivery) rest() restDelivery {
 	return out
 }
 
-// listDeliveries gives the newest first; a page begins behind the cursor.
+// listDeliveries returns the newest first; a page begins after the cursor.
 func (s *Server) listDeliveries(r *http.Request, h *hook) answer {
 	query := r.URL.Query()
 	size := 30
@@ -202,7 +202,7 @@ func (s *Server) postAttempt(r *http.Request, h *hook) answer {
 	return answer{status: http.StatusAccepted, body: map[string]any{}}
 }
 
-// hookOf finds the webhook that the path names, for who may see it.
+// hookOf finds the webhook in the path, if the identity may access it.
 func (s *Server) hookOf(r *http.Request, id *identity, level string) (*hook, answer) {
 	sc := s.restScope(r)
 	permission := permOrgHooks
@@ -219,7 +219,7 @@ func (s *Server) hookOf(r *http.Request, id *identity, level string) (*hook, ans
 	return h, answer{}
 }
 
-// appHook finds the webhook of the App that calls.
+// appHook finds the webhook of the calling App.
 func (s *Server) appHook(r *http.Request) (*hook, answer) {
 	app, refusal := s.verifyApp(r)
 	if app == nil {

@@ -17,51 +17,50 @@ import (
 
 // Hook is a webhook.
 type Hook struct {
-	// Owner is an organization ("acme"), a repository ("acme/app"), an enterprise
-	// ("enterprises/corp") or an App by its id ("apps/7"). The events of an App are those
-	// of all accounts that it is installed on.
+	// Owner is an organization ("acme"), a repository ("acme/app"), an enterprise ("enterprises/corp") or an App by its
+	// id ("apps/7"). An App receives the events of all accounts on which it is installed.
 	Owner string `json:"owner"`
-	// URL that deliveries are posted to.
+	// URL receives the deliveries.
 	URL string `json:"url"`
-	// Secret that signs them; none when empty.
+	// Secret signs them; empty for no signature.
 	Secret string `json:"secret,omitempty"`
-	// Events that it is for; all when empty.
+	// Events are the subscribed events; empty means all.
 	Events []string `json:"events,omitempty"`
 	// Form sends application/x-www-form-urlencoded instead of JSON.
 	Form bool `json:"form,omitempty"`
-	// InsecureSSL takes any certificate of the receiver.
+	// InsecureSSL accepts any certificate of the receiver.
 	InsecureSSL bool `json:"insecureSSL,omitempty"`
-	// Parallel is how many deliveries are under way at a time; 1 when 0, which keeps
-	// them in order. GitHub's come in any order.
+	// Parallel is the number of concurrent deliveries; 0 means 1, which keeps them in order. GitHub's deliveries arrive
+	// in any order.
 	Parallel int `json:"parallel,omitempty"`
 }
 
-// DeliveryFault lets deliveries of webhooks go wrong. Empty fields match everything.
+// DeliveryFault is a fault in deliveries of webhooks. Empty fields match everything.
 type DeliveryFault struct {
 	Hook       int64  `json:"hook,omitempty"`
 	Event      string `json:"event,omitempty"`
 	Action     string `json:"action,omitempty"`
 	Repository string `json:"repository,omitempty"`
-	// Probability with which it hits, 0 to 1; always when 0. See [Options.Seed].
+	// Probability of the fault, 0 to 1; 0 means always. See [Options.Seed].
 	Probability float64 `json:"probability,omitempty"`
-	// Skip lets so many deliveries through first.
+	// Skip is how many deliveries succeed first.
 	Skip int `json:"skip,omitempty"`
-	// Times is how many deliveries it hits; 0 means all until it is removed.
+	// Times is how many deliveries are affected; 0 means all until the fault is removed.
 	Times int `json:"times,omitempty"`
 
-	// Lose does not send it, and tells that the receiver could not be reached.
+	// Lose does not send the delivery, and records that the receiver was unreachable.
 	Lose bool `json:"lose,omitempty"`
-	// Swallow does not send it, and tells that the receiver took it.
+	// Swallow does not send the delivery, and records that the receiver accepted it.
 	Swallow bool `json:"swallow,omitempty"`
-	// Duplicate sends it so many times more, under the same GUID.
+	// Duplicate is how many more times it is sent, with the same GUID.
 	Duplicate int `json:"duplicate,omitempty"`
-	// Behind lets so many later deliveries of the hook overtake it, or those of one second.
+	// Behind is how many later deliveries of the hook overtake it. If fewer follow within one second, it is sent then.
 	Behind int `json:"behind,omitempty"`
-	// Delay before it is sent, real time.
+	// Delay before it is sent, in real time.
 	Delay time.Duration `json:"-"`
 }
 
-// delivery is one attempt to deliver an event. Its id is that of the log.
+// delivery is one attempt to deliver an event. Its id is the id in the log.
 type delivery struct {
 	id           int64
 	guid         string
@@ -72,7 +71,7 @@ type delivery struct {
 	repositoryID int
 	installation int64
 	redelivery   bool
-	behind       int // deliveries that are to overtake it
+	behind       int // the number of deliveries that will overtake it
 	unlogged     bool
 
 	at       time.Time
@@ -88,7 +87,7 @@ type hook struct {
 	Hook
 	id      int64
 	created time.Time
-	kind    scopeKind // appScope for that of an App
+	kind    scopeKind // appScope for an App's webhook
 	name    string
 	active  int
 	pending []*delivery
@@ -99,17 +98,17 @@ type hook struct {
 
 const appScope scopeKind = "apps"
 
-// hookIndex holds the webhooks and what is on its way.
+// hookIndex holds the webhooks and their current deliveries.
 type hookIndex struct {
 	list        []*hook
 	faults      []*DeliveryFault
 	last        int64
 	lastID      int64
-	lastEvent   int // of those that are nobody's job
+	lastEvent   int // of events that are not about a job
 	outstanding int
 }
 
-// AddHook makes a webhook and returns its id. It errs for an owner that is none.
+// AddHook adds a webhook and returns its id. It returns an error for an invalid owner.
 func (s *Server) AddHook(h Hook) (int64, error) {
 	kind, name := orgScope, h.Owner
 	switch before, after, found := strings.Cut(h.Owner, "/"); {
@@ -134,8 +133,8 @@ func (s *Server) AddHook(h Hook) (int64, error) {
 	return s.hooks.last, nil
 }
 
-// ChangeHook changes a webhook: its secret, its URL. It says false when there is none
-// of that id. Deliveries that were not sent yet are sent as it says then.
+// ChangeHook changes a webhook, for example its secret or URL. It returns false if there is no such webhook. Pending
+// deliveries use the new settings.
 func (s *Server) ChangeHook(id int64, change func(*Hook)) bool {
 	s.lock()
 	defer s.unlock()
@@ -146,7 +145,7 @@ func (s *Server) ChangeHook(id int64, change func(*Hook)) bool {
 	return h != nil
 }
 
-// RemoveHook takes a webhook away.
+// RemoveHook removes a webhook.
 func (s *Server) RemoveHook(id int64) {
 	s.lock()
 	defer s.unlock()
@@ -167,8 +166,7 @@ func (x *hookIndex) find(id int64) *hook {
 	return nil
 }
 
-// AddDeliveryFault lets deliveries go wrong from the next one on, until the returned
-// function is called.
+// AddDeliveryFault adds a fault from the next delivery on, until the returned function is called.
 func (s *Server) AddDeliveryFault(f DeliveryFault) (remove func()) {
 	s.lock()
 	defer s.unlock()
@@ -180,20 +178,20 @@ func (s *Server) AddDeliveryFault(f DeliveryFault) (remove func()) {
 	}
 }
 
-// ClearDeliveryFaults lets deliveries go right again.
+// ClearDeliveryFaults removes all delivery faults.
 func (s *Server) ClearDeliveryFaults() {
 	s.lock()
 	defer s.unlock()
 	s.hooks.faults = nil
 }
 
-// fits says whether the fault is meant for the delivery.
+// fits reports whether the fault matches the delivery.
 func (f *DeliveryFault) fits(h *hook, d *delivery) bool {
 	is := func(wanted, got string) bool { return wanted == "" || strings.EqualFold(wanted, got) }
 	return (f.Hook == 0 || f.Hook == h.id) && is(f.Event, d.event) && is(f.Action, d.action) && is(f.Repository, d.repository)
 }
 
-// useDeliveryFault uses up one hit of the oldest fault that is meant for the delivery.
+// useDeliveryFault uses one hit of the oldest fault that matches the delivery.
 func (s *Server) useDeliveryFault(h *hook, d *delivery) DeliveryFault {
 	for at, f := range s.hooks.faults {
 		if !f.fits(h, d) {
@@ -217,8 +215,8 @@ func (s *Server) useDeliveryFault(h *hook, d *delivery) DeliveryFault {
 	return DeliveryFault{}
 }
 
-// wants says whether the hook is for an event of the repository, and for an App's hook by
-// which of its installations.
+// wants reports whether the hook subscribes to an event of the repository and, for an App's hook, through which of its
+// installations.
 func (s *Server) wants(h *hook, event string, repo *repository) (installation int64, wanted bool) {
 	if len(h.Events) > 0 && !slices.Contains(h.Events, event) {
 		return 0, false
@@ -239,7 +237,7 @@ func (s *Server) wants(h *hook, event string, repo *repository) (installation in
 	return 0, false
 }
 
-// emit sends an event of a repository to every webhook that is for it.
+// emit sends an event of a repository to every webhook that subscribes to it.
 func (s *Server) emit(event, action string, repo *repository, payload object) {
 	for _, h := range s.hooks.list {
 		installation, wanted := s.wants(h, event, repo)
@@ -257,16 +255,16 @@ func (s *Server) emit(event, action string, repo *repository, payload object) {
 	}
 }
 
-// encode makes JSON of an object.
+// encode encodes an object as JSON.
 func encode(o object) []byte {
 	encoded, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // made of strings and numbers
+		panic(err) // cannot fail for strings and numbers
 	}
 	return encoded
 }
 
-// WaitDelivered waits until no delivery is on its way.
+// WaitDelivered waits until there is no delivery in progress.
 func (s *Server) WaitDelivered(ctx context.Context) error {
 	return s.WaitUntil(ctx, func() bool {
 		s.rlock()
@@ -284,14 +282,14 @@ type DeliveryReport struct {
 	Action     string    `json:"action,omitempty"`
 	Repository string    `json:"repository,omitempty"`
 	At         time.Time `json:"at"`
-	// Took is how long the receiver took to answer; in nanoseconds in JSON.
+	// Took is the receiver's time to answer; in nanoseconds in JSON.
 	Took       time.Duration `json:"took"`
 	Code       int           `json:"code"`
 	Status     string        `json:"status"`
 	Redelivery bool          `json:"redelivery,omitempty"`
 }
 
-// Deliveries tells of each attempt that is over, of one hook or of all (0), by their ids.
+// Deliveries returns the finished attempts of one hook, or of all (0), by id.
 func (s *Server) Deliveries(hookID int64) []DeliveryReport {
 	s.rlock()
 	defer s.mu.Unlock()
@@ -311,8 +309,7 @@ func (s *Server) Deliveries(hookID int64) []DeliveryReport {
 	return out
 }
 
-// Redeliver sends what an attempt sent once more, as somebody may ask GitHub to. It says
-// false when there is no such attempt.
+// Redeliver repeats an attempt, as a user of GitHub may request. It returns false if there is no such attempt.
 func (s *Server) Redeliver(id int64) bool {
 	s.lock()
 	defer s.unlock()

@@ -25,7 +25,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// receiver takes webhooks in, and tells what it got.
+// receiver records webhook deliveries.
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -57,7 +57,7 @@ func (r *receiver) answer(status int) {
 	r.status = status
 }
 
-// texts are the events, or where they have one the actions, in the order of their coming.
+// texts returns the events' actions, or their names if they have none, in the order of arrival.
 func (r *receiver) texts() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +199,7 @@ func TestEventsForBoosts(t *testing.T) {
 	}
 }
 
-// Corral tells one event from another by what it is about, as GUIDs aren't signed.
+// Corral identifies events by their content, because GUIDs are not signed.
 func TestEventsAlikeAreToldApart(t *testing.T) {
 	sim, to := start(t, githubsim.Options{}), newReceiver(t)
 	newHook(t, sim, githubsim.Hook{Owner: "acme", URL: to.URL})

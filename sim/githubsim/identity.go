@@ -11,30 +11,29 @@ import (
 	"time"
 )
 
-// App is a GitHub App, installed once.
+// App is a GitHub App with one installation.
 type App struct {
 	ID             int64
 	ClientID       string
 	InstallationID int64
 	PublicKey      *rsa.PublicKey
-	// Account is the organization or user that it is installed on.
+	// Account is the organization or user on which it is installed.
 	Account string
-	// Permissions as GitHub names them, for example
-	// {"organization_self_hosted_runners": "write"}.
+	// Permissions by GitHub's names, for example {"organization_self_hosted_runners": "write"}.
 	Permissions map[string]string
 	// Suspended installations get no access token.
 	Suspended bool
 }
 
-// userLogin is of the one user, whose the personal tokens are.
+// userLogin is the only user, who owns all personal tokens.
 const userLogin = "octocat"
 
-// identity is who a bearer token stands for.
+// identity is the account of a bearer token.
 type identity struct {
 	login   string
 	app     *App            // nil for a personal token
 	scopes  []string        // of a classic token
-	classic bool            // scopes decide
+	classic bool            // its scopes apply
 	granted map[string]bool // "permission:level"; nil with classic false: everything
 	expires time.Time       // zero: never
 
@@ -47,7 +46,7 @@ type identity struct {
 type identities struct {
 	byToken map[string]*identity
 	apps    map[int64]*App // by installation
-	// registration tokens and the scope they are for
+	// registration tokens and their scope
 	registrations map[string]registration
 	adminEpoch    int
 	queueEpoch    int
@@ -64,10 +63,9 @@ func newIdentities() identities {
 	}
 }
 
-// AddToken makes a personal access token. With no grants it may do everything.
-// A grant "permission:level" (as "administration:write") makes it fine-grained,
-// one without a level (as "repo" or "admin:org") makes it a classic token with
-// these scopes.
+// AddToken adds a personal access token. Without grants it may do everything. A grant "permission:level" (such as
+// "administration:write") makes it fine-grained, and one without a level (such as "repo" or "admin:org") makes it a
+// classic token with these scopes.
 func (s *Server) AddToken(token string, grants ...string) {
 	s.lock()
 	defer s.unlock()
@@ -87,7 +85,7 @@ func (s *Server) AddToken(token string, grants ...string) {
 	s.identities.byToken[token] = id
 }
 
-// RevokeToken makes a token of any kind worthless: personal, installation or registration.
+// RevokeToken revokes a token of any kind: personal, installation or registration.
 func (s *Server) RevokeToken(token string) {
 	s.lock()
 	defer s.unlock()
@@ -95,7 +93,7 @@ func (s *Server) RevokeToken(token string) {
 	delete(s.identities.registrations, token)
 }
 
-// ExpireToken gives a personal access token an end, which GitHub tells with each answer of its REST API.
+// ExpireToken sets the expiry of a personal access token, which each answer of the REST API contains.
 func (s *Server) ExpireToken(token string, at time.Time) {
 	s.lock()
 	defer s.unlock()
@@ -104,29 +102,28 @@ func (s *Server) ExpireToken(token string, at time.Time) {
 	}
 }
 
-// AddApp makes or replaces an App by its installation id. Tokens that the
-// installation has got keep the permissions they were made with.
+// AddApp adds or replaces an App by its installation id. Existing installation tokens keep their permissions.
 func (s *Server) AddApp(app App) {
 	s.lock()
 	defer s.unlock()
 	s.identities.apps[app.InstallationID] = &app
 }
 
-// ExpireAdminTokens ends all admin tokens of the Actions service before their time.
+// ExpireAdminTokens expires all admin tokens of the Actions service.
 func (s *Server) ExpireAdminTokens() {
 	s.lock()
 	defer s.unlock()
 	s.identities.adminEpoch++
 }
 
-// ExpireQueueTokens ends all message queue tokens before their time.
+// ExpireQueueTokens expires all message queue tokens.
 func (s *Server) ExpireQueueTokens() {
 	s.lock()
 	defer s.unlock()
 	s.identities.queueEpoch++
 }
 
-// allowed says whether the identity has the permission at the level, "read" or "write".
+// allowed reports whether the identity has the permission at the level "read" or "write".
 func (id *identity) allowed(permission, level string) bool {
 	if id.classic {
 		return slices.ContainsFunc(classicScopes[permission], func(sc string) bool { return slices.Contains(id.scopes, sc) })
@@ -137,7 +134,7 @@ func (id *identity) allowed(permission, level string) bool {
 	return id.granted[permission+":write"] || level == "read" && id.granted[permission+":read"]
 }
 
-// classicScopes are the scopes of a classic token that stand for a permission.
+// classicScopes are the scopes of a classic token that include a permission.
 var classicScopes = map[string][]string{
 	permRepoAdmin:         {"repo"},
 	permOrgRunners:        {"admin:org", "manage_runners:org"},
@@ -169,12 +166,12 @@ func runnersPermission(kind scopeKind) string {
 	}
 }
 
-// reaches says whether the identity sees the scope at all.
+// reaches reports whether the identity can see the scope at all.
 func (id *identity) reaches(sc *scope) bool {
 	return id.app == nil || strings.EqualFold(id.app.Account, sc.owner())
 }
 
-// require gives the answer for an identity that may not do what it asks for.
+// require returns a refusal if the identity does not have the permission for runners.
 func (id *identity) require(sc *scope, level string) (answer, bool) {
 	if sc == nil || !id.reaches(sc) {
 		return restError(http.StatusNotFound, "Not Found"), false
@@ -182,7 +179,7 @@ func (id *identity) require(sc *scope, level string) (answer, bool) {
 	return id.permitted(sc, runnersPermission(sc.kind), level)
 }
 
-// permitted is require for another permission than that for runners.
+// permitted is require for another permission.
 func (id *identity) permitted(sc *scope, permission, level string) (answer, bool) {
 	if sc == nil || !id.reaches(sc) {
 		return restError(http.StatusNotFound, "Not Found"), false
@@ -207,7 +204,7 @@ func (id *identity) forbidden(sc *scope) answer {
 	}
 }
 
-// credential takes the token out of "SCHEME T"; it is empty if the scheme is none of those.
+// credential returns the token from "SCHEME TOKEN"; empty for any other scheme.
 func credential(r *http.Request, schemes ...string) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !slices.ContainsFunc(schemes, func(s string) bool { return strings.EqualFold(s, scheme) }) {
@@ -218,10 +215,10 @@ func credential(r *http.Request, schemes ...string) string {
 
 func bearer(r *http.Request) string { return credential(r, "Bearer") }
 
-// restCredential is a personal token or that of an installation, which may come by either scheme.
+// restCredential returns a personal or installation token, which may use either scheme.
 func restCredential(r *http.Request) string { return credential(r, "Bearer", "token") }
 
-// caller finds who calls the REST API, or the answer to give instead.
+// caller returns the identity of a REST call, or the refusal.
 func (s *Server) caller(r *http.Request) (*identity, answer) {
 	token := restCredential(r)
 	id := s.identities.byToken[token]

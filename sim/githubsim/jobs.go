@@ -10,57 +10,58 @@ import (
 	"time"
 )
 
-// Job is one to be done.
+// Job is a job to run.
 type Job struct {
-	// Repository is "owner/name"; it is made, private, when it is not there.
+	// Repository is "owner/name". A missing repository is created, as a private one.
 	Repository string `json:"repository"`
-	// Workflow is the file below .github/workflows; "ci.yml" when empty.
+	// Workflow is the file below .github/workflows; "ci.yml" if empty.
 	Workflow string `json:"workflow,omitempty"`
-	// Name is the job's display name; "build" when empty.
+	// Name is the job's display name; "build" if empty.
 	Name string `json:"name,omitempty"`
-	// Labels that a runner must have; at least one.
+	// Labels are the required labels of a runner; at least one.
 	Labels []string `json:"labels"`
-	// Event that started the workflow; "push" when empty.
+	// Event is the event that started the workflow; "push" if empty.
 	Event string `json:"event,omitempty"`
-	// RunID puts several jobs into one workflow run; a run of its own when 0.
+	// RunID groups jobs into one workflow run; 0 means a separate run.
 	RunID int64 `json:"runId,omitempty"`
-	// Waiting holds it for the protection of its environment, until [Server.ApproveJob].
+	// Waiting holds the job for the protection of its environment, until [Server.ApproveJob].
 	Waiting bool `json:"waiting,omitempty"`
-	// Duration that the runner takes for it, real time.
+	// Duration of the job in real time.
 	Duration time.Duration `json:"-"`
-	// Script is run by a runner that can, as a workflow's steps are; its exit code is the result. Duration and Result then mean nothing.
+	// Script is run by a runner that can run scripts, like a workflow's steps; its exit code is the result. Duration
+	// and Result are then ignored.
 	Script string `json:"script,omitempty"`
-	// Result that it ends with unless it is cancelled or lost; "succeeded" when empty.
+	// Result of the job unless it is cancelled or lost; "succeeded" if empty.
 	Result string `json:"result,omitempty"`
 }
 
-// JobState is how far a job has come.
+// JobState is the state of a job.
 type JobState string
 
 const (
-	// JobWaiting waits for an approval, and is not in the queue.
+	// JobWaiting means that the job waits for an approval, and is not in the queue.
 	JobWaiting JobState = "waiting"
-	// JobQueued waits for a scale set or a runner.
+	// JobQueued means that the job waits for a scale set or a runner.
 	JobQueued JobState = "queued"
-	// JobAvailable is offered to a scale set and not acquired.
+	// JobAvailable means that the job is offered to a scale set and not acquired.
 	JobAvailable JobState = "available"
-	// JobAssigned is a scale set's and no runner has started it.
+	// JobAssigned means that the job is assigned to a scale set, and no runner has started it.
 	JobAssigned JobState = "assigned"
-	// JobRunning is done by a runner.
+	// JobRunning means that a runner runs the job.
 	JobRunning JobState = "running"
-	// JobCompleted has a result.
+	// JobCompleted means that the job has a result.
 	JobCompleted JobState = "completed"
 )
 
-// Results of jobs, as the queue words them.
+// Results of jobs, in the queue's format.
 const (
 	ResultSucceeded = "succeeded"
 	ResultFailed    = "failed"
 	ResultCanceled  = "canceled"
 )
 
-// JobTimeline is what happened to a job. Times are zero for what has not
-// happened; of what happened again, the last time is kept, but for Queued.
+// JobTimeline is the history of a job. Times of events that have not happened are zero. If an event was repeated, its
+// last time is kept, except for Queued.
 type JobTimeline struct {
 	ID string `json:"id"`
 	// Number is the job's id in the REST API and in webhooks.
@@ -85,9 +86,9 @@ type JobTimeline struct {
 	Result     string    `json:"result,omitempty"`
 	// Attempts counts the assignments to a scale set.
 	Attempts int `json:"attempts"`
-	// Starts counts the runners that began it.
+	// Starts counts the runners that started it.
 	Starts int `json:"starts"`
-	// Log is the end of what its script wrote.
+	// Log is the end of its script's output.
 	Log string `json:"log,omitempty"`
 }
 
@@ -100,9 +101,9 @@ type job struct {
 	lowLabels []string
 	scaleSet  *scaleSet
 	runner    *runner
-	cancel    chan struct{} // closed when a running job is to stop
+	cancel    chan struct{} // closed to stop a running job
 	cutShort  bool          // it ends with its own result when it stops
-	excused   bool          // its loss is a fault's doing
+	excused   bool          // a fault is responsible for its loss
 }
 
 type jobIndex struct {
@@ -111,12 +112,12 @@ type jobIndex struct {
 	byRequest  map[int64]*job
 	buckets    map[string]*bucket
 	runs       map[runKey]*workflowRun
-	runsOf     map[*repository][]*workflowRun // the oldest first
+	runsOf     map[*repository][]*workflowRun // oldest first
 	unfinished int
 	lastRun    int64
 }
 
-// firstJobNumber is where the REST API's ids of jobs start.
+// firstJobNumber is the first id of a job in the REST API.
 const firstJobNumber = 7_000_001
 
 func newJobIndex() jobIndex {
@@ -138,8 +139,8 @@ func (j *Job) setDefaults() {
 	orElse(&j.Result, ResultSucceeded)
 }
 
-// AddJob queues a job and returns its id. It errs without a label or when the
-// repository is not "owner/name".
+// AddJob queues a job and returns its id. It returns an error if there is no label or if the repository is not
+// "owner/name".
 func (s *Server) AddJob(spec Job) (string, error) {
 	if len(spec.Labels) == 0 {
 		return "", errors.New("a job needs at least one label")
@@ -165,7 +166,7 @@ func (s *Server) AddJob(spec Job) (string, error) {
 	return j.ID, nil
 }
 
-// ApproveJob queues a job that waits for an approval. It says false when no such job waits.
+// ApproveJob queues a job that waits for an approval. It returns false if no such job waits.
 func (s *Server) ApproveJob(id string) bool {
 	s.lock()
 	defer s.unlock()
@@ -179,8 +180,8 @@ func (s *Server) ApproveJob(id string) bool {
 	return true
 }
 
-// queue puts a job into the queue, and gives it to whom may have it: scale sets
-// first, then runners of their own, in the order of their making.
+// queue adds a job to the queue, and offers it to scale sets first, then to runners without one, in the order of their
+// creation.
 func (s *Server) queue(j *job) {
 	if s.opts.FailWithoutRunner && !s.hasRunnerFor(j) {
 		s.finish(j, ResultFailed)
@@ -224,7 +225,7 @@ func (s *Server) newJob(spec Job, repo *repository) *job {
 	return j
 }
 
-// hasRunnerFor says whether there is anybody who may have the job one day.
+// hasRunnerFor reports whether any scale set or runner could get the job.
 func (s *Server) hasRunnerFor(j *job) bool {
 	for _, all := range [][]*scaleSet{s.scaleSets.ordered, s.runners.solos} {
 		for _, ss := range all {
@@ -236,7 +237,7 @@ func (s *Server) hasRunnerFor(j *job) bool {
 	return false
 }
 
-// setState moves the job and keeps the scale set's statistics.
+// setState changes the job's state and updates the scale set's statistics.
 func (j *job) setState(to JobState) {
 	j.count(-1)
 	j.State = to
@@ -259,8 +260,8 @@ func (j *job) count(by int) {
 	}
 }
 
-// CancelJob cancels a job: at once when no runner has started it, else when its
-// runner has stopped. It says false when the job is unknown or finished.
+// CancelJob cancels a job: at once if no runner has started it, or else when its runner has stopped. It returns false
+// if the job is unknown or finished.
 func (s *Server) CancelJob(id string) bool {
 	s.lock()
 	defer s.unlock()
@@ -281,8 +282,8 @@ func (s *Server) CancelJob(id string) bool {
 	return true
 }
 
-// CutShort has running jobs end with their results now, whatever their Duration: a test that looks at them is in no hurry.
-// It says false while one of them waits: that one goes on.
+// CutShort ends running jobs now with their results, whatever their Duration, so that tests need not wait. It returns
+// false if one of them has not started; that job is not affected.
 func (s *Server) CutShort(ids ...string) bool {
 	s.lock()
 	defer s.unlock()
@@ -327,7 +328,7 @@ func (s *Server) finish(j *job, result string) {
 	s.dispatch(ss)
 }
 
-// tell puts an event about the job into its scale set's queue.
+// tell adds an event about the job to its scale set's queue.
 func (s *Server) tell(j *job, messageType string) {
 	if j.scaleSet.gone || j.scaleSet.solo != nil {
 		return
@@ -353,7 +354,7 @@ func (s *Server) tell(j *job, messageType string) {
 	j.scaleSet.queue.push(e)
 }
 
-// Jobs tells what happened to each job, oldest first.
+// Jobs returns the history of each job, oldest first.
 func (s *Server) Jobs() []JobTimeline {
 	s.rlock()
 	defer s.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// fleet is the simplest scaler: it starts as many runners as are wanted, and
-// at times more, as the wanted count lags behind the runners that end.
+// fleet is the simplest scaler: it starts as many runners as wanted, and sometimes more, because the wanted count lags
+// behind the end of runners.
 type fleet struct {
 	t      *testing.T
 	life   context.Context
@@ -145,15 +145,14 @@ func checkListened(t *testing.T, sim *githubsim.Running, f *fleet, jobs int) {
 	}
 }
 
-// The listener ends on every error; what it must meet is the fault as it was set,
-// and no other.
+// The listener ends with every error. It must end with the error of the injected fault, and with no other.
 func TestListenerMeetsEachFault(t *testing.T) {
-	const served = "" // the jobs are done as if there were no fault
+	const served = "" // the jobs finish as if there were no fault
 	const gaveUp = "giving up after 1 attempt"
 	cases := map[string]struct {
 		mode  githubsim.Mode
 		fault githubsim.Fault
-		want  string // served, or words of the error that ends the listener
+		want  string // served, or a part of the error that ends the listener
 	}{
 		"poll answers 500":            {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 500}, gaveUp},
 		"poll is limited":             {githubsim.AutoAssign, githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 429, RetryAfter: time.Second}, gaveUp},
@@ -211,7 +210,7 @@ func TestListenerMeetsEachFault(t *testing.T) {
 	}
 }
 
-// The session faults reach the listener before its first poll.
+// Session faults happen before the listener's first poll.
 func TestListenerMeetsEachFaultOfItsSession(t *testing.T) {
 	const gaveUp = "giving up after 1 attempt"
 	for name, tc := range map[string]struct {

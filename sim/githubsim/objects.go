@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// object is one as the REST API and webhooks show it. `make interop-github` holds each against what GitHub publishes.
+// object is a JSON object of the REST API or of webhooks. `make interop-github` checks each against GitHub's published
+// schemas.
 type object map[string]any
 
 // with adds the fields of another object.
@@ -20,7 +21,7 @@ func (o object) with(more object) object {
 	return o
 }
 
-// home is the address in what nobody asked for.
+// home returns the server's address for URLs outside of answers to a request.
 func (s *Server) home() string {
 	if s.opts.PublicURL != "" {
 		return s.opts.PublicURL
@@ -28,13 +29,13 @@ func (s *Server) home() string {
 	return s.address
 }
 
-// api is the address of what the REST API has at a path.
+// api returns the URL of a path of the REST API.
 func (s *Server) api(format string, args ...any) string {
 	return s.home() + "/api/v3" + fmt.Sprintf(format, args...)
 }
 
-// linked is an object with its address, and those of what belongs to it: the path git/refs is that of git_refs_url, and
-// a path that is called otherwise stands behind its name.
+// linked returns an object with its URL and the URLs of its parts: the path git/refs becomes git_refs_url. NAME=PATH
+// sets another name.
 func linked(base, paths string) object {
 	o := object{"url": base}
 	for path := range strings.FieldsSeq(paths) {
@@ -47,12 +48,12 @@ func linked(base, paths string) object {
 	return o
 }
 
-// stamped has the times of what never changes.
+// stamped returns the times of objects that never change.
 func (s *Server) stamped() object {
 	return object{"created_at": stamp(s.began), "updated_at": stamp(s.began)}
 }
 
-// account is whoever owns, sends or makes something: an organization, an App's bot, or the user.
+// account returns an organization, an App's bot, or the user.
 func (s *Server) account(login string) object {
 	kind, id := "User", 583231
 	if sc := s.world.scopes[scopeKey(orgScope, login)]; sc != nil {
@@ -66,7 +67,7 @@ func (s *Server) account(login string) object {
 	})
 }
 
-// organization is an account that has others.
+// organization returns an organization.
 func (s *Server) organization(login string) object {
 	account := s.account(login)
 	return linked(s.api("/orgs/%s", login), "repos events hooks issues members public_members").with(object{
@@ -74,7 +75,7 @@ func (s *Server) organization(login string) object {
 	})
 }
 
-// enterprise has organizations.
+// enterprise returns an enterprise.
 func (s *Server) enterprise(name string) object {
 	slug, id := strings.ToLower(name), s.world.scopes[scopeKey(enterpriseScope, name)].tenant
 	return s.stamped().with(object{
@@ -83,13 +84,13 @@ func (s *Server) enterprise(name string) object {
 	})
 }
 
-// repositoryPaths are those of what belongs to a repository.
+// repositoryPaths are the paths of a repository's parts.
 const repositoryPaths = "archive assignees blobs=git/blobs branches collaborators comments commits compare contents contributors " +
 	"deployments downloads events forks git/commits git/refs git/tags hooks issue_comment=issues/comments issue_events=issues/events " +
 	"issues keys labels languages merges milestones notifications pulls releases stargazers statuses subscribers subscription tags " +
 	"teams trees=git/trees"
 
-// repository is what lists, events and other objects show of one.
+// repository returns a repository in the format of lists, events and other objects.
 func (s *Server) repository(repo *repository) object {
 	visibility := "private"
 	if repo.Public {
@@ -107,7 +108,7 @@ func (s *Server) repository(repo *repository) object {
 	})
 }
 
-// restApp is an App.
+// restApp returns an App.
 func (s *Server) restApp(app *App) object {
 	slug := app.slug()
 	return s.stamped().with(object{
@@ -118,7 +119,7 @@ func (s *Server) restApp(app *App) object {
 
 func (a *App) slug() string { return "app-" + strconv.FormatInt(a.ID, 10) }
 
-// permissions are never null.
+// permissions returns the permissions, which are never null.
 func (a *App) permissions() map[string]string {
 	if a.Permissions == nil {
 		return map[string]string{}
@@ -126,10 +127,10 @@ func (a *App) permissions() map[string]string {
 	return a.Permissions
 }
 
-// sha is the commit that is known by a number.
+// sha returns the commit hash for a number.
 func sha[T int | int64](n T) string { return fmt.Sprintf("%040x", n) }
 
-// headCommit is the commit that a run or a push is about.
+// headCommit returns the commit of a run or a push.
 func headCommit(sha string, at time.Time) object {
 	person := object{"name": "octocat", "email": "octocat@example.com"}
 	return object{

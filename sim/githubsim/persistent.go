@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
-// runnerRegisters registers a runner that takes job after job, for who has a registration token.
+// runnerRegisters registers a persistent runner with a registration token.
 func (s *Server) runnerRegisters(r *http.Request) answer {
 	var body runnerwire.Registration
 	if err := decode(r, &body); err != nil || body.Name == "" || len(body.Labels) == 0 || len(body.Labels) > maxLabels {
@@ -32,7 +32,7 @@ func (s *Server) runnerRegisters(r *http.Request) answer {
 	}
 	rn := s.registerSolo(sc, g, body.Name, body.Labels)
 	rn.persistent = true
-	if former != nil { // whose id it keeps
+	if former != nil { // it keeps that runner's id
 		delete(s.runners.byID, rn.id)
 		rn.id = former.id
 		s.runners.byID[rn.id] = rn
@@ -40,7 +40,7 @@ func (s *Server) runnerRegisters(r *http.Request) answer {
 	return created(runnerwire.Registered{Config: s.encodedJITConfig(r, rn, "")})
 }
 
-// registering finds where a runner registers: its scope by the token, and its group.
+// registering returns the scope of the registration token, and the group.
 func (s *Server) registering(r *http.Request, body runnerwire.Registration) (*scope, *group, answer) {
 	reg, known := s.identities.registrations[credential(r, "RemoteAuth")]
 	if !known || !reg.expires.After(s.now()) {

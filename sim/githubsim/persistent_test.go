@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// configure registers a runner of the organization by itself.
+// configure lets a runner register itself with the organization.
 func configure(t *testing.T, sim *githubsim.Running, token string, args ...string) (string, error) {
 	t.Helper()
 	return simrunner.Hooks{}.Configure(testContext(t), token, append([]string{"--url", sim.ConfigURL("acme"), "--name", "r1", "--labels", "self-hosted,gpu"}, args...))
@@ -28,7 +28,7 @@ func registrationToken(t *testing.T, sim *githubsim.Running) string {
 	return made.GetToken()
 }
 
-// stay runs a persistent runner until it is killed or left alone.
+// stay runs a persistent runner until end is called.
 func stay(t *testing.T, config string) (end func(cause error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -70,7 +70,7 @@ func TestARunnerThatRegistersItselfTakesJobAfterJob(t *testing.T) {
 	}
 }
 
-// A job whose runner's process was killed is lost, and not the next process'.
+// A job whose runner's process was killed is lost; the next process does not get it.
 func TestAPersistentRunnerThatIsKilledInAJobComesBackWithoutIt(t *testing.T) {
 	sim := start(t, githubsim.Options{SessionExpiry: time.Second, LostAfter: 5 * time.Second})
 	config, err := configure(t, sim, registrationToken(t, sim))

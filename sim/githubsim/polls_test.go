@@ -5,7 +5,7 @@ package githubsim
 
 import "testing"
 
-// A runner whose poll was cut polls again at once; that the first one was left may be seen only then.
+// A runner whose poll was cut polls again at once, possibly before the server notices the end of the first poll.
 func TestARunnerThatPollsAgainIsOnlineThoughItLeftAnotherPoll(t *testing.T) {
 	s := New(Options{})
 	defer s.Close()

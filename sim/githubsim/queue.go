@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// firstMessageID is where ids of messages start, as on github.com.
+	// firstMessageID is the first id of a message, as on github.com.
 	firstMessageID = 100000001
-	// maxEvents is the most job events that one message carries.
+	// maxEvents is the maximum number of job events in one message.
 	maxEvents = 50
-	// capacityHeader announces how many jobs the poller takes in all.
+	// capacityHeader announces the total number of jobs that the poller accepts.
 	capacityHeader = "X-ScaleSetMaxCapacity"
 )
 
@@ -55,8 +55,8 @@ type messageBody struct {
 	Statistics  *Statistics `json:"statistics"`
 }
 
-// queue belongs to a scale set and outlives its sessions. Events become
-// messages when somebody polls; a message stays until it is deleted.
+// queue belongs to a scale set and outlives its sessions. Pending events become messages when a client polls; a message
+// stays until it is deleted.
 type queue struct {
 	pending  []jobEvent
 	messages []message // by id
@@ -69,7 +69,7 @@ func newQueue() queue {
 	return queue{last: firstMessageID - 1, offered: map[string]*job{}, wake: make(chan struct{})}
 }
 
-// wakeAll lets held polls look again.
+// wakeAll makes held polls check again.
 func (q *queue) wakeAll() {
 	close(q.wake)
 	q.wake = make(chan struct{})
@@ -80,8 +80,8 @@ func (q *queue) push(e jobEvent) {
 	q.wakeAll()
 }
 
-// next is the first message after the cursor, made of what is pending when
-// there is none yet; nil when nothing happened. A fault may want another one.
+// next returns the first message after the cursor, or creates one from pending events; nil if nothing happened. A fault
+// may select another one.
 func (q *queue) next(after int, how Alteration) *message {
 	if how == AlterRedeliver && len(q.messages) > 0 {
 		return &q.messages[0]
@@ -102,7 +102,7 @@ func (q *queue) next(after int, how Alteration) *message {
 	}
 	q.append(slices.Clone(q.pending[:n]))
 	q.pending = slices.Delete(q.pending, 0, n)
-	if after >= q.last { // a cursor beyond the log sees nothing
+	if after >= q.last { // a cursor beyond the end sees nothing
 		return nil
 	}
 	return &q.messages[len(q.messages)-1]
@@ -113,7 +113,7 @@ func (q *queue) append(events []jobEvent) {
 	q.messages = append(q.messages, message{id: q.last, events: events})
 }
 
-// delete takes a message out and says whether it was there.
+// delete removes a message and reports whether it existed.
 func (q *queue) delete(id int) (message, bool) {
 	at, found := slices.BinarySearchFunc(q.messages, id, func(m message, id int) int { return m.id - id })
 	if !found {
@@ -124,8 +124,7 @@ func (q *queue) delete(id int) (message, bool) {
 	return m, true
 }
 
-// queueCaller finds the session that a queue token is for. The token of an
-// ended session is refused like an expired one.
+// queueCaller returns the session of a queue token. The token of an ended session is refused like an expired one.
 func (s *Server) queueCaller(r *http.Request) (*session, answer) {
 	claims, valid := s.verify(r, queueAudience, s.identities.queueEpoch)
 	refused := serviceError(http.StatusUnauthorized, "InvalidTokenException", "The token is not valid or has expired.")
@@ -143,7 +142,8 @@ func (s *Server) queueCaller(r *http.Request) (*session, answer) {
 	return ss.session, answer{}
 }
 
-// versionedCaller is queueCaller for calls that name the version, as all do but that which deletes a message.
+// versionedCaller is queueCaller for calls that name the API version, which is all calls except the deletion of a
+// message.
 func (s *Server) versionedCaller(r *http.Request) (*session, answer) {
 	se, refusal := s.queueCaller(r)
 	if se == nil {
@@ -188,7 +188,7 @@ func (s *Server) getMessage(r *http.Request) answer {
 	}
 }
 
-// beginPoll takes the announcement and looks at the queue once.
+// beginPoll records the announced capacity and checks the queue once.
 func (s *Server) beginPoll(r *http.Request, after, capacity int) (*session, chan struct{}, answer, bool) {
 	s.lock()
 	defer s.unlock()
@@ -224,7 +224,7 @@ func (s *Server) endPoll(se *session) {
 	se.lastSeen = s.now()
 }
 
-// deliver gives the next message with statistics as they are now.
+// deliver returns the next message with current statistics.
 func (s *Server) deliver(r *http.Request, ss *scaleSet, after int) (answer, bool) {
 	how := alteration(r)
 	m := ss.queue.next(after, how)
@@ -237,13 +237,13 @@ func (s *Server) deliver(r *http.Request, ss *scaleSet, after int) (answer, bool
 	alterMessage(how, &body, &events)
 	encoded, err := json.Marshal(events)
 	if err != nil {
-		panic(err) // an event holds nothing that JSON cannot
+		panic(err) // cannot fail for an event
 	}
 	body.Body = string(encoded)
 	return ok(body), true
 }
 
-// alterMessage spoils a message as a fault asks for.
+// alterMessage applies a fault to a message.
 func alterMessage(how Alteration, body *messageBody, events *[]jobEvent) {
 	switch how {
 	case AlterUnknownOuterType:

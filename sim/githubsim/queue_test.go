@@ -65,7 +65,7 @@ func TestMessagesComeAgainUntilDeleted(t *testing.T) {
 	if again.MessageID != one.MessageID || again.Statistics.TotalAssignedJobs != 2 {
 		t.Errorf("in the next session: %+v; want the first message, with statistics of now", again)
 	}
-	for range 2 { // deleting again does no harm
+	for range 2 { // deleting it again is no error
 		if err := session.DeleteMessage(ctx, one.MessageID); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestPollEndsWithItsCaller(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the poll ended with %v", err)
 	}
-	waitUntil(t, sim, func() bool { // it expires once nobody holds it
+	waitUntil(t, sim, func() bool { // it expires once no poll holds it
 		clock.advance(92 * time.Second)
 		return sim.Report().SessionsOpen == 0
 	})
@@ -216,7 +216,7 @@ func TestJobsAreOfferedAndAcquired(t *testing.T) {
 		t.Fatalf("capacity for one job: %+v", offer)
 	}
 	id := offer.JobAvailableMessages[0].RunnerRequestID
-	for _, want := range [][]int64{{id}, {}} { // what is acquired cannot be acquired again
+	for _, want := range [][]int64{{id}, {}} { // an acquired job cannot be acquired again
 		won, err := session.AcquireJobs(ctx, []int64{id, 999})
 		if err != nil {
 			t.Fatal(err)

@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// maxBreaches bounds the list of broken invariants.
+// maxBreaches limits the list of broken invariants.
 const maxBreaches = 1000
 
-// breach notes that something happened that never may.
+// breach records a broken invariant.
 func (s *Server) breach(format string, args ...any) {
 	if len(s.broken) < maxBreaches {
 		s.broken = append(s.broken, fmt.Sprintf(format, args...))
 	}
 }
 
-// Invariants tells what happened that never may: a job lost or run twice, a
-// busy runner ended, a job assigned above the announced capacity or given to a
-// runner that is not registered. It is empty when all is well.
+// Invariants lists broken invariants: a job that was lost or run twice, a busy runner that was ended, a job that was
+// assigned above the announced capacity or to an unregistered runner. It is empty if all is well.
 func (s *Server) Invariants() []string {
 	s.rlock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.broken)
 }
 
-// Leftovers tells what should not be there once everything is over: unfinished
-// jobs, registered runners, scale sets and open sessions.
+// Leftovers lists what must not exist at the end of a test: unfinished jobs, registered runners, scale sets and open
+// sessions.
 func (s *Server) Leftovers() []string {
 	s.rlock()
 	defer s.mu.Unlock()
@@ -66,15 +65,14 @@ type RunnerReport struct {
 	Name       string    `json:"name"`
 	ScaleSetID int       `json:"scaleSetId"`
 	Registered time.Time `json:"registered"`
-	// EverSeen says that a process has connected with its configuration.
+	// EverSeen is true if a process has connected with its configuration.
 	EverSeen bool `json:"everSeen"`
 	Online   bool `json:"online"`
 	// Labels and Scope ("orgs/acme") of a runner that the REST API registered.
 	Labels  []string `json:"labels,omitempty"`
 	Scope   string   `json:"scope,omitempty"`
 	GroupID int      `json:"groupId,omitempty"`
-	// Ended says that its process has come and gone without a job: the
-	// registration is leaked unless somebody removes it.
+	// Ended is true if its process has ended without a job: the registration leaks unless a client removes it.
 	Ended bool   `json:"ended"`
 	Job   string `json:"job,omitempty"`
 }
@@ -86,35 +84,35 @@ type ScaleSetReport struct {
 	Scope   string   `json:"scope"`
 	GroupID int      `json:"groupId"`
 	Labels  []string `json:"labels"`
-	// Capacity is what the last poll announced.
+	// Capacity is the capacity that the last poll announced.
 	Capacity int `json:"capacity"`
-	// SessionOwner is empty when there is no session.
+	// SessionOwner is empty if there is no session.
 	SessionOwner string `json:"sessionOwner,omitempty"`
-	// Messages that nobody deleted.
+	// Messages is the number of messages that are not deleted.
 	Messages   int        `json:"messages"`
 	Statistics Statistics `json:"statistics"`
 }
 
-// Report sums up.
+// Report summarizes the state and the history.
 type Report struct {
 	Mode    Mode             `json:"mode"`
 	Jobs    map[JobState]int `json:"jobs"`
 	Results map[string]int   `json:"results"`
-	// QueueWait is from being queued to being started, over all started jobs.
+	// QueueWait is the time from queueing to start, over all started jobs.
 	QueueWait   Quantiles `json:"queueWait"`
 	RunnersMade int       `json:"runnersMade"`
-	// IdleTime is how long runners were online without a job, added up over all runners.
+	// IdleTime is the total time for which runners were online without a job.
 	IdleTime     time.Duration    `json:"idleTime"`
 	Runners      []RunnerReport   `json:"runners"`
 	ScaleSets    []ScaleSetReport `json:"scaleSets"`
 	SessionsOpen int              `json:"sessionsOpen"`
-	// Requests by endpoint, those of runners included.
+	// Requests by endpoint, including requests of runners.
 	Requests map[Endpoint]int `json:"requests"`
 	// Broken invariants, see [Server.Invariants].
 	Broken []string `json:"broken"`
 }
 
-// Report sums up what is and what was.
+// Report returns a summary.
 func (s *Server) Report() Report {
 	s.rlock()
 	defer s.mu.Unlock()
@@ -183,7 +181,7 @@ func (ss *scaleSet) report() ScaleSetReport {
 	return r
 }
 
-// quantiles by the nearest rank.
+// quantiles returns quantiles by the nearest-rank method.
 func quantiles(all []time.Duration) Quantiles {
 	if len(all) == 0 {
 		return Quantiles{}
@@ -193,7 +191,7 @@ func quantiles(all []time.Duration) Quantiles {
 	return Quantiles{P50: at(0.5), P95: at(0.95), Max: all[len(all)-1]}
 }
 
-// ResetCounters forgets counted requests, made runners and broken invariants.
+// ResetCounters resets the counts of requests and runners, and the list of broken invariants.
 func (s *Server) ResetCounters() {
 	s.lock()
 	defer s.unlock()

@@ -20,7 +20,7 @@ func (s *Server) getApp(r *http.Request) answer {
 	return ok(s.restApp(app))
 }
 
-// installation finds the installation that the path names, for its own App.
+// installation returns the installation in the path, if it belongs to the calling App.
 func (s *Server) installation(r *http.Request) (*App, answer) {
 	app, refusal := s.verifyApp(r)
 	if app == nil {
@@ -80,7 +80,7 @@ func (s *Server) createAccessToken(r *http.Request) answer {
 	})
 }
 
-// forgetExpired keeps the tables of tokens from growing without end.
+// forgetExpired removes expired tokens, so that the tables do not grow without limit.
 func (s *Server) forgetExpired() {
 	now := s.now()
 	maps.DeleteFunc(s.identities.byToken, func(_ string, id *identity) bool {
@@ -133,12 +133,12 @@ func (s *Server) getRepository(r *http.Request, id *identity) answer {
 	}))
 }
 
-// repositoryOf finds the repository that a REST path names.
+// repositoryOf returns the repository in a REST path.
 func (s *Server) repositoryOf(r *http.Request) *repository {
 	return s.world.repos[strings.ToLower(r.PathValue("owner")+"/"+r.PathValue("repo"))]
 }
 
-// restScope finds the scope that a REST path names.
+// restScope returns the scope in a REST path.
 func (s *Server) restScope(r *http.Request) *scope {
 	switch {
 	case r.PathValue("org") != "":
@@ -162,8 +162,7 @@ func (s *Server) createRegistrationToken(r *http.Request, id *identity) answer {
 	return created(map[string]any{"token": token, "expires_at": stamp(reg.expires)})
 }
 
-// registerRunner trades a registration token for the admin token of the
-// Actions service.
+// registerRunner exchanges a registration token for the admin token of the Actions service.
 func (s *Server) registerRunner(r *http.Request) answer {
 	var body struct {
 		URL   string `json:"url"`

@@ -246,7 +246,7 @@ func TestAppProvesItselfAndGetsATokenWithItsPermissions(t *testing.T) {
 	wantError(t, asApp("acme", "Iv1", 42), "401", "could not be decoded")
 }
 
-// post sends JSON and decodes the answer, which may be empty, into into.
+// post sends JSON and decodes the answer, which may be empty.
 func post(t *testing.T, url, authorization, body string, into any) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(testContext(t), http.MethodPost, url, strings.NewReader(body))

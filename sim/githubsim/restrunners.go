@@ -17,7 +17,7 @@ func (s *Server) restGroup(sc *scope, g *group) object {
 		"runners_url": s.api("/%s/%s/actions/runner-groups/%d/runners", sc.kind, sc.name, g.id),
 	}
 	if sc.kind == orgScope {
-		o["inherited"] = false // an enterprise's groups aren't shown in its organizations
+		o["inherited"] = false // organizations do not see their enterprise's groups
 	}
 	return o
 }
@@ -90,14 +90,14 @@ func (s *Server) restRunnerOf(rn *runner) restRunner {
 	return out
 }
 
-// systemLabels are those that a runner which is configured by its own program gets by
-// itself. A runner with a JIT configuration has only the labels that it was made with.
+// systemLabels are added by the runner program when it registers itself. A runner with a JIT configuration has only the
+// labels in its registration.
 var systemLabels = []string{"self-hosted", "linux", "windows", "macos", "x64", "arm64", "arm"}
 
-// maxLabels is the most labels that a runner may be made with.
+// maxLabels is the maximum number of a runner's labels.
 const maxLabels = 100
 
-// generateRESTConfig registers an ephemeral runner that belongs to no scale set.
+// generateRESTConfig registers an ephemeral runner without a scale set.
 func (s *Server) generateRESTConfig(r *http.Request, id *identity) answer {
 	sc := s.restScope(r)
 	if refusal, granted := id.require(sc, "write"); !granted {
@@ -129,7 +129,7 @@ func (s *Server) generateRESTConfig(r *http.Request, id *identity) answer {
 	})
 }
 
-// registerSolo makes a runner of its own.
+// registerSolo registers a runner without a scale set.
 func (s *Server) registerSolo(sc *scope, g *group, name string, labels []string) *runner {
 	ss := &scaleSet{scope: sc, group: g, created: s.now().UTC()}
 	for _, l := range labels {
@@ -171,7 +171,7 @@ func (s *Server) listRunners(r *http.Request, id *identity) answer {
 	return withLink(ok(map[string]any{"total_count": len(found), "runners": runners}), link)
 }
 
-// restRunnerByID finds the runner that the path names for who has the permission.
+// restRunnerByID returns the runner in the path if the identity has the permission.
 func (s *Server) restRunnerByID(r *http.Request, id *identity, level string) (*runner, answer) {
 	sc := s.restScope(r)
 	if refusal, granted := id.require(sc, level); !granted {
@@ -205,7 +205,7 @@ func (s *Server) deleteRunner(r *http.Request, id *identity) answer {
 	return noContent()
 }
 
-// paginate cuts the page that the query asks for and gives the Link header.
+// paginate returns the requested page and the Link header.
 func paginate[T any](r *http.Request, all []T) ([]T, string) {
 	query := r.URL.Query()
 	number := func(key string, otherwise int) int {
@@ -220,7 +220,7 @@ func paginate[T any](r *http.Request, all []T) ([]T, string) {
 	link := ""
 	if to < len(all) {
 		query.Set("page", strconv.Itoa(page+1))
-		path, _, _ := strings.Cut(r.RequestURI, "?") // with the prefix that routing took off
+		path, _, _ := strings.Cut(r.RequestURI, "?") // with the prefix that routing removed
 		link = fmt.Sprintf("<http://%s%s?%s>; rel=\"next\"", r.Host, path, query.Encode())
 	}
 	return all[from:to], link
@@ -233,7 +233,7 @@ func withLink(a answer, link string) answer {
 	return a.with("Link", link)
 }
 
-// listReleases lists the releases of the runner program, the newest first as the options have them.
+// listReleases lists the releases of the runner program, in the order of the options.
 func (s *Server) listReleases(r *http.Request, _ *identity) answer {
 	if len(s.opts.Releases) == 0 {
 		return restError(http.StatusNotFound, "Not Found")

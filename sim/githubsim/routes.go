@@ -12,15 +12,13 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
-// servicePrefix is the base path of the Actions service. It has to be kept by
-// clients, as that of GitHub's tenants has.
+// servicePrefix is the base path of the Actions service. Clients must preserve it, as with GitHub's tenants.
 const servicePrefix = "/_services/pipelines"
 
-// queuePath is the path of every message queue; which one is in the query.
+// queuePath is the path of all message queues. The query identifies the queue.
 const queuePath = "/_broker/scalesets/message"
 
-// routes maps paths to handlers. REST paths are served with the prefix of
-// GitHub Enterprise Server and without.
+// routes maps paths to handlers. REST paths are served with and without the prefix of GitHub Enterprise Server.
 func (s *Server) routes() http.Handler {
 	api := http.NewServeMux()
 	s.restRoutes(api)
@@ -39,7 +37,8 @@ func (s *Server) route(mux *http.ServeMux, pattern string, name Endpoint, h hand
 	mux.Handle(pattern, s.serve(name, h))
 }
 
-// Routes lists what of the REST API is served, such as "GET /orgs/{org}", without the prefix of GitHub Enterprise Server.
+// Routes lists the served paths of the REST API, such as "GET /orgs/{org}", without the prefix of GitHub Enterprise
+// Server.
 func (s *Server) Routes() []string { return slices.Clone(s.patterns) }
 
 func (s *Server) restRoutes(mux *http.ServeMux) {
@@ -120,8 +119,7 @@ func (s *Server) runnerRoutes(mux *http.ServeMux) {
 	mux.Handle("POST "+runnerwire.PathComplete, s.serve(EndpointRunnerComplete, s.runnerCompletes))
 }
 
-// serve counts the call, lets a fault happen in its place, and writes the
-// answer with the ids that GitHub's support asks for.
+// serve counts the call, applies faults, and writes the answer with the ids that GitHub's support asks for.
 func (s *Server) serve(name Endpoint, h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fault, requestID := s.admit(name, r)
@@ -143,7 +141,7 @@ func (s *Server) serve(name Endpoint, h handler) http.Handler {
 	})
 }
 
-// admit counts a call and takes the fault that is meant for it.
+// admit counts a call and returns the matching fault.
 func (s *Server) admit(name Endpoint, r *http.Request) (*Fault, string) {
 	s.lock()
 	defer s.unlock()
@@ -151,7 +149,7 @@ func (s *Server) admit(name Endpoint, r *http.Request) (*Fault, string) {
 	return s.useFault(name, r), s.newID()
 }
 
-// rest lets in who has a valid token and calls left, holding the lock.
+// rest calls h with the lock held, if the call has a valid token and is within the rate limit.
 func (s *Server) rest(h func(r *http.Request, id *identity) answer) handler {
 	return func(r *http.Request) answer {
 		s.lock()
@@ -180,7 +178,7 @@ func (s *Server) rest(h func(r *http.Request, id *identity) answer) handler {
 	}
 }
 
-// free is rest for what costs no budget.
+// free is rest for calls that do not count towards the rate limit.
 func (s *Server) free(h func(r *http.Request, id *identity) answer) handler {
 	return func(r *http.Request) answer {
 		s.lock()
@@ -193,14 +191,15 @@ func (s *Server) free(h func(r *http.Request, id *identity) answer) handler {
 	}
 }
 
-// apiVersion is what the official client asks of the Actions service.
+// apiVersion is the version that the official client requests from the Actions service.
 const apiVersion = "6.0-preview"
 
-// versioned refuses a call that doesn't name the version, in the query or in the header Accept, and so may get another.
+// versioned refuses a call without the version in the query or in the Accept header, because it could get another
+// version.
 func versioned(r *http.Request) (answer, bool) {
 	version := r.URL.Query().Get("api-version")
 	if version == "" {
-		_, parameters, _ := mime.ParseMediaType(r.Header.Get("Accept")) // none names no version
+		_, parameters, _ := mime.ParseMediaType(r.Header.Get("Accept")) // an invalid header contains no version
 		version = parameters["api-version"]
 	}
 	switch version {
@@ -212,7 +211,7 @@ func versioned(r *http.Request) (answer, bool) {
 	return serviceError(http.StatusBadRequest, "VssVersionOutOfRangeException", "The requested version %q is out of range.", version), false
 }
 
-// admin lets in who has the admin token of the tenant, holding the lock.
+// admin calls h with the lock held, if the call has the admin token of the tenant.
 func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
 	return func(r *http.Request) answer {
 		s.lock()
@@ -228,7 +227,7 @@ func (s *Server) admin(h func(r *http.Request, sc *scope) answer) handler {
 	}
 }
 
-// adminSet is admin for the calls about one scale set.
+// adminSet is admin for calls about one scale set.
 func (s *Server) adminSet(h func(r *http.Request, ss *scaleSet) answer) handler {
 	return s.admin(func(r *http.Request, sc *scope) answer {
 		id := pathID(r, "id")

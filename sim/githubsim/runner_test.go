@@ -42,7 +42,7 @@ type ending struct {
 	err  error
 }
 
-// run starts a runner's process; the function ends it.
+// run starts a runner's process; the returned function ends it.
 func run(t *testing.T, config string) (chan ending, context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -290,8 +290,8 @@ func TestStatisticsCountRunners(t *testing.T) {
 	stop()
 }
 
-// deliver lets a runner's process come as far as having a job that it has not
-// acknowledged. The function ends the process.
+// deliver runs a runner's process until it has a job that it has not acknowledged. The returned function ends the
+// process.
 func deliver(t *testing.T, sim *githubsim.Running, p pool) (ended chan ending, kill context.CancelFunc) {
 	t.Helper()
 	sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunnerAcknowledge, Times: 1, Hang: true})

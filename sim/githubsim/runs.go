@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// runKey finds a workflow run; ids are given by who adds jobs.
+// runKey identifies a workflow run; the ids come from callers that add jobs.
 type runKey struct {
 	repo *repository
 	id   int64
@@ -21,7 +21,7 @@ type workflowRun struct {
 	jobs []*job
 }
 
-// addToRun puts a job into its workflow run.
+// addToRun adds a job to its workflow run.
 func (x *jobIndex) addToRun(j *job) {
 	key := runKey{j.repo, j.RunID}
 	run := x.runs[key]
@@ -33,8 +33,8 @@ func (x *jobIndex) addToRun(j *job) {
 	run.jobs = append(run.jobs, j)
 }
 
-// status of a run: what GitHub makes of its jobs' states. A run with a job that is done
-// or running is in progress, though others of its jobs are queued.
+// status returns GitHub's status of a run, derived from its jobs. A run with a job that is done or running is in
+// progress, even if other jobs are queued.
 func (run *workflowRun) status() string {
 	count := map[string]int{}
 	for _, j := range run.jobs {
@@ -79,7 +79,7 @@ func (s *Server) restRun(repo *repository, run *workflowRun) object {
 	})
 }
 
-// workflowRepository finds the repository that the path names, for who may read its workflows.
+// workflowRepository returns the repository in the path, if the identity may read its workflows.
 func (s *Server) workflowRepository(r *http.Request, id *identity) (*repository, answer) {
 	sc := s.restScope(r)
 	if refusal, granted := id.permitted(sc, permActions, "read"); !granted {
@@ -141,7 +141,7 @@ func (s *Server) getWorkflowJob(r *http.Request, id *identity) answer {
 	return ok(s.restJob(s.jobs.ordered[at]))
 }
 
-// repositories lists those that fit, by name.
+// repositories lists the matching repositories, by name.
 func (s *Server) repositories(fits func(*repository) bool) []object {
 	var found []*repository
 	for _, repo := range s.world.repos {
@@ -166,7 +166,7 @@ func (s *Server) listOrgRepositories(r *http.Request, id *identity) answer {
 	return withLink(ok(page), link)
 }
 
-// listInstallationRepositories are those that an App's installation may see.
+// listInstallationRepositories lists the repositories of an App's installation.
 func (s *Server) listInstallationRepositories(r *http.Request, id *identity) answer {
 	if id.app == nil {
 		return restError(http.StatusForbidden, "You must authenticate with an installation access token in order to list repositories for an installation.")
@@ -176,7 +176,7 @@ func (s *Server) listInstallationRepositories(r *http.Request, id *identity) ans
 	return withLink(ok(map[string]any{"total_count": len(all), "repository_selection": "all", "repositories": page}), link)
 }
 
-// listGroupRepositories are those that a runner group with the visibility "selected" names.
+// listGroupRepositories lists the repositories of a runner group with the visibility "selected".
 func (s *Server) listGroupRepositories(r *http.Request, id *identity) answer {
 	sc := s.restScope(r)
 	if refusal, granted := id.require(sc, "read"); !granted {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// label of a scale set on the wire.
+// label of a scale set in GitHub's format.
 type label struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
@@ -22,23 +22,23 @@ type runnerSetting struct {
 	DisableUpdate bool `json:"disableUpdate,omitempty"`
 }
 
-// Statistics of a scale set, as its queue tells them.
+// Statistics of a scale set, as its queue sends them.
 type Statistics struct {
-	// Available jobs are offered and not acquired.
+	// Available is the number of jobs that are offered and not acquired.
 	Available int `json:"totalAvailableJobs"`
-	// Acquired jobs are not assigned yet.
+	// Acquired is the number of jobs that are acquired and not assigned.
 	Acquired int `json:"totalAcquiredJobs"`
-	// Assigned jobs are not completed; running ones are among them.
+	// Assigned is the number of assigned and uncompleted jobs, including running ones.
 	Assigned int `json:"totalAssignedJobs"`
 	Running  int `json:"totalRunningJobs"`
-	// Registered runners, online or not.
+	// Registered is the number of runners, online or not.
 	Registered int `json:"totalRegisteredRunners"`
 	Busy       int `json:"totalBusyRunners"`
-	// Idle runners are online and without a job.
+	// Idle is the number of runners that are online without a job.
 	Idle int `json:"totalIdleRunners"`
 }
 
-// scaleSetBody is a scale set on the wire, in both directions.
+// scaleSetBody is a scale set in GitHub's format, in both directions.
 type scaleSetBody struct {
 	ID            int            `json:"id"`
 	Name          string         `json:"name"`
@@ -70,14 +70,12 @@ type scaleSet struct {
 	free     runnerQueue
 	gone     bool
 
-	// solo is the runner that this is all about, when that was registered by the
-	// REST API: to the dispatch such a runner is a scale set of its own, for one job.
-	// It has no id, is in no index, and its queue is nil.
+	// solo is the runner, if the REST API registered it: for the dispatcher such a runner is a separate scale set for
+	// one job. It has no id, is in no index, and its queue is nil.
 	solo *runner
 }
 
-// scaleSetIndex holds the scale sets. ordered is by id, for a stable choice
-// when several match a job.
+// scaleSetIndex holds the scale sets. ordered is sorted by id, for a stable choice if several match a job.
 type scaleSetIndex struct {
 	byID    map[int]*scaleSet
 	ordered []*scaleSet
@@ -95,7 +93,7 @@ func (x *scaleSetIndex) find(sc *scope, groupID int, name string) *scaleSet {
 	return nil
 }
 
-// queuedFor is how many jobs wait that the scale set would accept.
+// queuedFor returns how many queued jobs the scale set would accept.
 func (s *Server) queuedFor(ss *scaleSet) int {
 	n := 0
 	for _, b := range s.jobs.buckets {
@@ -106,7 +104,7 @@ func (s *Server) queuedFor(ss *scaleSet) int {
 	return n
 }
 
-// shown returns the statistics as clients get them.
+// shown returns the statistics for clients.
 func (s *Server) shown(ss *scaleSet) Statistics {
 	stats := ss.stats
 	if s.opts.Mode == AutoAssign {
@@ -192,7 +190,7 @@ func scaleSetExists(name string) answer {
 		"A runner scale set with name %s already exists in this runner group.", name)
 }
 
-// areLabels says whether labels have what the official client gives each: it adds a type where there is none.
+// areLabels reports whether labels are complete. The official client always adds a type.
 func areLabels(labels []label) bool {
 	return !slices.ContainsFunc(labels, func(l label) bool { return l.Type == "" || l.Name == "" })
 }
@@ -237,8 +235,8 @@ func (s *Server) deleteScaleSet(_ *http.Request, ss *scaleSet) answer {
 	return noContent()
 }
 
-// dropScaleSet ends a scale set. Jobs that no runner has go back to the queue;
-// runners keep their registration and, when they have one, their job.
+// dropScaleSet removes a scale set. Jobs without a runner return to the queue; runners keep their registration and
+// their job, if any.
 func (s *Server) dropScaleSet(ss *scaleSet) {
 	ss.gone = true
 	delete(s.scaleSets.byID, ss.id)
@@ -252,8 +250,7 @@ func (s *Server) dropScaleSet(ss *scaleSet) {
 	s.dispatchAll()
 }
 
-// ForgetScaleSet removes a scale set behind its owner's back. It says false
-// when there is none of that id.
+// ForgetScaleSet removes a scale set without its owner's knowledge. It returns false if there is no such scale set.
 func (s *Server) ForgetScaleSet(id int) bool {
 	s.lock()
 	defer s.unlock()

@@ -17,88 +17,85 @@ import (
 	"github.com/google/uuid"
 )
 
-// Mode says whose GitHub the server behaves as.
+// Mode is the kind of GitHub that the server simulates.
 type Mode string
 
 const (
-	// AutoAssign is github.com: jobs are assigned without being asked for,
-	// every runnerRequestId is 0 and acquirejobs answers 404.
+	// AutoAssign is github.com: jobs are assigned without a request, every runnerRequestId is 0, and acquirejobs
+	// answers 404.
 	AutoAssign Mode = "auto-assign"
-	// Acquire is GitHub Enterprise Server: a job is offered with JobAvailable
-	// and assigned once it is acquired.
+	// Acquire is GitHub Enterprise Server: a job is offered with JobAvailable and assigned once it is acquired.
 	Acquire Mode = "acquire"
 )
 
-// Options set up a [Server]. The zero value behaves as github.com.
+// Options configures a [Server]. The zero value simulates github.com.
 type Options struct {
-	// Mode is AutoAssign when empty.
+	// Mode is AutoAssign if empty.
 	Mode Mode
-	// Address to listen on, for [Start] only; 127.0.0.1 with a free port when empty.
+	// Address to listen on, for [Start] only; 127.0.0.1 with a free port if empty.
 	Address string
-	// PublicURL is put into answers that carry URLs. When empty, it is the
-	// address by which the caller came.
+	// PublicURL is the base of URLs in answers. If empty, it is the address that the caller used.
 	PublicURL string
-	// Hold is how long a poll is held when nothing happens; 50 s when 0.
+	// Hold is how long a poll is held if nothing happens; 50 s if 0.
 	Hold time.Duration
-	// SessionExpiry frees a session that nobody polled for so long; 91 s when 0.
+	// SessionExpiry is the time without polls after which a session ends; 91 s if 0.
 	SessionExpiry time.Duration
-	// AdminTokenTTL is the life of the Actions service's admin token; 15 min when 0.
+	// AdminTokenTTL is the lifetime of the Actions service's admin token; 15 min if 0.
 	AdminTokenTTL time.Duration
-	// QueueTokenTTL is the life of a message queue token; 15 min when 0.
+	// QueueTokenTTL is the lifetime of a message queue token; 15 min if 0.
 	QueueTokenTTL time.Duration
-	// RegistrationTokenTTL is the life of registration tokens and of
-	// installation tokens; 1 h when 0.
+	// RegistrationTokenTTL is the lifetime of registration tokens and of installation tokens; 1 h if 0.
 	RegistrationTokenTTL time.Duration
-	// LostAfter is how long a busy runner may be silent until its job fails;
-	// 9.5 min when 0.
+	// LostAfter is how long a busy runner may be silent before its job fails; 9.5 min if 0.
 	LostAfter time.Duration
-	// PickupTimeout takes an assigned job back that no runner started in time,
-	// three times at most and each time later; never when 0.
+	// PickupTimeout is the time within which a runner must start an assigned job. Otherwise the job returns to the
+	// queue, three times at most and later each time; never if 0.
 	PickupTimeout time.Duration
-	// OfflineTTL removes the registration of a runner that the REST API made and that
-	// never connected, as github.com does after a day; never when 0.
+	// OfflineTTL is the time after which the registration of a runner from the REST API that never connected is
+	// removed, as github.com does after a day; never if 0.
 	OfflineTTL time.Duration
-	// FailWithoutRunner fails a job at once when neither a scale set nor a registered
-	// runner, online or not, may have it, as releases of GitHub Enterprise Server do.
+	// FailWithoutRunner fails a job at once if neither a scale set nor a registered runner, online or not, may have it,
+	// as some releases of GitHub Enterprise Server do.
 	FailWithoutRunner bool
-	// DeliveryTimeout is how long a webhook's receiver may take to answer; 10 s when 0.
+	// DeliveryTimeout is how long a webhook's receiver may take to answer; 10 s if 0.
 	DeliveryTimeout time.Duration
-	// SecondaryPoints is how many points an identity may spend in a minute, one for a GET and
-	// five for anything else; github.com's are 900. No such limit when 0.
+	// SecondaryPoints is how many points an identity may spend per minute, one for a GET and five for anything else;
+	// 900 on github.com. No limit if 0.
 	SecondaryPoints int
-	// Latency is added to every answer but those of the admin API.
+	// Latency is added to every response, except in the admin API.
 	Latency time.Duration
-	// RateLimit is the number of REST calls per identity and hour; 5000 when 0.
+	// RateLimit is the number of REST calls per identity and hour; 5000 if 0.
 	RateLimit int
-	// SessionOwners names the owner of a session that is in another's way, as github.com did before its broker.
+	// SessionOwners names the owner of a conflicting session, as github.com did before its broker.
 	SessionOwners bool
-	// IdleUncounted tells 0 as the number of idle runners, as github.com does at times (actions-runner-controller's issue 3546).
+	// IdleUncounted reports 0 idle runners, as github.com sometimes does (actions-runner-controller's issue 3546).
 	IdleUncounted bool
-	// SingleLabel drops all labels of a scale set but the first, silently, as
-	// releases of GitHub Enterprise Server before 3.21 do.
+	// SingleLabel silently drops all labels of a scale set but the first, as releases of GitHub Enterprise Server
+	// before 3.21 do.
 	SingleLabel bool
-	// LabelsFixed keeps the labels that a scale set was made with, whatever an update asks for, as some servers are reported to do
-	// (actions-runner-controller's issue 4424).
+	// LabelsFixed ignores changes of a scale set's labels, as reported for some servers (actions-runner-controller's
+	// issue 4424).
 	LabelsFixed bool
-	// ServerVersion is told by /meta; "3.21.0" when empty and the mode is
-	// Acquire. github.com tells none.
+	// ServerVersion is returned by /meta; "3.21.0" if empty and the mode is Acquire. github.com returns none.
 	ServerVersion string
-	// RunnerVersion is what runners that connected say they are, "2.331.0" when empty; servers in the mode Acquire tell none.
+	// RunnerVersion is the reported version of connected runners, "2.331.0" if empty; servers in mode Acquire report
+	// none.
 	RunnerVersion string
-	// OldestRunner is the oldest version of runners that gets jobs; any does when empty. Simulated runners tell none.
+	// OldestRunner is the oldest runner version that gets jobs; any if empty. Simulated runners send no version.
 	OldestRunner string
-	// Releases of the runner program that can be listed. None: their repository isn't there, as on GitHub Enterprise Server.
+	// Releases of the runner program that can be listed. If empty, their repository does not exist, as on GitHub
+	// Enterprise Server.
 	Releases []Release
-	// Seed makes ids, secrets and the probabilities of faults repeatable, but not the signatures of tokens.
+	// Seed makes ids, secrets and the probabilities of faults reproducible, but not the signatures of tokens.
 	Seed uint64
-	// Clock is time.Now when nil. It decides on expiry, and is the date of answers, only; holds and delays
-	// take real time.
+	// Clock is the clock; time.Now if nil. It only determines expiry and the date of answers; holds and delays take
+	// real time.
 	Clock func() time.Time
 }
 
 // Release of the runner program.
 type Release struct {
-	// Version as 2.331.0.
+	// Version, for example 2.331.0.
 	Version   string
 	Published time.Time
 }
@@ -134,17 +131,16 @@ func (o *Options) setDefaults() {
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 }
 
-// Server is the simulated GitHub. It is an [http.Handler]; all methods may be
-// called from any goroutine.
+// Server is the simulated GitHub. It is an [http.Handler]; all methods are safe for concurrent use.
 type Server struct {
 	opts    Options
 	handler http.Handler
-	// patterns are those of the REST API.
+	// patterns are the paths of the REST API.
 	patterns []string
 	done     chan struct{}
 	close    sync.Once
 	signKey  []byte
-	address  string // that it listens on, when it does
+	address  string // that it listens on, if it does
 
 	sending                    context.Context // of webhooks; ends with Close
 	stopSending                context.CancelFunc
@@ -169,10 +165,10 @@ type Server struct {
 	requests   map[Endpoint]int
 	broken     []string
 	made       int           // runners ever registered
-	idle       time.Duration // that runners were idle, those that still are not counted
+	idle       time.Duration // of runners, without current idle periods
 }
 
-// New makes a server that knows nobody and nothing yet. End it with [Server.Close].
+// New returns an empty server. The caller must call [Server.Close].
 func New(opts Options) *Server {
 	opts.setDefaults()
 	var seed [32]byte
@@ -197,19 +193,19 @@ func New(opts Options) *Server {
 	}
 	s.sending, s.stopSending = context.WithCancel(context.Background())
 	s.hookClient, s.insecureClient = newHookClients()
-	s.signKey = []byte(cryptorand.Text()) // whatever the seed: a GitHub that gets the address of a former one must refuse its tokens
+	s.signKey = []byte(cryptorand.Text()) // independent of the seed: a GitHub with the address of a previous one must refuse its tokens
 	s.handler = s.routes()
 	return s
 }
 
-// ServeHTTP answers GitHub's paths, the runners' and the admin API's.
+// ServeHTTP serves GitHub's, the runners' and the admin API's paths.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	w.Header().Set("Date", s.now().UTC().Format(http.TimeFormat))
 	s.handler.ServeHTTP(w, r)
 }
 
-// Close ends held polls and stops the timer. Calls after it are still answered.
+// Close ends held polls and stops the timer. Later calls are still answered.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		close(s.done)
@@ -224,22 +220,22 @@ func (s *Server) Close() {
 	}
 }
 
-// secret gives n random bytes in a form that fits a header.
+// secret returns n random bytes in a form that fits a header.
 func (s *Server) secret(n int) string {
 	b := make([]byte, n)
-	_, _ = s.rng.Read(b) // never errs
+	_, _ = s.rng.Read(b) // never fails
 	return fmt.Sprintf("%x", b)
 }
 
-// newID gives a random GUID.
+// newID returns a random GUID.
 func (s *Server) newID() string {
 	var id uuid.UUID
-	_, _ = s.rng.Read(id[:]) // never errs
+	_, _ = s.rng.Read(id[:]) // never fails
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	return id.String()
 }
 
-// baseURL is where the caller of r, and whoever it hands a URL to, finds the server.
+// baseURL returns the server's address from the caller's point of view.
 func (s *Server) baseURL(r *http.Request) string {
 	switch {
 	case s.opts.PublicURL != "":
@@ -254,12 +250,12 @@ func (s *Server) baseURL(r *http.Request) string {
 // Running is a server that listens.
 type Running struct {
 	*Server
-	// URL is the server's base, without a slash at the end.
+	// URL is the server's base URL, without a trailing slash.
 	URL  string
 	http *http.Server
 }
 
-// Start makes a server and lets it listen on opts.Address.
+// Start creates a server that listens on opts.Address.
 func Start(opts Options) (*Running, error) {
 	address := opts.Address
 	if address == "" {
@@ -290,5 +286,5 @@ func (r *Running) ConfigURL(path string) string { return r.URL + "/" + path }
 // Close ends held polls and every connection.
 func (r *Running) Close() {
 	r.Server.Close()
-	_ = r.http.Close() // the listener is gone either way
+	_ = r.http.Close() // the listener is closed either way
 }

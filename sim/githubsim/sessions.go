@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// session is the one right to poll a scale set's queue.
+// session is the exclusive right to poll a scale set's queue.
 type session struct {
 	id       string
 	owner    string
 	scaleSet *scaleSet
 	lastSeen time.Time
-	polls    int // held right now
+	polls    int // currently held
 }
 
 type sessionBody struct {
@@ -63,8 +63,8 @@ func (s *Server) createSession(r *http.Request, ss *scaleSet) answer {
 	return ok(s.sessionBody(r, ss))
 }
 
-// sessionConflict refuses a session in github.com's words: those of today (actions-runner-controller's issue 4285), or those
-// before them (its issue 3351).
+// sessionConflict refuses a session with github.com's message: the current one (actions-runner-controller's issue
+// 4285), or the previous one (its issue 3351).
 func (s *Server) sessionConflict(ss *scaleSet) answer {
 	const exception = "RunnerScaleSetSessionConflictException"
 	if s.opts.SessionOwners {
@@ -78,7 +78,7 @@ func (s *Server) openSession(ss *scaleSet, owner string) {
 	s.watchSession(ss.session)
 }
 
-// watchSession ends the session once it was not used for long enough.
+// watchSession ends the session after it has been unused for long enough.
 func (s *Server) watchSession(se *session) {
 	left := se.lastSeen.Add(s.opts.SessionExpiry).Sub(s.now())
 	if se.polls > 0 {
@@ -95,9 +95,8 @@ func (s *Server) watchSession(se *session) {
 	})
 }
 
-// endSession ends the scale set's session, if it has one, and with it the
-// announced capacity. Jobs that were offered and not acquired are free again;
-// messages stay.
+// endSession ends the scale set's session, if it has one, and with it the announced capacity. Jobs that were offered
+// and not acquired return to the queue; messages stay.
 func (s *Server) endSession(ss *scaleSet) {
 	if ss.session == nil {
 		return
@@ -111,7 +110,7 @@ func (s *Server) endSession(ss *scaleSet) {
 	s.dispatchAll()
 }
 
-// sessionOf finds the session that the path names.
+// sessionOf returns the session in the path.
 func sessionOf(r *http.Request, ss *scaleSet) (*session, answer) {
 	id := r.PathValue("sid")
 	if ss.session == nil || ss.session.id != id {
@@ -138,8 +137,7 @@ func (s *Server) deleteSession(r *http.Request, ss *scaleSet) answer {
 	return noContent()
 }
 
-// ExpireSession ends a scale set's session as silence would. It says false
-// when there was none.
+// ExpireSession ends a scale set's session as if it had been unused. It returns false if there was none.
 func (s *Server) ExpireSession(scaleSetID int) bool {
 	s.lock()
 	defer s.unlock()
@@ -151,9 +149,8 @@ func (s *Server) ExpireSession(scaleSetID int) bool {
 	return true
 }
 
-// StealSession replaces a scale set's session with one of another owner, who
-// never polls: it blocks others until it expires or is ended. It says false
-// when there is no such scale set.
+// StealSession replaces a scale set's session with a session of another owner that never polls. It blocks others until
+// it expires or is deleted. It returns false if there is no such scale set.
 func (s *Server) StealSession(scaleSetID int, owner string) bool {
 	s.lock()
 	defer s.unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// newREST is a client of the REST API with the token.
+// newREST returns a client of the REST API with the token.
 func newREST(t *testing.T, sim *githubsim.Running, token string) *github.Client {
 	t.Helper()
 	client, err := github.NewClient(github.WithAuthToken(token), github.WithEnterpriseURLs(sim.URL, sim.URL))
@@ -26,7 +26,7 @@ func newREST(t *testing.T, sim *githubsim.Running, token string) *github.Client 
 	return client
 }
 
-// newSolo registers a runner of the organization by the REST API.
+// newSolo registers a runner of the organization with the REST API.
 func newSolo(t *testing.T, sim *githubsim.Running, name string, groupID int64, labels ...string) *github.JITRunnerConfig {
 	t.Helper()
 	jit, _, err := newREST(t, sim, "secret").Actions.CreateOrgJITConfig(testContext(t), "acme",
@@ -63,9 +63,9 @@ func TestRESTRunnerWaitsForAJobOfItsScopeGroupAndLabels(t *testing.T) {
 	jit := newSolo(t, sim, "r1", int64(group), "linux")
 	ended, _ := run(t, jit.GetEncodedJITConfig())
 	waitUntil(t, sim, online(sim))
-	addJob(t, sim, githubsim.Job{Repository: "acme/app"})                              // not the group's
-	addJob(t, sim, githubsim.Job{Repository: "other/lib"})                             // not the organization's
-	addJob(t, sim, githubsim.Job{Repository: "acme/lib", Labels: []string{"windows"}}) // not its label
+	addJob(t, sim, githubsim.Job{Repository: "acme/app"})                              // not visible to the group
+	addJob(t, sim, githubsim.Job{Repository: "other/lib"})                             // of another organization
+	addJob(t, sim, githubsim.Job{Repository: "acme/lib", Labels: []string{"windows"}}) // another label
 	mine := addJob(t, sim, githubsim.Job{Repository: "acme/lib", Duration: time.Millisecond})
 	if end := <-ended; end.code != simrunner.ExitOK {
 		t.Fatalf("the process ended with %+v", end)

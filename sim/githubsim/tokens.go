@@ -11,7 +11,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// serviceClaims are in the tokens of the Actions service.
+// serviceClaims are the claims in tokens of the Actions service.
 type serviceClaims struct {
 	jwt.RegisteredClaims
 	Tenant  int    `json:"tenant,omitempty"`
@@ -32,12 +32,12 @@ func (s *Server) sign(audience string, ttl time.Duration, claims serviceClaims) 
 	}
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(s.signKey)
 	if err != nil {
-		panic(err) // a key made of bytes always signs
+		panic(err) // signing with a byte key never fails
 	}
 	return token
 }
 
-// verify checks a token of the Actions service: signature, purpose, life and epoch.
+// verify checks a token of the Actions service: signature, purpose, lifetime and epoch.
 func (s *Server) verify(r *http.Request, audience string, epoch int) (serviceClaims, bool) {
 	var claims serviceClaims
 	_, err := jwt.ParseWithClaims(bearer(r), &claims,
@@ -47,7 +47,7 @@ func (s *Server) verify(r *http.Request, audience string, epoch int) (serviceCla
 	return claims, err == nil && claims.Epoch == epoch
 }
 
-// appClaims are those of the JWT that an App proves itself with.
+// verifyApp returns the App that a JWT authenticates.
 func (s *Server) verifyApp(r *http.Request) (*App, answer) {
 	token := bearer(r)
 	if token == "" {

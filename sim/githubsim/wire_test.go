@@ -18,17 +18,18 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// wire stands between the official client and a simulated GitHub. It makes each call of the Actions service with faults first, all of
-// which have to be refused, and then as it came.
+// wire is a proxy between the official client and a simulated GitHub. It repeats each call of the Actions service with
+// faults, expects the service to reject each of them, and then sends it unchanged.
 type wire struct {
 	t   *testing.T
 	sim *githubsim.Server
 	mu  sync.Mutex
-	// service and queue are the tokens of the Actions service and of its message queue; expired is one of the latter.
+	// service and queue are the tokens of the Actions service and of its message queue; expired is an expired queue
+	// token.
 	service, queue, expired string
 }
 
-// fault is one that the official client doesn't have.
+// fault is a mistake that the official client does not make.
 type fault struct {
 	spoil func(*http.Request)
 	want  int
@@ -70,7 +71,7 @@ func token(r *http.Request) string {
 	return token
 }
 
-// applies says whether a call can have a fault.
+// applies reports whether a fault can be applied to a call.
 func (w *wire) applies(name string, f fault, r *http.Request, body []byte) bool {
 	onQueue := strings.HasPrefix(r.URL.Path, "/_broker") || strings.HasSuffix(r.URL.Path, "/acquirejobs")
 	switch {
@@ -80,7 +81,7 @@ func (w *wire) applies(name string, f fault, r *http.Request, body []byte) bool 
 		return onQueue
 	case name == "the token of the queue":
 		return !onQueue
-	case name == "an empty object": // a change may be of nothing
+	case name == "an empty object": // an empty change is allowed
 		return len(body) > 0 && r.Method == http.MethodPost
 	case name == "no JSON":
 		return len(body) > 0
@@ -118,7 +119,7 @@ func (w *wire) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	w.sim.ServeHTTP(out, r)
 }
 
-// The official client's calls are served, and none with another token, scheme, version, method or body.
+// The official client's calls succeed, and none with another token, scheme, version, method or body does.
 func TestOnlyWhatTheOfficialClientSendsIsServed(t *testing.T) {
 	w := &wire{t: t}
 	server := httptest.NewUnstartedServer(w)

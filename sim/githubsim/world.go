@@ -10,25 +10,25 @@ import (
 	"strings"
 )
 
-// Repository is one that jobs come from.
+// Repository is a repository with jobs.
 type Repository struct {
 	// FullName is "owner/name".
 	FullName string `json:"fullName"`
-	// Public keeps the repository's jobs from groups that do not allow it.
+	// Public excludes the repository's jobs from groups that do not allow public repositories.
 	Public bool `json:"public,omitempty"`
 }
 
-// Group is a runner group of an organization or an enterprise. Each has a group
-// 1 named "Default" from the start, visible to all repositories but public ones.
+// Group is a runner group of an organization or an enterprise. Each has a group 1 named "Default" from the start,
+// visible to all repositories except public ones.
 type Group struct {
 	Name string `json:"name"`
-	// Visibility is "all" (also when empty), "private" or "selected".
+	// Visibility is "all" (also if empty), "private" or "selected".
 	Visibility string `json:"visibility,omitempty"`
-	// Repositories ("owner/name") that see a group with the visibility "selected".
+	// Repositories ("owner/name") that can use a group with the visibility "selected".
 	Repositories []string `json:"repositories,omitempty"`
-	// Organizations that see an enterprise's group with the visibility "selected".
+	// Organizations that can use an enterprise's group with the visibility "selected".
 	Organizations []string `json:"organizations,omitempty"`
-	// AllowsPublic lets jobs of public repositories in.
+	// AllowsPublic allows jobs of public repositories.
 	AllowsPublic bool `json:"allowsPublic,omitempty"`
 }
 
@@ -57,7 +57,7 @@ func (sc *scope) key() string { return scopeKey(sc.kind, sc.name) }
 
 func scopeKey(kind scopeKind, name string) string { return string(kind) + "/" + strings.ToLower(name) }
 
-// owner is the account that an App must be installed on to reach the scope.
+// owner is the account on which an App must be installed to access the scope.
 func (sc *scope) owner() string {
 	owner, _, _ := strings.Cut(sc.name, "/")
 	return owner
@@ -88,7 +88,7 @@ func (g *group) sees(repo *repository) bool {
 	}
 }
 
-// seesOrg says whether an enterprise's group is for all repositories of an organization.
+// seesOrg reports whether all repositories of an organization can use an enterprise's group.
 func (g *group) seesOrg(org string) bool {
 	return g.Visibility != "selected" || slices.ContainsFunc(g.Organizations, func(name string) bool {
 		return strings.EqualFold(name, org)
@@ -102,7 +102,7 @@ type repository struct {
 	name  string
 }
 
-// world is who exists: enterprises, organizations, repositories and groups.
+// world holds the existing enterprises, organizations, repositories and groups.
 type world struct {
 	scopes      map[string]*scope
 	byTenant    []*scope
@@ -146,7 +146,7 @@ func (w *world) addRepository(r Repository) (*repository, error) {
 	return repo, nil
 }
 
-// scopeOfURL finds the scope that a config URL points to.
+// scopeOfURL returns the scope of a config URL.
 func (w *world) scopeOfURL(raw string) *scope {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -165,14 +165,14 @@ func (w *world) scopeOfURL(raw string) *scope {
 	}
 }
 
-// AddOrg makes an organization, unless it is there.
+// AddOrg creates an organization, unless it exists.
 func (s *Server) AddOrg(name string) {
 	s.lock()
 	defer s.unlock()
 	s.world.addScope(orgScope, name)
 }
 
-// AddEnterprise makes an enterprise that owns the organizations.
+// AddEnterprise creates an enterprise that owns the organizations.
 func (s *Server) AddEnterprise(name string, orgs ...string) {
 	s.lock()
 	defer s.unlock()
@@ -183,8 +183,8 @@ func (s *Server) AddEnterprise(name string, orgs ...string) {
 	}
 }
 
-// AddRepository makes a repository and its organization, or changes whether
-// the repository is public. It errs when the name is not "owner/name".
+// AddRepository creates a repository and its organization, or changes whether the repository is public. It returns an
+// error if the name is not "owner/name".
 func (s *Server) AddRepository(r Repository) error {
 	s.lock()
 	defer s.unlock()
@@ -195,9 +195,8 @@ func (s *Server) AddRepository(r Repository) error {
 	return nil
 }
 
-// AddRunnerGroup makes a runner group in an organization ("acme") or an
-// enterprise ("enterprises/acme") and returns its id. A group of that name is
-// changed instead. The organization or enterprise is made when it is missing.
+// AddRunnerGroup creates a runner group in an organization ("acme") or an enterprise ("enterprises/acme") and returns
+// its id. If the group exists, it is changed. A missing organization or enterprise is created.
 func (s *Server) AddRunnerGroup(owner string, g Group) int {
 	s.lock()
 	defer s.unlock()
@@ -221,8 +220,7 @@ func (s *Server) AddRunnerGroup(owner string, g Group) int {
 	return s.world.lastGroup
 }
 
-// RemoveRunnerGroup takes a runner group away, as its owner might. Its scale
-// sets move to the default group, as GitHub does.
+// RemoveRunnerGroup removes a runner group, as its owner might. Its scale sets move to the default group, as on GitHub.
 func (s *Server) RemoveRunnerGroup(id int) {
 	s.lock()
 	defer s.unlock()

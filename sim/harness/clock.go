@@ -5,7 +5,7 @@ package harness
 
 import (
 	"context"
-	_ "embed" // the clock of a command that is built for tests
+	_ "embed" // for the time package of a command built for tests
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,17 +19,18 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// clockEnv is where a command that BuildWithClock made finds the name of the file with its clock's offset.
+// clockEnv is the environment variable with the path of the file that contains the clock offset, for a command built by
+// BuildWithClock.
 const clockEnv = "CORRAL_TEST_CLOCK"
 
-// skew is added to Go's package time.
+// skew is the code that is added to Go's package time.
 //
 //go:embed skew.go.txt
 var skew []byte
 
-// BuildWithClock makes a corral command whose machine has a wrong clock, by a Clock. The product knows nothing of that: it is built with another
-// time.Now, by go's flag -overlay, so that each use of the clock meets it, those in libraries included. The first time takes some minutes, as all
-// packages are compiled.
+// BuildWithClock builds a corral command whose clock can be set with a Clock. The product has no code for this: the
+// command is built with a different time.Now, through go's -overlay flag, so that it affects every use of the clock,
+// including those in libraries. The first build takes some minutes, because all packages are compiled.
 func BuildWithClock(ctx context.Context) (binary string, err error) {
 	cache, unlock, err := localcluster.LockCache(ctx, "corral-clock")
 	if err != nil {
@@ -70,13 +71,13 @@ func BuildWithClock(ctx context.Context) (binary string, err error) {
 	return build(ctx, cache, "-overlay", path)
 }
 
-// Clock is the machine's clock of processes that run a command which BuildWithClock made.
+// Clock is the clock of processes that run a command built by BuildWithClock.
 type Clock struct {
 	t    *testing.T
 	path string
 }
 
-// NewClock returns a clock that is ahead by so much.
+// NewClock returns a clock that is ahead of the real time.
 func NewClock(t *testing.T, ahead time.Duration) *Clock {
 	t.Helper()
 	c := &Clock{t: t, path: filepath.Join(t.TempDir(), "clock")}
@@ -84,13 +85,13 @@ func NewClock(t *testing.T, ahead time.Duration) *Clock {
 	return c
 }
 
-// Env tells a process that this is its clock.
+// Env returns the environment entry that makes a process use this clock.
 func (c *Clock) Env() string { return clockEnv + "=" + c.path }
 
-// Set puts the clock forward or back, so that it is ahead by so many seconds. A process that runs takes some milliseconds to see it.
+// Set sets how far the clock is ahead, in whole seconds. A running process sees the change after some milliseconds.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
 	next := c.path + ".next"
 	Must(c.t, os.WriteFile(next, []byte(strconv.Itoa(int(ahead.Seconds()))), 0o600))
-	Must(c.t, os.Rename(next, c.path)) // at once
+	Must(c.t, os.Rename(next, c.path)) // atomically
 }

@@ -31,16 +31,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Artifacts plays the server of source-controller: it has archives, each under a name of its own.
+// Artifacts simulates the artifact server of source-controller. Each archive has its own name.
 type Artifacts struct {
-	// Host is where it listens, as HOST:PORT.
+	// Host is the address of the server as HOST:PORT.
 	Host string
 
 	mu       sync.Mutex
 	archives map[string][]byte
 }
 
-// NewArtifacts makes a server that has nothing yet.
+// NewArtifacts starts an empty server.
 func NewArtifacts(t *testing.T) *Artifacts {
 	t.Helper()
 	a := &Artifacts{archives: map[string][]byte{}}
@@ -50,7 +50,7 @@ func NewArtifacts(t *testing.T) *Artifacts {
 	return a
 }
 
-// ServeHTTP hands out an archive.
+// ServeHTTP serves an archive.
 func (a *Artifacts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	archive, ok := a.archives[r.URL.Path]
@@ -62,7 +62,7 @@ func (a *Artifacts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(archive)
 }
 
-// Put packs a folder and returns the artifact as source-controller tells of it, with a URL of the cluster.
+// Put packs a folder and returns the artifact as source-controller reports it, with a cluster-internal URL.
 func (a *Artifacts) Put(t *testing.T, folder, revision string) *fluxmeta.Artifact {
 	t.Helper()
 	archive := pack(t, folder)
@@ -78,7 +78,7 @@ func (a *Artifacts) Put(t *testing.T, folder, revision string) *fluxmeta.Artifac
 	}
 }
 
-// Forget drops all archives, as source-controller does with old ones.
+// Forget removes all archives, as source-controller does with old ones.
 func (a *Artifacts) Forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,13 +115,13 @@ func pack(t *testing.T, folder string) []byte {
 	return packed.Bytes()
 }
 
-// fluxKinds are what source-controller makes artifacts of, by their names in URLs.
+// fluxKinds are the kinds that source-controller creates artifacts for, by their plural names.
 var fluxKinds = map[string]string{
 	"gitrepositories": "GitRepository", "ocirepositories": "OCIRepository", "buckets": "Bucket", "externalartifacts": "ExternalArtifact",
 }
 
-// InstallFlux has the API server know the kinds of Flux's sources until the test ends. Their schemas are left out: what is written is typed,
-// and test/interop/flux runs with the real ones.
+// InstallFlux installs CustomResourceDefinitions for the kinds of Flux's sources until the test ends. They have no
+// schemas: the tests write typed objects, and test/interop/flux runs with the real definitions.
 func (w *World) InstallFlux(t *testing.T) {
 	t.Helper()
 	for plural, kind := range fluxKinds {
@@ -138,7 +138,7 @@ func (w *World) InstallFlux(t *testing.T) {
 			},
 		}}
 		Must(t, w.Client.Create(t.Context(), definition))
-		t.Cleanup(func() { // the test's context has ended by then
+		t.Cleanup(func() { // the context of the test has ended by then
 			if err := w.Client.Delete(context.Background(), definition); client.IgnoreNotFound(err) != nil {
 				t.Error(err)
 			}
@@ -156,9 +156,10 @@ func (w *World) InstallFlux(t *testing.T) {
 	})
 }
 
-// Receiver plays notification-controller: it takes events in its documented form, and answers 429 to what it had already.
+// Receiver simulates notification-controller: it accepts events in the documented format, and responds 429 to
+// duplicates.
 type Receiver struct {
-	// URL to post to.
+	// URL to post events to.
 	URL string
 
 	mu      sync.Mutex
@@ -167,7 +168,7 @@ type Receiver struct {
 	seen    map[string]bool
 }
 
-// NewReceiver makes a receiver. A post in another form fails the test.
+// NewReceiver starts a receiver. A request in another format fails the test.
 func NewReceiver(t *testing.T) *Receiver {
 	t.Helper()
 	r := &Receiver{seen: map[string]bool{}}
@@ -182,7 +183,7 @@ func NewReceiver(t *testing.T) *Receiver {
 	return r
 }
 
-// ServeHTTP takes an event.
+// ServeHTTP receives an event.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	event := eventv1.Event{}
 	decoder := json.NewDecoder(http.MaxBytesReader(w, request.Body, 1<<20))
@@ -208,7 +209,8 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// checkEvent holds an event against https://fluxcd.io/flux/components/notification/events/ and the markers of eventv1.Event.
+// checkEvent validates an event against https://fluxcd.io/flux/components/notification/events/ and the markers of
+// eventv1.Event.
 func checkEvent(request *http.Request, event eventv1.Event) error {
 	group, _, _ := strings.Cut(event.InvolvedObject.APIVersion, "/")
 	if request.Method != http.MethodPost {
@@ -237,7 +239,7 @@ func checkEvent(request *http.Request, event eventv1.Event) error {
 	return nil
 }
 
-// Events returns the events about an object so far.
+// Events returns the events received so far for an object.
 func (r *Receiver) Events(kind string, key client.ObjectKey) []eventv1.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,7 +252,8 @@ func (r *Receiver) Events(kind string, key client.ObjectKey) []eventv1.Event {
 	return events
 }
 
-// SetArtifact says in an object's status, as source-controller does, which artifact is the latest; the object is made if it isn't there.
+// SetArtifact changes the status of an object with set, as source-controller does for a new artifact. It creates the
+// object if it does not exist.
 func (w *World) SetArtifact(t *testing.T, object client.Object, set func()) {
 	t.Helper()
 	if object.GetResourceVersion() == "" {

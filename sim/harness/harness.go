@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package harness is what the tests of the whole share: a world, the controller as
-// a process of its own in it, Git repositories to declare pools in, and words to wait with.
+// Package harness contains what the end-to-end tests share: a world, the controller as a separate process in it, Git
+// repositories for pool definitions, and functions to wait with.
 package harness
 
 import (
@@ -31,9 +31,8 @@ type World struct {
 	Binary string
 }
 
-// Run makes a world for the tests of a package, hands it to ready, runs the tests and
-// ends the world. It returns the exit code for TestMain. What ready returns is called when
-// the tests are over; it may be nil.
+// Run starts a world for the tests of a package, passes it to ready, runs the tests and stops the world. It returns the
+// exit code for TestMain. The function that ready returns is called after the tests; it can be nil.
 func Run(m *testing.M, options world.Options, ready func(*World) (end func() error, err error)) int {
 	log.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
@@ -58,9 +57,10 @@ func Run(m *testing.M, options world.Options, ready func(*World) (end func() err
 	return code
 }
 
-// start makes a world. Its control plane has one thread at a time for Go code: others would look for work in vain, and take CPU from the tests.
+// start starts a world. Its control plane runs Go code on one thread at a time: more threads would only spin while
+// looking for work, and take CPU from the tests.
 func start(ctx context.Context, options world.Options) (*world.World, error) {
-	if _, err := localcluster.Assets(ctx, os.Stderr); err != nil { // which may have to be built
+	if _, err := localcluster.Assets(ctx, os.Stderr); err != nil { // may build them
 		return nil, err
 	}
 	const threads = "GOMAXPROCS"
@@ -75,8 +75,8 @@ func start(ctx context.Context, options world.Options) (*world.World, error) {
 	return w, errors.Join(err, os.Setenv(threads, before))
 }
 
-// Build makes the corral command, which go leaves alone while it is up to date. Packages whose tests run at the same time
-// wait for the one that builds.
+// Build builds the corral command, unless it is up to date. If the tests of several packages run concurrently, one
+// builds it and the others wait.
 func Build(ctx context.Context) (binary string, err error) {
 	cache, unlock, err := localcluster.LockCache(ctx, "corral")
 	if err != nil {
@@ -86,7 +86,7 @@ func Build(ctx context.Context) (binary string, err error) {
 	return build(ctx, cache)
 }
 
-// build makes the corral command in a folder.
+// build builds the corral command into a folder.
 func build(ctx context.Context, folder string, flags ...string) (binary string, err error) {
 	binary = filepath.Join(folder, "corral")
 	flags = slices.Concat([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", binary}, flags, []string{"github.com/corral-dev/corral/cmd/corral"})
@@ -108,7 +108,7 @@ func fail(err error) int {
 	return 1
 }
 
-// Controller runs the controller until the test ends; its log is shown if the test fails.
+// Controller runs the controller until the test ends. If the test fails, the log is printed.
 func (w *World) Controller(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
 	c, err := w.RunController(t.Context(), w.Binary, args...)
@@ -124,7 +124,8 @@ func (w *World) Controller(t *testing.T, args ...string) *world.Controller {
 	return c
 }
 
-// Corral runs the corral command as the cluster's administrator and returns what it says; it must end well.
+// Corral runs the corral command as the cluster administrator and returns its output. A nonzero exit code fails the
+// test.
 func (w *World) Corral(t *testing.T, args ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), w.Binary, args...)
@@ -136,7 +137,7 @@ func (w *World) Corral(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// ShowLog shows the end of the controller's log if the test failed: little enough for the failure to be in sight.
+// ShowLog prints the end of the controller's log if the test failed: short enough that the failure remains visible.
 func ShowLog(t *testing.T, c *world.Controller) {
 	if !t.Failed() {
 		return
@@ -148,12 +149,11 @@ func ShowLog(t *testing.T, c *world.Controller) {
 	t.Logf("the controller's log ends with:\n%s", text[max(0, len(text)-4_000):])
 }
 
-// Patience bounds the wait for anything that must come about. It is ample: machines are
-// busy, and how long something takes is not a test's business.
+// Patience bounds every wait for an expected state. It is generous: machines can be slow, and these tests do not
+// measure time.
 const Patience = 8 * time.Minute
 
-// Eventually waits until check returns nil, looking again whenever the world may
-// have moved on; the last complaint is the failure.
+// Eventually waits until check returns nil, and fails the test with its last error otherwise.
 func Eventually(t *testing.T, check func(ctx context.Context) error) {
 	t.Helper()
 	if err := world.Until(t.Context(), Patience, check); err != nil {
@@ -161,7 +161,7 @@ func Eventually(t *testing.T, check func(ctx context.Context) error) {
 	}
 }
 
-// Must ends the test if something went wrong that is not what it tests.
+// Must ends the test on an error that is not the subject of the test.
 func Must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {

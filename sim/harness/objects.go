@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// NewPool is a pool of runners with all that is required; its label is its name, its max is 10.
+// NewPool returns a pool with all required fields. Its label is its name, and its max is 10.
 func NewPool(namespace, name, connection string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	maximum := int32(10)
 	p := &v1alpha1.RunnerPool{
@@ -37,12 +37,12 @@ func NewPool(namespace, name, connection string, change ...func(*v1alpha1.Runner
 	return p
 }
 
-// Key names an object.
+// Key returns the key of an object.
 func Key(namespace, name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: name}
 }
 
-// AddJobs adds jobs to an account of a GitHub and returns their ids.
+// AddJobs adds jobs to an account on the simulated GitHub and returns their IDs.
 func AddJobs(t *testing.T, github *githubsim.Running, account, label string, n int, duration time.Duration) []string {
 	t.Helper()
 	ids := make([]string, n)
@@ -54,10 +54,10 @@ func AddJobs(t *testing.T, github *githubsim.Running, account, label string, n i
 	return ids
 }
 
-// LongJob is how long a job lasts that runs until it is CutShort.
+// LongJob is the duration of a job that runs until CutShort ends it.
 const LongJob = time.Hour
 
-// CutShort has jobs end as soon as they run, and waits until all succeeded.
+// CutShort ends jobs as soon as they run, and waits until all have succeeded.
 func CutShort(t *testing.T, github *githubsim.Running, ids ...string) {
 	t.Helper()
 	Eventually(t, func(context.Context) error {
@@ -69,7 +69,7 @@ func CutShort(t *testing.T, github *githubsim.Running, ids ...string) {
 	AllDone(t, github, ids)
 }
 
-// AllDone waits until all jobs succeeded.
+// AllDone waits until all jobs have succeeded.
 func AllDone(t *testing.T, github *githubsim.Running, ids []string) {
 	t.Helper()
 	Eventually(t, func(context.Context) error {
@@ -90,7 +90,7 @@ func AllDone(t *testing.T, github *githubsim.Running, ids []string) {
 	})
 }
 
-// Left lists what Corral made in a namespace.
+// Left returns an error that names the objects of Corral that are left in a namespace.
 func (w *World) Left(ctx context.Context, namespace string) error {
 	for _, list := range []client.ObjectList{&v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{}} {
 		if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {

@@ -13,13 +13,13 @@ import (
 
 // Repository is a bare Git repository and a clone that pushes to it.
 type Repository struct {
-	// T is the test that fails when Git does.
+	// T is the test that fails if a git command fails.
 	T *testing.T
 
 	bare, tree string
 }
 
-// NewRepository makes a repository whose module file lets it use the schema.
+// NewRepository creates a repository with a module file that imports the schema.
 func NewRepository(t *testing.T) *Repository {
 	t.Helper()
 	r := &Repository{T: t, bare: filepath.Join(t.TempDir(), "bare.git"), tree: filepath.Join(t.TempDir(), "tree")}
@@ -29,10 +29,10 @@ func NewRepository(t *testing.T) *Repository {
 	return r
 }
 
-// URL is what a PoolSource names.
+// URL returns the URL for a PoolSource.
 func (r *Repository) URL() string { return "file://" + r.bare }
 
-// Write writes a file of the clone, relative to its root.
+// Write writes a file of the clone. The name is relative to its root.
 func (r *Repository) Write(name, text string) {
 	r.T.Helper()
 	path := r.Path(name)
@@ -40,7 +40,7 @@ func (r *Repository) Write(name, text string) {
 	Must(r.T, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// Push commits everything and pushes it; it returns the commit.
+// Push commits all changes, pushes them and returns the commit.
 func (r *Repository) Push(message string) string {
 	r.T.Helper()
 	r.Git(r.tree, "add", "--all")
@@ -55,16 +55,16 @@ func (r *Repository) Remove(name string) {
 	Must(r.T, os.RemoveAll(r.Path(name)))
 }
 
-// Path is where a file of the clone is.
+// Path returns the path of a file of the clone.
 func (r *Repository) Path(name string) string { return filepath.Join(r.tree, name) }
 
-// Git runs git in a folder and returns what it says.
+// Git runs git in a folder and returns its output.
 func (r *Repository) Git(dir string, args ...string) string {
 	r.T.Helper()
 	return r.GitIn(dir, "", args...)
 }
 
-// GitIn is Git with an input.
+// GitIn is Git with standard input.
 func (r *Repository) GitIn(dir, input string, args ...string) string {
 	r.T.Helper()
 	c := exec.Command("git", args...)

@@ -15,11 +15,12 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// tokenSeconds is how long a ServiceAccount's token is valid: longer than any test or demo.
+// tokenSeconds is the lifetime of ServiceAccount tokens: longer than any test or demo.
 const tokenSeconds = int64(24 * 60 * 60)
 
-// ServiceAccountConfig returns a configuration that acts as an existing ServiceAccount, with a token from the TokenRequest
-// API that is valid for a day. It has the rights of that account and no more, and no client-side rate limit.
+// ServiceAccountConfig returns a configuration that authenticates as an existing ServiceAccount, with a token from the
+// TokenRequest API that is valid for a day. It has exactly the permissions of that account, and no client-side rate
+// limit.
 func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	seconds := tokenSeconds
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -33,8 +34,9 @@ func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name stri
 	return config, nil
 }
 
-// WriteKubeconfig writes what a child process needs to act as config does: a file that only the present user can read.
-// Tokens, client certificates and the certificate authority are written by value; exec plug-ins and files are not.
+// WriteKubeconfig writes a kubeconfig file for child processes that is equivalent to config and readable only by the
+// current user. It contains tokens, client certificates and the certificate authority as data; exec plug-ins and file
+// references of config are not written.
 func WriteKubeconfig(path string, config *rest.Config) error {
 	file := clientcmdapi.NewConfig()
 	file.Clusters["local"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}

@@ -21,12 +21,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fieldOwner is who server-side apply says owns what Apply writes.
+// fieldOwner is the field manager of Apply.
 const fieldOwner = "localcluster"
 
-// Apply makes the objects of YAML manifests, each of any number of documents, by server-side apply as the administrator.
-// CustomResourceDefinitions and Namespaces go first and are waited for, the rest keeps its order. Objects that stand there
-// already become as written; nothing is ever removed.
+// Apply applies the objects of YAML manifests by server-side apply as the administrator. A manifest can have several
+// documents. CustomResourceDefinitions and Namespaces are applied first and waited for; the other objects keep their
+// order. Existing objects are updated; nothing is ever deleted.
 func (c *Cluster) Apply(ctx context.Context, manifests ...[]byte) error {
 	objects, err := decode(manifests)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Cluster) applyOne(ctx context.Context, object *unstructured.Unstructure
 	return nil
 }
 
-// waitUntilUsable waits until a definition's kind is served, or until pods are admitted to a namespace.
+// waitUntilUsable waits until the kind of a definition is served, or until pods can be created in a namespace.
 func (c *Cluster) waitUntilUsable(ctx context.Context, object *unstructured.Unstructured) error {
 	if rank(object) == rankNamespace {
 		if c.manager == nil {
@@ -124,7 +124,8 @@ func (c *Cluster) waitUntilUsable(ctx context.Context, object *unstructured.Unst
 	return nil
 }
 
-// isDiscovered says whether clients find the kind: an API server that is busy tells of it a moment after it is established.
+// isDiscovered reports whether clients find the kind. A busy API server lists it only some time after the definition is
+// established.
 func (c *Cluster) isDiscovered(definition *apiextensionsv1.CustomResourceDefinition) bool {
 	kind := schema.GroupKind{Group: definition.Spec.Group, Kind: definition.Spec.Names.Kind}
 	for _, version := range definition.Spec.Versions {

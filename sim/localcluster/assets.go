@@ -21,23 +21,23 @@ import (
 	"time"
 )
 
-// modulePath is the nested module's folder below the repository's root.
+// modulePath is the folder of the nested module, relative to the root of the repository.
 const modulePath = "sim/localcluster/localkube"
 
-// cacheFolder is where binaries are kept, below the repository's root. Git ignores it.
+// cacheFolder is the folder for built binaries, relative to the root of the repository. Git ignores it.
 const cacheFolder = ".cache"
 
-// components are the programs of the assets folder, all links to the one binary.
+// components are the programs in the assets folder. All are links to one binary.
 var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
 
-// kubernetesVersion finds in the nested go.mod what the API server is to call itself.
+// kubernetesVersion matches the line of the nested go.mod with the version that the API server reports.
 var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
 
-// Assets returns a folder that holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl,
-// in the way of KUBEBUILDER_ASSETS. That variable is obeyed when set, whatever the folder then holds. Otherwise they are
-// built from Go modules, once for each content of the nested module and version of Go, into .cache/localkube below the
-// repository's root; a cold build takes minutes and its progress goes to w. Processes that ask at the same time wait for
-// the one that builds.
+// Assets returns a folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl, as
+// for KUBEBUILDER_ASSETS. If that variable is set, its value is returned without a check. Otherwise the programs are
+// built from Go modules into .cache/localkube below the root of the repository, once for each content of the nested
+// module and Go version. A build with a cold cache takes minutes, and its progress is written to w. Concurrent
+// processes wait for the building process.
 func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
@@ -66,8 +66,8 @@ func Assets(ctx context.Context, w io.Writer) (string, error) {
 	return dir, build(ctx, w, module, dir, flags)
 }
 
-// repositoryRoot is the nearest folder that holds the nested module, upwards from this source file or, in a binary built
-// with -trimpath, from the working directory.
+// repositoryRoot returns the nearest parent folder that contains the nested module, starting at this source file or,
+// for a binary built with -trimpath, at the working directory.
 func repositoryRoot() (string, error) {
 	_, source, _, _ := runtime.Caller(0)
 	working, err := os.Getwd()
@@ -87,7 +87,7 @@ func repositoryRoot() (string, error) {
 	return "", fmt.Errorf("finding the repository: no folder above %s holds %s", working, modulePath)
 }
 
-// buildInputs returns the linker's flags and a digest over all that the binary depends on.
+// buildInputs returns the linker flags and a digest of everything that the binary depends on.
 func buildInputs(module string) (key, flags string, err error) {
 	digest := sha256.New()
 	files, err := os.ReadDir(module)
@@ -117,8 +117,8 @@ func linkerFlags(gomod []byte) string {
 	return flags
 }
 
-// LockCache makes and locks a folder for binaries below the repository's root, waiting until ctx ends. The lock goes with
-// the process when that dies.
+// LockCache creates and locks a folder for binaries below the root of the repository, waiting until ctx ends. The lock
+// is released when the process ends.
 func LockCache(ctx context.Context, name string) (folder string, unlock func(), err error) {
 	root, err := repositoryRoot()
 	if err != nil {
@@ -139,7 +139,7 @@ func LockCache(ctx context.Context, name string) (folder string, unlock func(), 
 	return folder, func() { _ = file.Close() }, nil
 }
 
-// lock waits for others that build.
+// lock waits while another process holds the lock.
 func lock(ctx context.Context, file *os.File) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -156,7 +156,7 @@ func lock(ctx context.Context, file *os.File) error {
 	}
 }
 
-// build fills dir in one step: it is either whole or absent.
+// build fills dir atomically: it is either complete or absent.
 func build(ctx context.Context, w io.Writer, module, dir, flags string) error {
 	unfinished := dir + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {
@@ -179,13 +179,13 @@ func build(ctx context.Context, w io.Writer, module, dir, flags string) error {
 	return nil
 }
 
-// compile runs the go command in the nested module and tells w every few seconds that it still does.
+// compile runs the go command in the nested module, and writes to w every few seconds that it is still running.
 func compile(ctx context.Context, w io.Writer, module, binary, flags string) error {
 	const what = "building the local Kubernetes control plane from source"
 	command := exec.CommandContext(ctx, "go", "run", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", flags, ".", "install", binary)
 	command.Dir = module
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=") // with others it would be built again
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) } // go ends its compilers, a kill would not
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=") // other flags would cause a rebuild
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) } // on an interrupt, go ends its compilers; on a kill it would not
 	command.WaitDelay = 5 * time.Second
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output
@@ -209,7 +209,7 @@ func compile(ctx context.Context, w io.Writer, module, binary, flags string) err
 	}
 }
 
-// tail keeps the end of a log, where the cause of a failure stands.
+// tail returns the end of a log, which contains the cause of a failure.
 func tail(text string) string {
 	const most = 4 << 10
 	text = strings.TrimSpace(text)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// auditPolicy logs that one user made a request, and nothing of what was in it.
+// auditPolicy logs the requests of one user, without their bodies.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -23,11 +23,11 @@ rules:
 - {level: None}
 `
 
-// AuditLog is the path of the log that AuditUser asks for: one audit.k8s.io/v1 Event in JSON a line, written a moment after
-// the answer. A watch has two, one when it begins and one when it ends. The log exists until Stop.
+// AuditLog returns the path of the log for AuditUser: one audit.k8s.io/v1 Event as JSON per line, written shortly after
+// the response. A watch has two events, one when it starts and one when it ends. The log exists until Stop.
 func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
-// audit has the API server write AuditLog. It does so beside its work, so that requests don't wait for the disk.
+// audit makes the API server write AuditLog, in the background, so that requests do not wait for the disk.
 func (c *Cluster) audit(arguments *envtest.Arguments) error {
 	if c.options.AuditUser == "" {
 		return nil
@@ -44,19 +44,19 @@ func (c *Cluster) audit(arguments *envtest.Arguments) error {
 	return nil
 }
 
-// Request is a line of AuditLog: what somebody asked of the API server, and how that ended.
-// The form: https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
+// Request is a line of AuditLog: a request to the API server and its result. For the format, see
+// https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/
 type Request struct {
-	// AuditID is the same in all lines of one request.
+	// AuditID is the same in all lines of a request.
 	AuditID string `json:"auditID"`
-	// Stage is ResponseStarted for a watch that began; a request that ended has ResponseComplete.
+	// Stage is ResponseStarted for the start of a watch, and ResponseComplete for the end of a request.
 	Stage string `json:"stage"`
 	Verb  string `json:"verb"`
-	// ImpersonatedUser is whom the user acted as; nil if as himself.
+	// ImpersonatedUser is the user that was impersonated; nil if none was.
 	ImpersonatedUser *struct {
 		Username string `json:"username"`
 	} `json:"impersonatedUser"`
-	// ObjectRef is nil for a request that is about no object, such as discovery.
+	// ObjectRef is nil for a request that concerns no object, such as discovery.
 	ObjectRef *struct {
 		APIGroup    string `json:"apiGroup"`
 		Resource    string `json:"resource"`
@@ -70,13 +70,14 @@ type Request struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Forbidden tells whether the authorizer refused the request; a quota or an admission plug-in may refuse with the same code.
+// Forbidden reports whether the authorizer rejected the request. A quota or an admission plug-in can reject with the
+// same status code.
 func (r *Request) Forbidden() bool { return r.Annotations["authorization.k8s.io/decision"] == "forbid" }
 
 // maxAuditLine bounds a line of the audit log, in bytes.
 const maxAuditLine = 1 << 20
 
-// ReadAudit calls do with each line of an AuditLog. The last line may be missing while the cluster runs.
+// ReadAudit calls do with each line of an AuditLog. While the cluster is running, the last line may be missing.
 func ReadAudit(log io.Reader, do func(*Request)) error {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, maxAuditLine)

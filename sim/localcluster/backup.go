@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Backup copies what etcd has and returns the copy's folder. Meanwhile the control plane is stopped.
+// Backup copies etcd's data and returns the folder of the copy. The control plane is stopped meanwhile.
 func (c *Cluster) Backup() (folder string, err error) {
 	folder, err = os.MkdirTemp(c.dir, "backup-")
 	if err != nil {
@@ -23,8 +23,8 @@ func (c *Cluster) Backup() (folder string, err error) {
 	return folder, c.whileStopped(func(data string) error { return os.CopyFS(filepath.Join(folder, "etcd"), os.DirFS(data)) })
 }
 
-// Restore puts a backup in the place of what etcd has. UIDs and resource versions are those of the backup: what happened since is undone.
-// As in a real restore, all components of the control plane start again. Clients and controllers do not.
+// Restore replaces etcd's data with a backup. It restores the UIDs and resource versions of the backup, and later changes
+// are lost. As in a real restore, all components of the control plane restart. Clients and controllers do not.
 func (c *Cluster) Restore(folder string) error {
 	return c.whileStopped(func(data string) error {
 		if err := os.RemoveAll(data); err != nil {
@@ -34,7 +34,8 @@ func (c *Cluster) Restore(folder string) error {
 	})
 }
 
-// whileStopped does something with etcd's folder while the control plane is stopped, and starts that again at the same address.
+// whileStopped calls do with etcd's data folder while the control plane is stopped, and restarts the control plane at
+// the same address.
 func (c *Cluster) whileStopped(do func(data string) error) error {
 	server, etcd := c.environment.ControlPlane.APIServer, c.environment.ControlPlane.Etcd
 	if err := errors.Join(c.manager.stop(), killAPIServer(server.CertDir), server.Stop(), etcd.Stop()); err != nil {
@@ -59,7 +60,8 @@ func (c *Cluster) whileStopped(do func(data string) error) error {
 	})
 }
 
-// killAPIServer ends the API server with a folder of certificates. Asked to stop, it would wait a minute for its clients to end their watches.
+// killAPIServer kills the API server with the given certificate folder. On SIGTERM it would wait a minute for its
+// clients to end their watches.
 func killAPIServer(certificates string) error {
 	processes, err := procfs.AllProcs()
 	if err != nil {

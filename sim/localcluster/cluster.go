@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localcluster runs a real Kubernetes control plane on this machine, for tests and for the demo: etcd,
-// kube-apiserver with RBAC on, and the controllers that tidy up. It has no nodes: package nodeplay plays one.
+// Package localcluster runs a real Kubernetes control plane on this machine, for tests and the demo: etcd,
+// kube-apiserver with RBAC, and the controllers that clean up. It has no nodes: package nodeplay simulates them.
 package localcluster
 
 import (
@@ -25,23 +25,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// Options say what runs beside etcd and kube-apiserver.
+// Options determine which components run besides etcd and kube-apiserver, and how.
 type Options struct {
-	// ControllerManager runs garbage collection, namespace deletion, ServiceAccounts and resource quotas. Without it none of
-	// these happen, and pods are admitted without a ServiceAccount.
+	// ControllerManager enables garbage collection, namespace deletion, ServiceAccounts and resource quotas. Without it
+	// none of these work, and pods are admitted without a ServiceAccount.
 	ControllerManager bool
-	// Manifests are applied before the controller-manager starts: its garbage collector looks for new kinds only every
-	// 30 seconds, and knows those at once that were there before it.
+	// Manifests are applied before the controller-manager starts. Its garbage collector discovers new kinds only every
+	// 30 seconds, but immediately knows kinds that existed before it started.
 	Manifests [][]byte
-	// AuditUser names the user whose requests the API server logs, see AuditLog; nobody's when empty.
+	// AuditUser is the user whose requests the API server logs, see AuditLog; if it is empty, no requests are logged.
 	AuditUser string
-	// Progress receives what Assets reports while it builds; standard error when nil.
+	// Progress receives the progress of Assets while it builds; standard error if nil.
 	Progress io.Writer
 }
 
-// Cluster is a running control plane. Its processes end with Stop, and with this process however that ends.
+// Cluster is a running control plane. Its processes end with Stop, or when this process ends for any reason.
 type Cluster struct {
-	// Config is the administrator's, without a client-side rate limit. Copy it before changing it.
+	// Config is the configuration of the administrator, without a client-side rate limit. Copy it before changing it.
 	Config *rest.Config
 
 	options     Options
@@ -53,8 +53,8 @@ type Cluster struct {
 	stopped     chan struct{}
 }
 
-// Start runs a control plane on free ports of the loopback interface and returns when it is ready for use, usually within
-// five seconds. On error nothing is left running; the error carries the end of the failing component's log.
+// Start starts a control plane on free ports of the loopback interface and returns when it is ready, usually within
+// five seconds. On an error, nothing is left running, and the error contains the end of the failed component's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Progress == nil {
 		o.Progress = os.Stderr
@@ -74,8 +74,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Stop ends the controller-manager, then the API server, then etcd: an API server that has lost its etcd hangs. It removes
-// all that the cluster wrote, and reports a component that ended on its own or did not end.
+// Stop stops the controller-manager, then the API server, then etcd, because an API server without etcd hangs. It
+// removes all files of the cluster. It returns an error if a component had ended on its own or did not end.
 func (c *Cluster) Stop() error {
 	defer close(c.stopped)
 	err := c.manager.stop()
@@ -85,7 +85,7 @@ func (c *Cluster) Stop() error {
 	return errors.Join(err, os.RemoveAll(c.dir))
 }
 
-// Kubeconfig is the path of the administrator's kubeconfig file. It exists until Stop.
+// Kubeconfig returns the path of the administrator's kubeconfig file. The file exists until Stop.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
 
 func (c *Cluster) start(ctx context.Context) error {
@@ -115,8 +115,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.waitForServiceAccount(ctx, "default")
 }
 
-// startControlPlane runs etcd and kube-apiserver through envtest. The administrator has a token: a certificate is verified at each request,
-// which takes a twentieth of the API server's time.
+// startControlPlane starts etcd and kube-apiserver through envtest. The administrator authenticates with a token:
+// verifying a certificate at each request would take a twentieth of the API server's CPU time.
 func (c *Cluster) startControlPlane() error {
 	certificates := filepath.Join(c.dir, "certificates")
 	if err := os.Mkdir(certificates, 0o700); err != nil {
@@ -161,8 +161,8 @@ func (c *Cluster) startControlPlane() error {
 	return nil
 }
 
-// onLastingThread runs start on a thread that lives until Stop. The components ask to die with their parent, and that is
-// for the kernel the thread, not the process, that started them.
+// onLastingThread runs start on a thread that lives until Stop. The components request a signal when their parent dies,
+// and for the kernel the parent is the thread, not the process, that started them.
 func (c *Cluster) onLastingThread(start func() error) error {
 	started := make(chan error, 1)
 	go func() {
@@ -174,7 +174,7 @@ func (c *Cluster) onLastingThread(start func() error) error {
 	return <-started
 }
 
-// CreateNamespace makes a namespace and, where the controller-manager runs, waits until pods can be created in it.
+// CreateNamespace creates a namespace and, if the controller-manager is running, waits until pods can be created in it.
 func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	if err := c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", name, err)
@@ -185,7 +185,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 	return c.waitForServiceAccount(ctx, name)
 }
 
-// waitForServiceAccount returns when the controllers have given the namespace its default ServiceAccount.
+// waitForServiceAccount waits until the controllers have created the namespace's default ServiceAccount.
 func (c *Cluster) waitForServiceAccount(ctx context.Context, namespace string) error {
 	key := client.ObjectKey{Namespace: namespace, Name: "default"}
 	err := poll(ctx, func(ctx context.Context) (bool, error) {
@@ -198,7 +198,8 @@ func (c *Cluster) waitForServiceAccount(ctx context.Context, namespace string) e
 	return nil
 }
 
-// poll asks often, for three minutes at most; an API server that is still settling may refuse now and then.
+// poll checks at short intervals, for at most three minutes. It tolerates errors of an API server that is still
+// starting.
 func poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
@@ -209,7 +210,7 @@ func poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	})
 }
 
-// logTail reads the end of a component's log for an error message.
+// logTail returns the end of a component's log for an error message.
 func logTail(path string) string {
 	content, err := os.ReadFile(path)
 	if err != nil {

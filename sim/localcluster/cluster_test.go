@@ -65,7 +65,7 @@ subjects:
 - {kind: ServiceAccount, name: reader, namespace: NAMESPACE}
 `
 
-// cluster is shared by all tests of the package; each uses a namespace of its own.
+// cluster is shared by all tests of the package; each test uses its own namespace.
 var cluster *Cluster
 
 func TestMain(m *testing.M) {
@@ -88,7 +88,7 @@ func run(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// newNamespace gives a test a namespace that no other uses.
+// newNamespace creates a namespace that no other test uses.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	name := "test-" + strings.ToLower(rand.Text()[:10])

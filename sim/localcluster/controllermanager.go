@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// controllers are those that tidy up and admit. Left out are those that need nodes which report, or would act on nodes
-// that do not.
+// controllers lists the controllers for cleanup and admission. It omits those that need nodes which report their
+// status, or that would act on nodes which do not.
 var controllers = []string{
 	"disruption-controller",
 	"garbage-collector-controller",
@@ -26,7 +26,7 @@ var controllers = []string{
 	"serviceaccount-token-controller",
 }
 
-// controllerManager is a running kube-controller-manager; nil is one that does not run.
+// controllerManager is a running kube-controller-manager; nil if none is running.
 type controllerManager struct {
 	command *exec.Cmd
 	ended   chan error
@@ -36,7 +36,8 @@ func controllerManagerLog(dir string) string {
 	return filepath.Join(dir, "kube-controller-manager.log")
 }
 
-// startControllerManager runs kube-controller-manager with its rate limits raised: with the defaults it is the slowest part.
+// startControllerManager starts kube-controller-manager with higher rate limits: with the defaults it would be the
+// slowest component.
 func startControllerManager(assets, dir, kubeconfig string, ca []byte) (*controllerManager, error) {
 	path := filepath.Join(assets, "kube-controller-manager")
 	if _, err := os.Stat(path); err != nil {
@@ -63,7 +64,7 @@ func startControllerManager(assets, dir, kubeconfig string, ca []byte) (*control
 		"--concurrent-gc-syncs=10",
 	)}
 	m.command.Stdout, m.command.Stderr = log, log
-	m.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for its parent to handle
+	m.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal interrupt is left to the parent
 	if err := m.command.Start(); err != nil {
 		return nil, fmt.Errorf("starting kube-controller-manager: %w", err)
 	}
@@ -71,7 +72,7 @@ func startControllerManager(assets, dir, kubeconfig string, ca []byte) (*control
 	return m, nil
 }
 
-// stop asks the process to end, and insists after ten seconds.
+// stop sends SIGTERM, and SIGKILL after ten seconds.
 func (m *controllerManager) stop() error {
 	if m == nil {
 		return nil
@@ -86,6 +87,6 @@ func (m *controllerManager) stop() error {
 	}
 	insist := time.AfterFunc(time.Minute, func() { _ = m.command.Process.Kill() })
 	defer insist.Stop()
-	<-m.ended //nolint:errcheck // its exit code after a signal means nothing
+	<-m.ended //nolint:errcheck // its exit code after a signal is meaningless
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Source returns the folder of a Go module's source, such as k8s.io/kubernetes. It is that of the version that the local control plane is built
-// from, or the one that the path names after an @. The go command downloads it unless it is there.
+// Source returns the source folder of a Go module, such as k8s.io/kubernetes, in the version that the local control
+// plane is built from, or in the version after an @ in the path. The go command downloads the module if necessary.
 func Source(ctx context.Context, module string) (string, error) {
 	c := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
 	c.Dir, c.Env = os.TempDir(), append(os.Environ(), "GOFLAGS=", "GOWORK=off")

@@ -11,14 +11,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Pin gives a field a meaning. It returns the field's value, for the item of a list that it is of and for the share of the bounds that is used; nil leaves
-// the field out.
+// Pin determines the value of a field. It gets the index of the list item that the field belongs to and the used share
+// of the bounds. nil omits the field.
 type Pin func(item int, share float64) any
 
-// Accepts reports whether an API server takes an object.
+// Accepts reports whether an API server accepts an object.
 type Accepts func(object map[string]any) bool
 
-// grower makes the spec of an object as large as it may be.
+// grower makes the spec of an object as large as allowed.
 type grower struct {
 	kind    string
 	schema  *apiextensionsv1.JSONSchemaProps
@@ -27,8 +27,8 @@ type grower struct {
 	by      size
 }
 
-// fit returns the largest object of a kind whose JSON has at most so many bytes. The share of the bounds that it uses is halved until it fits, and
-// then grows again by half of what is left, six times.
+// fit returns the largest object of a kind whose JSON has at most the given number of bytes. It halves the used share
+// of the bounds until the object fits, and then increases it again by half of the remaining difference, six times.
 func (g grower) fit(base map[string]any, most int) map[string]any {
 	least, share, best := 0.0, 1.0, map[string]any(nil)
 	for step, tries := 1.0, 0; tries < 14; tries++ {
@@ -60,7 +60,8 @@ func length(object map[string]any) int {
 	return len(text)
 }
 
-// grow adds one field after the other to an object's spec, as large as it may be: smaller, field by field, where it is refused as a whole.
+// grow adds each field to an object's spec with its maximum size, or smaller, field by field, if it is rejected as a
+// whole.
 func (g grower) grow(base map[string]any) map[string]any {
 	object := clone(base)
 	spec, _ := object["spec"].(map[string]any)
@@ -86,10 +87,10 @@ func (g grower) fields(object, into map[string]any, s *apiextensionsv1.JSONSchem
 	}
 }
 
-// less sets a field that is refused at its largest to less.
+// less sets a field to a smaller value because its maximum was rejected.
 func (g grower) less(object, into map[string]any, name string, s *apiextensionsv1.JSONSchemaProps, at string, n item) {
 	if inner, ok := into[name].(map[string]any); ok && len(s.Properties) > 0 {
-		for _, required := range slices.Sorted(maps.Keys(inner)) { // the least first
+		for _, required := range slices.Sorted(maps.Keys(inner)) { // the smallest value first
 			if !slices.Contains(s.Required, required) {
 				delete(inner, required)
 			}
@@ -107,7 +108,7 @@ func (g grower) less(object, into map[string]any, name string, s *apiextensionsv
 	delete(into, name)
 }
 
-// clone copies an object, whose values JSON can hold.
+// clone copies an object that contains only JSON values.
 func clone(object map[string]any) map[string]any {
 	copied := map[string]any{}
 	for key, v := range object {

@@ -12,10 +12,11 @@ import (
 
 func constant(v any) Pin { return func(int, float64) any { return v } }
 
-// leftOut is a field that would keep the object from doing anything.
+// leftOut is for fields that would make the object inactive.
 var leftOut = constant(nil)
 
-// glob is a pattern that costs the most to compare with repeated letters. It matches a text of letters only if that ends in its last one, z.
+// glob is a pattern that is as expensive as possible to match against repeated letters. It matches a text of letters
+// only if the text ends with the pattern's last letter, z.
 func glob(most int) Pin {
 	return func(item int, share float64) any {
 		number := fmt.Sprint(item)
@@ -24,19 +25,19 @@ func glob(most int) Pin {
 	}
 }
 
-// repository is such a pattern of OWNER/NAME.
+// repository is such a pattern for OWNER/NAME.
 func repository(item int, share float64) any {
 	return "*/" + glob(138)(item, share).(string)
 }
 
-// source names a source of demand, which no other of the pool may be called.
+// source names a demand source. Names are unique within a pool.
 func source(kind string) Pin {
 	return func(item int, share float64) any {
 		return fmt.Sprint(kind, strings.Repeat("a", int(share*60)), item)
 	}
 }
 
-// poolKinds are what pools are by turns.
+// poolKinds are used for the pools in turn.
 var poolKinds = []map[string]any{
 	{}, // with a scale set
 	{"registration": string(v1alpha1.RegisterREST)},
@@ -44,10 +45,11 @@ var poolKinds = []map[string]any{
 	{"registration": string(v1alpha1.RegisterREST)},
 }
 
-// metricKinds are which metrics a pool has, by the pool's kind: jobs, external metrics and queries of Prometheus are polled as often as they may be.
+// metricKinds are the kinds of metrics of a pool, by the kind of the pool. Jobs, external metrics and Prometheus
+// queries are polled as often as allowed.
 var metricKinds = [][]string{{"prometheus"}, {"jobs"}, {"external", "prometheus"}, {"busy", "jobs"}}
 
-// oneOf pins fields of which each item of a list has one.
+// oneOf pins alternative fields: each list item has exactly one of them.
 func oneOf(pins map[string]Pin, list string, choices, all []string) {
 	for _, name := range all {
 		at := list + "[]." + name
@@ -82,7 +84,8 @@ func oneOf(pins map[string]Pin, list string, choices, all []string) {
 	}
 }
 
-// poolPins are the fields of a pool that must keep a meaning. It asks for no runners by itself: those would be the cluster's load, not Corral's.
+// poolPins are for fields of a pool that must stay meaningful. The pool requests no runners by itself: they would be
+// load on the cluster, not on Corral.
 func poolPins(kind int) map[string]Pin {
 	pins := map[string]Pin{
 		"spec.stopPolicy": leftOut, "spec.mode": constant("Active"), "spec.lifetime": leftOut, "spec.persistent": leftOut, "spec.registration": leftOut, "spec.rest": leftOut,
@@ -116,7 +119,7 @@ func poolPins(kind int) map[string]Pin {
 	return pins
 }
 
-// connectionPins leave out what another connection could not be used with.
+// connectionPins omit fields that would make the connection unusable.
 var connectionPins = map[string]Pin{
 	"spec.mount": leftOut, "spec.ca": leftOut, "spec.verification": leftOut, "spec.proxy.http": leftOut, "spec.proxy.https": leftOut, "spec.proxy": leftOut, "spec.webhook": leftOut,
 	"spec.allowedNamespaces[]": func(item int, share float64) any {

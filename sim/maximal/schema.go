@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/charts"
 )
 
-// schemas are the specs of the CustomResourceDefinitions, by kind.
+// schemas are the schemas of the specs of the CustomResourceDefinitions, by kind.
 var schemas = sync.OnceValues(func() (map[string]*apiextensionsv1.JSONSchemaProps, error) {
 	const folder = "corral/files/crds"
 	files, err := charts.CRDs.ReadDir(folder)
@@ -42,10 +42,10 @@ var schemas = sync.OnceValues(func() (map[string]*apiextensionsv1.JSONSchemaProp
 	return all, nil
 })
 
-// size is the share of each bound that is used, from 0 to 1.
+// size is the used share of each bound, from 0 to 1.
 type size float64
 
-// of returns a share of a bound, at least as much as the schema asks for and 1.
+// of returns a share of a bound, but at least the minimum and 1.
 func (s size) of(most *int64, least *int64) int64 {
 	n := int64(0)
 	if most != nil {
@@ -57,11 +57,11 @@ func (s size) of(most *int64, least *int64) int64 {
 	return max(n, 1)
 }
 
-// Item numbers the item of a list that a value is of, so that items differ. It is 0 elsewhere.
+// item is the index of the list item that a value belongs to, so that items differ; 0 outside lists.
 type item int
 
-// value returns the largest value that a schema allows at a size. Pins, by the path of the field, have the last word. It is nil for a field that is to
-// be left out.
+// value returns the largest value that a schema allows at a size, or nil if the field must be omitted. Pins, by the
+// path of the field, take precedence.
 func value(s *apiextensionsv1.JSONSchemaProps, at string, n item, by size, pins map[string]Pin) any {
 	if pin, ok := pins[at]; ok {
 		return pin(int(n), float64(by))
@@ -71,7 +71,7 @@ func value(s *apiextensionsv1.JSONSchemaProps, at string, n item, by size, pins 
 		return text(s, n, by)
 	case len(s.Enum) > 0:
 		var last any
-		_ = yaml.Unmarshal(s.Enum[int(n)%len(s.Enum)].Raw, &last) // it is JSON
+		_ = yaml.Unmarshal(s.Enum[int(n)%len(s.Enum)].Raw, &last) // always valid JSON
 		return last
 	}
 	switch s.Type {
@@ -93,7 +93,7 @@ func value(s *apiextensionsv1.JSONSchemaProps, at string, n item, by size, pins 
 	return nil
 }
 
-// distinct leaves out what is equal to an item before: an enumeration may have fewer values than its list may have items.
+// distinct removes duplicates: an enumeration can have fewer values than its list has items.
 func distinct(list []any) []any {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(list, func(v any) bool {
@@ -134,7 +134,7 @@ func integer(s *apiextensionsv1.JSONSchemaProps) any {
 	return int64(math.MaxInt64)
 }
 
-// text returns a long text of repeated letters, which a number at its end tells from others.
+// text returns a long text of repeated letters that ends with a number, so that texts differ.
 func text(s *apiextensionsv1.JSONSchemaProps, n item, by size) string {
 	if s.Format == "date-time" {
 		return "2036-12-31T23:59:59.999999999Z"
@@ -153,12 +153,12 @@ func text(s *apiextensionsv1.JSONSchemaProps, n item, by size) string {
 	return strings.Repeat("a", max(0, length-len(number))) + number
 }
 
-// isDuration reports whether a text's rule demands a duration: the rule has a message of its own, which a pattern can't have.
+// isDuration reports whether the validation rule of a text requires a duration. Only such rules have their own message.
 func isDuration(s *apiextensionsv1.JSONSchemaProps) bool {
 	return slices.ContainsFunc(s.XValidations, func(r apiextensionsv1.ValidationRule) bool { return strings.HasPrefix(r.Rule, "self.matches(") })
 }
 
-// matching returns a text that a pattern matches, of the length at most if there is one so short.
+// matching returns a text that matches a pattern, at most as long as length if possible.
 func matching(pattern string, length int, n item) string {
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -179,7 +179,8 @@ func matching(pattern string, length int, n item) string {
 	return best
 }
 
-// sample returns a text that a pattern matches, with so many repetitions where there is no bound and as many as there may be elsewhere.
+// sample returns a text that matches a pattern, with open repetitions where they are unbounded, and the maximum number
+// of repetitions elsewhere.
 func sample(r *syntax.Regexp, open int) string {
 	switch r.Op {
 	case syntax.OpLiteral:
@@ -208,7 +209,7 @@ func sample(r *syntax.Regexp, open int) string {
 	return ""
 }
 
-// letter is one that a class has: a letter or a digit if there is one.
+// letter returns a character of a class: a letter or a digit if possible.
 func letter(r *syntax.Regexp) rune {
 	for _, preferred := range "a9A" {
 		for i := 0; i+1 < len(r.Rune); i += 2 {

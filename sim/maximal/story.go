@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,77 +29,84 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// Phases of a Story, in their order.
+// Phases of a Story, in order.
 const (
-	// PhaseStart is a leader's start: the neighbour's job waits for it.
+	// PhaseStart is a start of the leader: the neighbor's job waits for it.
 	PhaseStart = "start"
+	// PhaseCommit is while the controller fetches, compiles and applies a commit that changes all of the tenant's pools.
+	PhaseCommit = "commit"
 	// PhaseChanges is while each of the tenant's pools changes, again and again.
 	PhaseChanges = "changes"
-	// PhaseEvents is while signed events come in for the tenant.
+	// PhaseEvents is the phase in which signed events arrive for the tenant.
 	PhaseEvents = "events"
-	// PhasePolls is while nothing happens but what the tenant's objects have the controller ask for.
+	// PhasePolls is the phase in which only the polling for the tenant's objects happens.
 	PhasePolls = "polls"
-	// PhaseKill is a crash: the neighbour's job waits for the same container's next start.
+	// PhaseKill is a crash of the leader: the neighbor's job waits for the next start of the same container.
 	PhaseKill = "kill"
 )
 
 // Phases are all of them.
-var Phases = []string{PhaseStart, PhaseChanges, PhaseEvents, PhasePolls, PhaseKill}
+var Phases = []string{PhaseStart, PhaseCommit, PhaseChanges, PhaseEvents, PhasePolls, PhaseKill}
 
 const (
-	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is that of the maximal one.
+	// neighbour is the namespace of an ordinary tenant, and its account; tenantSpace is the namespace of the maximal
+	// tenant.
 	neighbour, tenantSpace = "neighbour", "maximal"
 	connectionName         = "acme"
 	neighbourPool          = "linux"
 	// patience bounds the wait for anything that must come about.
 	patience = 8 * time.Minute
-	// writers is how many objects of the tenant are written at once.
+	// writers is the number of concurrent writes of the tenant's objects.
 	writers = 8
-	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events: what comes faster is the API server's
-	// load, or the sender's.
+	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events. With
+	// shorter times, the API server or the sender would be the bottleneck.
 	changeEach, eventEach = 50 * time.Millisecond, 10 * time.Millisecond
+	// sourceInterval is the time after which a PoolSource looks for a new commit.
+	sourceInterval = time.Second
 )
 
 // Story is a world in which an ordinary tenant has jobs, first alone and then beside the maximal tenant.
 type Story struct {
 	World  *world.World
 	Binary string
-	// Pools and Wide are those of the maximal tenant.
+	// Pools and Wide configure the maximal tenant, see Tenant.
 	Pools, Wide int
-	// Jobs of the neighbour in each phase, and Starts of the leader and crashes.
+	// Jobs is the number of the neighbor's jobs in each phase, and Starts the number of the leader's starts and
+	// crashes.
 	Jobs, Starts int
-	// Args are further flags of the controller.
+	// Args are additional flags of the controller.
 	Args []string
-	// Say is told of progress; nil for nobody.
+	// Say receives progress messages; it can be nil.
 	Say func(format string, args ...any)
 
 	controller *world.Controller
 	address    string // of the webhook server
 	pools      []string
+	repository *gitRepository
 
 	mu     sync.Mutex
 	memory Memory
 }
 
-// Memory is the most that was used, in MiB.
+// Memory is the peak memory use, in MiB.
 type Memory struct {
-	// Leader is of the controller's process, Children of those that it started together, and Both of all at once.
+	// Leader is for the controller process, Children for its child processes together, and Both for all of them.
 	Leader, Children, Both float64
 }
 
-// Result is what a Story found.
+// Result contains the measurements of a Story.
 type Result struct {
-	// Alone and Beside are how long the neighbour's jobs waited for their start, by phase, sorted.
+	// Alone and Beside are how long the neighbor's jobs waited to start, by phase, sorted.
 	Alone, Beside map[string][]time.Duration
-	// AloneMemory and BesideMemory are of the controller.
+	// AloneMemory and BesideMemory are the controller's memory use.
 	AloneMemory, BesideMemory Memory
-	// Refused are the tenant's pools that did nothing, and why.
+	// Refused lists the tenant's pools that were rejected, with the reason.
 	Refused []string
-	// Events of the tenant that were taken, of those that were sent, and Changes of its pools.
-	Taken, Sent, Changes int64
+	// Events of the tenant that were taken, of those that were sent, Changes of its pools, and Commits that were applied.
+	Taken, Sent, Changes, Commits int64
 }
 
-// Median of what a phase took.
+// Median returns the median of the times of a phase.
 func Median(all []time.Duration) time.Duration {
 	if len(all) == 0 {
 		return 0
@@ -106,7 +114,7 @@ func Median(all []time.Duration) time.Duration {
 	return all[(len(all)-1)/2]
 }
 
-// Run tells the story. Every job of the neighbour must be done.
+// Run runs the story. Every job of the neighbor must succeed.
 func (s *Story) Run(ctx context.Context) (r Result, err error) {
 	if s.Say == nil {
 		s.Say = func(string, ...any) {}
@@ -122,15 +130,14 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 	sampling, stop := context.WithCancel(ctx)
 	defer stop()
 	go s.sample(sampling)
-	idle := func(context.Context, *Result) error { return nil }
-	if r.Alone, err = s.phases(ctx, &r, idle, idle); err != nil {
+	if r.Alone, err = s.phases(ctx, &r, nil); err != nil {
 		return r, fmt.Errorf("alone: %w", err)
 	}
 	r.AloneMemory = s.take()
 	if err := s.declare(ctx); err != nil {
 		return r, fmt.Errorf("the maximal tenant: %w", err)
 	}
-	if r.Beside, err = s.phases(ctx, &r, s.change, s.send); err != nil {
+	if r.Beside, err = s.phases(ctx, &r, map[string]action{PhaseCommit: s.push, PhaseChanges: s.change, PhaseEvents: s.send}); err != nil {
 		return r, fmt.Errorf("beside the maximal tenant: %w", err)
 	}
 	r.BesideMemory = s.take()
@@ -138,7 +145,7 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 	return r, err
 }
 
-// settle makes the neighbour and starts the controller.
+// settle creates the neighbor and starts the controller.
 func (s *Story) settle(ctx context.Context) (err error) {
 	if s.address, err = world.FreeAddress(); err != nil {
 		return err
@@ -155,11 +162,11 @@ func (s *Story) settle(ctx context.Context) (err error) {
 	if err := s.World.Client.Create(ctx, p); err != nil {
 		return fmt.Errorf("creating the pool: %w", err)
 	}
-	_, err = s.jobs(ctx, 1) // what is first takes longer
+	_, err = s.jobs(ctx, 1) // warm-up
 	return err
 }
 
-// account makes an organization whose events come in, and a namespace with a connection to it.
+// account creates an organization with a webhook, and a namespace with a connection to it.
 func (s *Story) account(ctx context.Context, name string) error {
 	if _, err := s.World.ConnectHook(ctx, name, connectionName, name, s.address); err != nil {
 		return err
@@ -175,7 +182,7 @@ func (s *Story) start(ctx context.Context) (err error) {
 	return err
 }
 
-// declare makes the maximal tenant, and waits until the controller has looked at each of its pools.
+// declare creates the maximal tenant, and waits until the controller has reconciled each of its pools.
 func (s *Story) declare(ctx context.Context) error {
 	began := time.Now()
 	if err := s.account(ctx, tenantSpace); err != nil {
@@ -192,24 +199,25 @@ func (s *Story) declare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Say("the tenant's %d objects are made up after %s", len(objects), time.Since(began).Round(time.Millisecond))
-	made := time.Now()
-	var g errgroup.Group
-	g.SetLimit(writers)
-	for _, object := range objects {
-		if object.GetKind() == "RunnerPool" {
-			s.pools = append(s.pools, object.GetName())
-		}
-		g.Go(func() error {
-			if err := s.World.Client.Create(ctx, object); err != nil {
-				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
-			}
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	pools, err := tenant.PoolObjects()
+	if err != nil {
 		return err
 	}
+	s.Say("the tenant's %d objects are made up after %s", len(objects)+len(pools), time.Since(began).Round(time.Millisecond))
+	made := time.Now()
+	for _, pool := range pools {
+		s.pools = append(s.pools, pool.GetName())
+	}
+	if s.repository, err = newRepository(ctx, filepath.Join(s.World.Dir, "maximal-pools"), pools); err != nil {
+		return err
+	}
+	if err := s.create(ctx, objects); err != nil {
+		return err
+	}
+	if err := s.applyFirst(ctx); err != nil {
+		return err
+	}
+	s.Say("the first commit is applied after %s more", time.Since(made).Round(time.Millisecond))
 	err = s.until(ctx, func(ctx context.Context) error {
 		waiting, _, err := s.look(ctx)
 		if err == nil && waiting > 0 {
@@ -217,8 +225,59 @@ func (s *Story) declare(ctx context.Context) error {
 		}
 		return err
 	})
-	s.Say("the controller has looked at them after %s more", time.Since(made).Round(time.Millisecond))
+	s.Say("the controller has looked at all pools %s after they were made up", time.Since(made).Round(time.Millisecond))
 	return err
+}
+
+func (s *Story) create(ctx context.Context, objects []*unstructured.Unstructured) error {
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for _, object := range objects {
+		g.Go(func() error {
+			if err := s.World.Client.Create(ctx, object); err != nil {
+				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// applyFirst commits the pools and creates a PoolSource for each folder of the repository.
+func (s *Story) applyFirst(ctx context.Context) error {
+	commit, err := s.repository.commit(ctx, 0)
+	if err != nil {
+		return err
+	}
+	for _, folder := range s.repository.folders() {
+		source := &v1alpha1.PoolSource{ObjectMeta: metav1.ObjectMeta{Namespace: tenantSpace, Name: folder}}
+		source.Spec.Interval.Duration, source.Spec.Path = sourceInterval, folder
+		source.Spec.Git = &v1alpha1.GitSource{URL: s.repository.url(), Ref: &v1alpha1.GitReference{Branch: "main"}}
+		if err := s.World.Client.Create(ctx, source); err != nil {
+			return fmt.Errorf("creating a PoolSource: %w", err)
+		}
+	}
+	return s.untilApplied(ctx, commit)
+}
+
+// untilApplied waits until the pools are as a commit declares them.
+func (s *Story) untilApplied(ctx context.Context, commit string) error {
+	for _, folder := range s.repository.folders() {
+		err := s.until(ctx, func(ctx context.Context) error {
+			source := &v1alpha1.PoolSource{}
+			if err := s.World.Client.Get(ctx, client.ObjectKey{Namespace: tenantSpace, Name: folder}, source); err != nil {
+				return fmt.Errorf("reading the PoolSource: %w", err)
+			}
+			if strings.HasSuffix(source.Status.LastAppliedRevision, commit) {
+				return nil
+			}
+			return fmt.Errorf("commit %s is not applied: %s", commit, conditions.GetMessage(source, v1alpha1.ReadyCondition))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
@@ -239,9 +298,11 @@ func (s *Story) look(ctx context.Context) (waiting int, refused []string, err er
 	return waiting, refused, nil
 }
 
-// phases goes through all of them, and returns how long the neighbour's jobs waited in each.
-func (s *Story) phases(ctx context.Context, r *Result, change, send func(context.Context, *Result) error) (map[string][]time.Duration, error) {
-	nothing := func(context.Context, *Result) error { return nil }
+// action is something that happens during a phase. It ends when it is done, or soon after its context.
+type action func(context.Context, *Result) error
+
+// phases goes through all of them, and returns how long the neighbour's jobs waited in each. Some have an action.
+func (s *Story) phases(ctx context.Context, r *Result, actions map[string]action) (map[string][]time.Duration, error) {
 	found := map[string][]time.Duration{}
 	for _, phase := range Phases {
 		var err error
@@ -250,9 +311,10 @@ func (s *Story) phases(ctx context.Context, r *Result, change, send func(context
 			found[phase], err = s.restarts(ctx, s.controllerStops)
 		case PhaseKill:
 			found[phase], err = s.restarts(ctx, s.controllerIsKilled)
+		case PhaseCommit:
+			found[phase], err = s.throughout(ctx, r, actions[phase])
 		default:
-			during := map[string]func(context.Context, *Result) error{PhaseChanges: change, PhaseEvents: send, PhasePolls: nothing}[phase]
-			found[phase], err = s.during(ctx, r, during)
+			found[phase], err = s.during(ctx, r, actions[phase])
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", phase, err)
@@ -269,7 +331,8 @@ func (s *Story) controllerIsKilled() error {
 	return nil
 }
 
-// restarts ends the controller and starts it again, as often as the story says. A job of the neighbour's is queued in between, and waits from the start on.
+// restarts stops and starts the controller as often as configured. Each time, it queues a job of the neighbor in
+// between; its wait counts from the start of the controller.
 func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Duration, err error) {
 	for range s.Starts {
 		if err := errors.Join(s.untilQuiet(ctx), end()); err != nil {
@@ -294,14 +357,46 @@ func (s *Story) restarts(ctx context.Context, end func() error) (all []time.Dura
 }
 
 // during has the neighbour's jobs come and go while something happens.
-func (s *Story) during(ctx context.Context, r *Result, what func(context.Context, *Result) error) ([]time.Duration, error) {
+func (s *Story) during(ctx context.Context, r *Result, do action) ([]time.Duration, error) {
 	happening, stop := context.WithCancel(ctx)
 	defer stop()
-	done := make(chan error, 1)
-	go func() { done <- what(happening, r) }()
+	done := s.begin(happening, r, do)
 	all, err := s.jobs(ctx, s.Jobs)
 	stop()
 	return all, errors.Join(err, <-done)
+}
+
+// throughout is during for something that ends. The neighbour's jobs come and go until then.
+func (s *Story) throughout(ctx context.Context, r *Result, do action) (all []time.Duration, err error) {
+	done := s.begin(ctx, r, do)
+	for isDone := false; !isDone || len(all) < s.Jobs; {
+		select {
+		case err := <-done:
+			if err != nil {
+				return nil, err
+			}
+			isDone, done = true, nil
+		default:
+			more, err := s.jobs(ctx, 1)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// begin starts an action, if there is one. Its end is sent.
+func (s *Story) begin(ctx context.Context, r *Result, do action) <-chan error {
+	done := make(chan error, 1)
+	if do == nil {
+		done <- nil
+		return done
+	}
+	go func() { done <- do(ctx, r) }()
+	return done
 }
 
 // jobs adds jobs for the neighbour's pool, one after the other, and waits for each. It returns how long each waited for its start, sorted.
@@ -325,7 +420,7 @@ func (s *Story) jobs(ctx context.Context, n int) (all []time.Duration, err error
 	return all, nil
 }
 
-// addJob adds a job for the neighbour's pool.
+// addJob adds a job for the neighbor's pool.
 func (s *Story) addJob() (id string, err error) {
 	if id, err = s.World.GitHub.AddJob(githubsim.Job{Repository: neighbour + "/app", Labels: []string{neighbourPool}, Duration: time.Millisecond}); err != nil {
 		return "", fmt.Errorf("adding a job: %w", err)
@@ -333,7 +428,7 @@ func (s *Story) addJob() (id string, err error) {
 	return id, nil
 }
 
-// until waits for something, as long as the controller runs.
+// until waits until check returns nil, as long as the controller is running.
 func (s *Story) until(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -348,7 +443,7 @@ func (s *Story) until(ctx context.Context, check func(context.Context) error) er
 	return world.Until(ctx, patience, check)
 }
 
-// untilQuiet waits until the neighbour has no pod, so that its next job needs one.
+// untilQuiet waits until the neighbor has no pod, so that its next job needs a new one.
 func (s *Story) untilQuiet(ctx context.Context) error {
 	return s.until(ctx, func(ctx context.Context) error {
 		pods := &corev1.PodList{}
@@ -375,7 +470,7 @@ func (s *Story) await(ctx context.Context, id string) (started time.Time, err er
 	return started, err
 }
 
-// each does something again and again until ctx ends, with a number. It does not wait for what it did before.
+// each calls do at regular intervals with increasing numbers until ctx ends. It does not wait for earlier calls.
 func each(ctx context.Context, pause time.Duration, do func(n int) error) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
@@ -396,6 +491,19 @@ func each(ctx context.Context, pause time.Duration, do func(n int) error) error 
 	}
 }
 
+// push commits a change of all of the tenant's pools, and waits until the controller has applied it.
+func (s *Story) push(ctx context.Context, r *Result) error {
+	commit, err := s.repository.commit(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if err := s.untilApplied(ctx, commit); err != nil {
+		return err
+	}
+	r.Commits++
+	return nil
+}
+
 // change changes one pool of the tenant after the other, until ctx ends.
 func (s *Story) change(ctx context.Context, r *Result) error {
 	return each(ctx, changeEach, func(n int) error {
@@ -409,7 +517,7 @@ func (s *Story) change(ctx context.Context, r *Result) error {
 	})
 }
 
-// send sends signed events of the tenant, until ctx ends.
+// send sends signed events of the tenant until ctx ends.
 func (s *Story) send(ctx context.Context, r *Result) error {
 	return each(ctx, eventEach, func(n int) error {
 		status, err := s.post(ctx, n)
@@ -441,7 +549,8 @@ func (s *Story) post(ctx context.Context, n int) (status int, err error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// event is a job that all of the tenant's pools may have, or what their triggers wait for, with names as long as GitHub allows.
+// event returns a job that matches all of the tenant's pools, or an event for their triggers, with names as long as
+// GitHub allows.
 func event(n int) (name, body string) {
 	repository := fmt.Sprintf(`"repository":{"id":1,"full_name":"%[1]s/%[2]s","owner":{"type":"Organization"}},"organization":{"login":%[1]q}`, tenantSpace, strings.Repeat("a", 100))
 	switch long := strings.Repeat("a", 255); n % 3 {
@@ -454,7 +563,7 @@ func event(n int) (name, body string) {
 	}
 }
 
-// sample looks at the memory of the controller and its children until ctx ends.
+// sample records the memory of the controller and its children until ctx ends.
 func (s *Story) sample(ctx context.Context) {
 	for {
 		select {
@@ -467,11 +576,11 @@ func (s *Story) sample(ctx context.Context) {
 		}
 		leader, err := s.controller.Memory()
 		if err != nil {
-			continue // it is started again
+			continue // it is being restarted
 		}
 		children := 0.0
 		for _, pid := range world.Children(s.controller.PID()) {
-			if m, err := world.MemoryOf(pid); err == nil { // else it has ended
+			if m, err := world.MemoryOf(pid); err == nil { // an error means that it has ended
 				children += m.Resident
 			}
 		}
@@ -482,7 +591,7 @@ func (s *Story) sample(ctx context.Context) {
 	}
 }
 
-// take returns the most memory that was used since the last time.
+// take returns the peak memory since the last call.
 func (s *Story) take() Memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()

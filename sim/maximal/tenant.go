@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package maximal makes a tenant that is at the maximum of every bound at once: from the schemas of the CustomResourceDefinitions, one namespace in
-// which each list is full, each text as long as it may be, and each policy as large. It is for tests and the bench.
+// Package maximal generates a tenant that is at every limit at once: from the schemas of the CustomResourceDefinitions,
+// it generates a namespace in which each list is full, each text has its maximum length, and each policy its maximum
+// size. Tests and the benchmark use it.
 package maximal
 
 import (
@@ -19,37 +20,39 @@ import (
 )
 
 const (
-	// MostPools is how many pools one commit may have.
+	// MostPools is the maximum number of pools in one commit.
 	MostPools = compile.MaxObjects
-	// Shared is a label that all pools of the tenant ask for.
+	// Shared is a label of all pools of the tenant.
 	Shared = "shared"
-	// mostObject is a little less than what etcd takes, in bytes of JSON.
+	// mostObject is slightly less than etcd's limit, in bytes of JSON.
 	mostObject = 1_400_000
-	// mostPolicies is how many policies of a namespace are loaded, and policyBytes what they may have of modules together.
+	// mostPolicies is how many policies of a namespace are loaded, and policyBytes the maximum total size of their
+	// modules.
 	mostPolicies, policyBytes = 32, 4 * v1alpha1.MaxPolicyBytes
-	// Others of these kinds that a tenant may make any number of.
+	// Numbers of objects of kinds that have no limit per tenant.
 	connections, sources = 8, 4
 )
 
-// Tenant is the maximal tenant of a namespace.
+// Tenant is the maximal tenant in a namespace.
 type Tenant struct {
 	Namespace string
-	// Connection is that of the pools, which the caller makes.
+	// Connection is the connection of the pools. The caller creates it.
 	Connection string
-	// Pools is how many there are, each with its part of what MostPools of one commit may take. Wide is how many more are as large as a pool may be.
+	// Pools is the number of pools that share the maximum size of one commit equally. Wide is the number of additional
+	// pools, each as large as a pool can be.
 	Pools, Wide int
-	// URL is a server that connections of the tenant name, and Secret their credentials.
+	// URL is the server of the tenant's connections, and Secret contains their credentials.
 	URL, Secret string
 	// Source is the URL of a Git repository.
 	Source string
-	// Accepts is asked about each object besides the schema; nil for nobody.
+	// Accepts checks each object in addition to the schema; it can be nil.
 	Accepts Accepts
 }
 
-// Objects returns what the tenant declares, in the order in which it is to be made.
+// Objects returns what the tenant creates itself, in this order. It commits its other pools: see PoolObjects.
 func (t Tenant) Objects() ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
-	for _, part := range []func() ([]*unstructured.Unstructured, error){t.connections, t.policies, t.sources, t.PoolObjects} {
+	for _, part := range []func() ([]*unstructured.Unstructured, error){t.connections, t.policies, t.sources, t.wide} {
 		objects, err := part()
 		if err != nil {
 			return nil, err
@@ -59,17 +62,16 @@ func (t Tenant) Objects() ([]*unstructured.Unstructured, error) {
 	return all, nil
 }
 
-// PoolObjects returns the pools alone: by turns one with a scale set, and one whose events come by webhook, with other metrics each.
+// PoolObjects returns the pools of one commit: by turns one with a scale set, and one whose events come by webhook, with other metrics each.
 func (t Tenant) PoolObjects() ([]*unstructured.Unstructured, error) {
-	all, err := t.poolsLike("pool", t.Pools, compile.MaxOutputBytes/MostPools)
-	if err != nil {
-		return nil, err
-	}
-	wide, err := t.poolsLike("wide", t.Wide, mostObject)
-	return append(all, wide...), err
+	return t.poolsLike("pool", t.Pools, compile.MaxOutputBytes/MostPools)
 }
 
-// poolsLike returns pools of at most so many bytes each.
+func (t Tenant) wide() ([]*unstructured.Unstructured, error) {
+	return t.poolsLike("wide", t.Wide, mostObject)
+}
+
+// poolsLike returns pools of at most the given number of bytes each.
 func (t Tenant) poolsLike(stem string, n, most int) (all []*unstructured.Unstructured, err error) {
 	var models []map[string]any
 	for kind := range poolKinds {
@@ -124,7 +126,7 @@ func (t Tenant) policies() (all []*unstructured.Unstructured, err error) {
 	return all, nil
 }
 
-// largest returns the largest object of a kind with a spec.
+// largest returns the largest object of a kind with the given spec.
 func (t Tenant) largest(kind, name string, spec map[string]any, pins map[string]Pin, most int) (map[string]any, error) {
 	known, err := schemas()
 	if err != nil {
@@ -149,14 +151,14 @@ func (t Tenant) largest(kind, name string, spec map[string]any, pins map[string]
 	return nil, errors.New("the API server takes no " + kind + " larger than the least")
 }
 
-// named copies an object under another name.
+// named copies an object with another name.
 func named(model map[string]any, name string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: clone(model)}
 	u.SetName(name)
 	return u
 }
 
-// template is a pod template of about so many bytes, with as many containers as it may have.
+// template returns a pod template of about the given number of bytes, with as many containers as allowed.
 func template(most int) map[string]any {
 	containers := []any{map[string]any{"name": "runner", "image": "ghcr.io/actions/actions-runner:latest"}}
 	for i := 1; i < 64 && most > 4096; i++ {
@@ -169,7 +171,7 @@ func template(most int) map[string]any {
 	return map[string]any{"spec": map[string]any{"containers": containers}}
 }
 
-// rego is a module of about so many bytes whose rules read what the pool and others have.
+// rego returns a module of about the given number of bytes whose rules read data of the pool and of other pools.
 func rego(n, most int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package corral.scaling\n\n# %d\n", n)

@@ -4,7 +4,11 @@
 package maximal
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +26,11 @@ func objectsOf(t *testing.T, pools, wide int) []*unstructured.Unstructured {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return objects
+	committed, err := tenant.PoolObjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(objects, committed...)
 }
 
 func TestTheTenantIsTheSameEachTimeAndIsTaken(t *testing.T) {
@@ -44,7 +52,8 @@ func TestTheTenantIsTheSameEachTimeAndIsTaken(t *testing.T) {
 	}
 }
 
-// A pool can't have all its lists full at once. The largest one that is taken has nearly as many bytes as a pool may have, and each of its lists.
+// A pool cannot have all its lists full at once. The largest pool that is accepted has all of its lists and almost the
+// maximum number of bytes.
 func TestAPoolIsAsLargeAsItMayBe(t *testing.T) {
 	tenant := Tenant{Namespace: "maximal", Connection: "acme"}
 	spec := map[string]any{"connectionRef": map[string]any{"name": "acme"}, "template": template(100 << 10)}
@@ -64,5 +73,35 @@ func TestAPoolIsAsLargeAsItMayBe(t *testing.T) {
 	containers := object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)
 	if len(containers) != 64 {
 		t.Errorf("a pod has %d containers", len(containers))
+	}
+}
+
+// Each commit compiles to the given pools.
+func TestACommitDeclaresThePools(t *testing.T) {
+	var pools []*unstructured.Unstructured
+	for i := range 8 {
+		spec := map[string]any{"connectionRef": map[string]any{"name": "acme"}, "template": template(8 << 10), "registration": string(v1alpha1.RegisterREST)}
+		pools = append(pools, named(map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "RunnerPool", "spec": spec}, fmt.Sprint("pool-", i)))
+	}
+	r, err := newRepository(t.Context(), filepath.Join(t.TempDir(), "pools"), pools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := r.commit(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := r.commit(t.Context(), 1); err != nil || first == second {
+		t.Errorf("the second commit is %s, the first %s: %v", second, first, err)
+	}
+	got := compile.Compile(os.DirFS(r.folder), compile.Options{Check: admission.Check})
+	if len(got.Diagnostics) > 0 || len(got.Objects) != len(pools) {
+		t.Fatalf("%d objects, %+v", len(got.Objects), got.Diagnostics)
+	}
+	for i, o := range got.Objects {
+		labels, _, _ := unstructured.NestedStringSlice(o.Manifest.Object, "spec", "runnerLabels")
+		if o.Manifest.GetName() != pools[i].GetName() || !slices.Equal(labels, []string{Shared, "commit-1"}) {
+			t.Errorf("object %d is %s with labels %v", i, o.Manifest.GetName(), labels)
+		}
 	}
 }

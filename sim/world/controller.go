@@ -21,20 +21,20 @@ import (
 const (
 	// readyTimeout bounds the controller's start.
 	readyTimeout = 3 * time.Minute
-	// stopTimeout bounds the controller's end.
+	// stopTimeout bounds stopping the controller.
 	stopTimeout = 2 * time.Minute
 )
 
-// Controller is the controller, a process of its own that acts as its ServiceAccount.
+// Controller is a controller process that authenticates as its ServiceAccount.
 type Controller struct {
-	// LogPath is the file with its log, one JSON object a line.
+	// LogPath is the path of its log, one JSON object per line.
 	LogPath string
-	// MetricsURL serves its metrics.
+	// MetricsURL is the URL of its metrics.
 	MetricsURL string
 
 	command *exec.Cmd
 	ended   chan struct{}
-	err     error // why it ended, once ended is closed
+	err     error // why it ended; set when ended is closed
 }
 
 // RunController starts the corral binary as the controller and waits until it is healthy.
@@ -42,7 +42,7 @@ func (w *World) RunController(ctx context.Context, binary string, args ...string
 	return w.RunReplica(ctx, Replica{}, binary, args...)
 }
 
-// RunControllerAs is RunController as a container of the pod of a name; of none if that is empty.
+// RunControllerAs is RunController for a container of the named pod, or of no pod if the name is empty.
 func (w *World) RunControllerAs(ctx context.Context, pod, binary string, args ...string) (*Controller, error) {
 	return w.RunReplica(ctx, Replica{Pod: pod}, binary, args...)
 }
@@ -58,7 +58,7 @@ type Replica struct {
 	Pod string
 	// Proxy is between the process and the API server. Without one, the process connects directly.
 	Proxy *apiproxy.Proxy
-	// Env is what the process finds in its environment besides World.Env.
+	// Env is added to the environment of the process, besides World.Env.
 	Env []string
 }
 
@@ -76,7 +76,7 @@ func (w *World) RunReplica(ctx context.Context, r Replica, binary string, args .
 		return nil, fmt.Errorf("making the controller's log: %w", err)
 	}
 	defer log.Close()
-	kubeconfig := log.Name() + ".kubeconfig" // others may be starting
+	kubeconfig := log.Name() + ".kubeconfig" // other replicas may be starting
 	if err := localcluster.WriteKubeconfig(kubeconfig, config); err != nil {
 		return nil, err
 	}
@@ -92,12 +92,12 @@ func (w *World) RunReplica(ctx context.Context, r Replica, binary string, args .
 	c.command = exec.Command(binary, append([]string{"controller",
 		"--kubeconfig=" + kubeconfig, "--metrics-addr=" + metrics, "--health-addr=" + health,
 		"--leader-election-namespace=" + SystemNamespace, "--leader-election-lease-duration=40s", "--leader-election-renew-deadline=35s", "--log-encoding=json", "--allow-file-sources"}, args...)...)
-	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+r.Pod), slices.Concat(w.Env, r.Env)...) // as shipped, however the tests run
+	c.command.Env = append(append(os.Environ(), "GOGC=100", "POD_NAME="+r.Pod), slices.Concat(w.Env, r.Env)...) // the value of the container image, whatever the tests use
 	c.command.Stdout, c.command.Stderr = log, log
 	c.command.SysProcAttr = &syscall.SysProcAttr{
 		Pdeathsig: syscall.SIGKILL,
-		// An interrupt at the terminal is ours to pass on. Linux also shares CPU time between sessions, as it does between containers: policies
-		// that run at the lowest priority compete with this controller only.
+		// A terminal interrupt is passed on by us. Linux also divides CPU time between sessions, as it does between
+		// containers: policies that run at the lowest priority compete only with this controller.
 		Setsid: true,
 	}
 	if err := c.command.Start(); err != nil {
@@ -114,10 +114,10 @@ func (w *World) RunReplica(ctx context.Context, r Replica, binary string, args .
 	return c, nil
 }
 
-// Ended is closed once the process has ended, whoever ended it.
+// Ended is closed when the process has ended for any reason.
 func (c *Controller) Ended() <-chan struct{} { return c.ended }
 
-// Stop asks the controller to end and waits for it.
+// Stop sends SIGTERM to the controller and waits until it has ended.
 func (c *Controller) Stop() error {
 	if err := c.command.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping the controller: %w", err)
@@ -134,7 +134,7 @@ func (c *Controller) Stop() error {
 	return nil
 }
 
-// Kill ends the controller as a lost machine would: without a word.
+// Kill ends the controller without warning, like a lost machine.
 func (c *Controller) Kill() {
 	_ = c.command.Process.Kill()
 	<-c.ended

@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// PID of the controller's process.
+// PID is the process ID of the controller.
 func (c *Controller) PID() int { return c.command.Process.Pid }
 
-// CPUTime is what the controller has used so far, in user and kernel mode.
+// CPUTime is the CPU time that the controller has used so far, in user and kernel mode.
 func (c *Controller) CPUTime() (time.Duration, error) {
 	process, err := procfs.NewProc(c.PID())
 	if err != nil {
@@ -26,13 +26,13 @@ func (c *Controller) CPUTime() (time.Duration, error) {
 	return time.Duration(stat.CPUTime() * float64(time.Second)), nil
 }
 
-// Memory of a process, in MiB: what is resident now, and the most that was.
+// Memory is the current and the peak resident memory of a process, in MiB.
 type Memory struct{ Resident, Peak float64 }
 
-// Memory of the controller.
+// Memory returns the memory use of the controller.
 func (c *Controller) Memory() (Memory, error) { return MemoryOf(c.PID()) }
 
-// MemoryOf is the memory of a process.
+// MemoryOf returns the memory use of a process.
 func MemoryOf(pid int) (Memory, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -46,9 +46,9 @@ func MemoryOf(pid int) (Memory, error) {
 	return Memory{Resident: float64(status.VmRSS) / mib, Peak: float64(status.VmHWM) / mib}, nil
 }
 
-// Children lists the processes that a process has started and that run.
+// Children returns the running child processes of a process.
 func Children(parent int) []int {
-	processes, _ := procfs.AllProcs() // where there is no /proc there are none to see
+	processes, _ := procfs.AllProcs() // without /proc there are none to see
 	var all []int
 	for _, p := range processes {
 		if stat, err := p.Stat(); err == nil && stat.PPID == parent && stat.State != "Z" {

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// firstPause and longestPause bound the time between two looks, which grows by half with each: what takes long is looked
-// at less often, as looks cost the API server more than what they look at. A look that takes long itself is followed by three
-// times its time, longestRest at most.
+// firstPause and longestPause bound the time between two checks, which grows by half each time: slow operations are
+// checked less often, because the checks themselves load the API server. A check that takes long is followed by a pause
+// of three times its duration, at most longestRest.
 const (
 	firstPause, longestPause = 50 * time.Millisecond, 500 * time.Millisecond
 	longestRest              = 2 * time.Second
 )
 
-// Until looks again and again until check returns nil, for a time at most. What it
-// complained of last, while there was time, is part of the error.
+// Until calls check repeatedly until it returns nil or the limit is reached. The returned error contains the last error
+// of check from before the limit.
 func Until(ctx context.Context, limit time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
@@ -30,7 +30,7 @@ func Until(ctx context.Context, limit time.Duration, check func(context.Context)
 			return nil
 		}
 		if ctx.Err() == nil || complaint == nil {
-			complaint = err // what is said once the time is up is only that
+			complaint = err // errors after the limit only say that the time is up
 		}
 		select {
 		case <-time.After(max(pause, min(3*time.Since(began), longestRest))):

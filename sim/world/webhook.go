@@ -19,17 +19,17 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// WebhookSecret is what the world's webhooks are signed with.
+// WebhookSecret is the secret that the world's webhooks are signed with.
 const WebhookSecret = "shared with GitHub"
 
-// Ports below those that the system gives to whoever asks for any.
+// Ports below the range of ephemeral ports.
 const firstPort, ports = 20_000, 12_000
 
-// Each process begins elsewhere among the ports, and takes one after the other.
+// Each process starts at a random port and uses the next ones in turn.
 var portOffset, portsTaken = rand.Uint32N(ports), atomic.Uint32{}
 
-// FreeAddress returns an address of the loopback interface that nothing listens on, for
-// the --webhook-addr of a controller. Nobody else gets it before the controller listens.
+// FreeAddress returns an unused address of the loopback interface for the --webhook-addr flag of a controller. No other
+// caller gets it before the controller listens.
 func FreeAddress() (string, error) {
 	for range ports {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+portsTaken.Add(1))%ports))
@@ -41,13 +41,12 @@ func FreeAddress() (string, error) {
 	return "", errors.New("finding a free port: there is none")
 }
 
-// WebhookURL is where the controller that listens at an address takes in the events of a
-// connection.
+// WebhookURL returns the URL for events of a connection, for a controller that listens at an address.
 func WebhookURL(address, namespace, connection string) string {
 	return fmt.Sprintf("http://%s/github/%s/%s", address, namespace, connection)
 }
 
-// HookSecret returns the Secret that a connection's spec.webhook is to name.
+// HookSecret returns the Secret for a connection's spec.webhook.
 func HookSecret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -55,8 +54,8 @@ func HookSecret(namespace, name string) *corev1.Secret {
 	}
 }
 
-// AddHook makes a webhook of an organization, a repository or an enterprise whose events go
-// to the controller that listens at an address. It returns the webhook's id.
+// AddHook creates a webhook of an organization, a repository or an enterprise that delivers to the controller that
+// listens at an address. It returns the ID of the webhook.
 func (w *World) AddHook(owner, address, namespace, connection string) (int64, error) {
 	id, err := w.GitHub.AddHook(githubsim.Hook{
 		Owner: owner, URL: WebhookURL(address, namespace, connection), Secret: WebhookSecret,
@@ -68,8 +67,8 @@ func (w *World) AddHook(owner, address, namespace, connection string) (int64, er
 	return id, nil
 }
 
-// ConnectHook is Connect for a connection that takes in an organization's events at an
-// address, and asks for lost ones. It returns the webhook's id.
+// ConnectHook is Connect for a connection that receives an organization's events at an address and requests redelivery
+// of lost ones. It returns the ID of the webhook.
 func (w *World) ConnectHook(ctx context.Context, namespace, name, organization, address string) (int64, error) {
 	if err := w.Connect(ctx, namespace, name, organization); err != nil {
 		return 0, err

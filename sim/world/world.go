@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package world is everything around the controller, on one machine: an API server
-// with our kinds and the controller's rights installed, a simulated GitHub, and a
-// node that runs the pods' runners. The demo and the tests live in it.
+// Package world provides the environment of the controller on one machine: an API server with Corral's
+// CustomResourceDefinitions and permissions, a simulated GitHub, and a simulated node that runs the runners. The demo
+// and the tests use it.
 package world
 
 import (
@@ -37,50 +37,50 @@ import (
 )
 
 const (
-	// SystemNamespace is where the controller's ServiceAccount and lease are.
+	// SystemNamespace is the namespace of the controller's ServiceAccount and lease.
 	SystemNamespace = "corral-system"
-	// ServiceAccount is whom the controller runs as.
+	// ServiceAccount is the name of the controller's ServiceAccount.
 	ServiceAccount = "corral"
-	// Token is a personal access token that the simulated GitHub takes for everything.
+	// Token is a personal access token that the simulated GitHub accepts for everything.
 	Token = "ghp_simulated"
 )
 
 // Options of a World.
 type Options struct {
 	GitHub githubsim.Options
-	// Progress of the long part, building the control plane.
+	// Progress receives the progress of building the control plane.
 	Progress io.Writer
 	// StartDelay is how long a pod takes to start.
 	StartDelay time.Duration
-	// Nodes is how many nodes there are; one when 0.
+	// Nodes is the number of nodes; 0 means one.
 	Nodes int
-	// NoNodes leaves all pods to the caller, who plays nodes of its own with RunRunner.
+	// NoNodes leaves all pods to the caller, who simulates nodes with RunRunner.
 	NoNodes bool
-	// Bare leaves out what install installs: that is then up to the caller, and must give the same names.
+	// Bare omits what install installs. The caller must install it with the same names.
 	Bare bool
-	// Audit has the API server log the controller's requests to Cluster.AuditLog.
+	// Audit makes the API server log the controller's requests to Cluster.AuditLog.
 	Audit bool
 }
 
-// World is all but the controller.
+// World is everything except the controller.
 type World struct {
 	Cluster *localcluster.Cluster
 	GitHub  *githubsim.Running
-	// Node plays the pods, and lets faults strike them; nil with NoNodes.
+	// Node simulates the pods and injects faults; nil with NoNodes.
 	Node *nodeplay.Node
-	// Client is the administrator's.
+	// Client has the administrator's permissions.
 	Client client.Client
-	// Dir is a folder of the world's own, gone with it.
+	// Dir is a folder that is removed with the world.
 	Dir string
-	// Env is what the controllers find in their environment besides ours.
+	// Env is added to the environment of controllers.
 	Env []string
 
-	hubs     *sync.Map // from each *githubsim.Running whose runners the node plays
+	hubs     *sync.Map // keys are *githubsim.Running: the instances whose runners the node simulates
 	stopNode context.CancelFunc
 	nodeDone chan error
 }
 
-// Start makes a world. Stop it also when the caller's context has ended.
+// Start starts a world. It must also be stopped after the context of the caller has ended.
 func Start(ctx context.Context, o Options) (*World, error) {
 	var manifests [][]byte
 	if !o.Bare {
@@ -121,7 +121,7 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 		return nil
 	}
 	config := rest.CopyConfig(w.Cluster.Config)
-	config.Wrap((&kube.Watches{Now: time.Now}).Wrap) // kubelets are restarted after a restore of etcd
+	config.Wrap((&kube.Watches{Now: time.Now}).Wrap) // nodes reconnect after a restore of etcd, like restarted kubelets
 	w.Node, err = nodeplay.New(config, nodeplay.Options{
 		Nodes: o.Nodes, Run: RunRunner, StartDelay: o.StartDelay,
 		OnFault: func(pod *corev1.Pod, _ nodeplay.FaultKind) { w.excuse(pod.Name) },
@@ -135,7 +135,8 @@ func (w *World) start(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// WithGitHub returns the same world with another GitHub, until that is closed by end. Stop the world itself only.
+// WithGitHub returns the same world with another GitHub instance, which end closes. Only the original world must be
+// stopped.
 func (w *World) WithGitHub(o githubsim.Options) (other *World, end func(), err error) {
 	beside := *w
 	if beside.GitHub, err = githubsim.Start(o); err != nil {
@@ -149,7 +150,7 @@ func (w *World) WithGitHub(o githubsim.Options) (other *World, end func(), err e
 	}, nil
 }
 
-// excuse tells every GitHub of a runner that isn't to blame: only one of them knows it.
+// excuse calls Excuse of every GitHub instance, so that a failure is not blamed on the runner. Only one instance knows it.
 func (w *World) excuse(runner string) {
 	w.hubs.Range(func(hub, _ any) bool {
 		hub.(*githubsim.Running).Excuse(runner)
@@ -157,7 +158,7 @@ func (w *World) excuse(runner string) {
 	})
 }
 
-// RunRunner is the runner container of every pod: it ends as the runner's image does.
+// RunRunner is the runner container of every pod. It ends with the same exit codes as the runner's image.
 func RunRunner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Stage)) int {
 	hooks := simrunner.Hooks{
 		Connected: func() { reached(nodeplay.Connected) },
@@ -171,7 +172,7 @@ func RunRunner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.
 	return simrunner.ContainerExitCode(code, true)
 }
 
-// stay is RunRunner of a persistent one: it registers once, and runs with that again in place.
+// stay is RunRunner for a persistent runner: it registers once, and uses that registration when it runs again in place.
 func stay(ctx context.Context, hooks simrunner.Hooks, token string, c nodeplay.Container) int {
 	config := string(c.Kept[".runner"])
 	if config == "" {
@@ -185,7 +186,8 @@ func stay(ctx context.Context, hooks simrunner.Hooks, token string, c nodeplay.C
 	return simrunner.ContainerExitCode(code, true)
 }
 
-// networkOf is the network of a runner that is given proxies or certificates, as the real one uses them; nil if it isn't.
+// networkOf returns the transport of a runner with proxies or certificates, which it uses like the real runner; nil if
+// it has neither.
 func networkOf(c nodeplay.Container) *http.Transport {
 	proxies := &httpproxy.Config{HTTPProxy: c.Env["http_proxy"], HTTPSProxy: c.Env["https_proxy"], NoProxy: c.Env["no_proxy"]}
 	ca := c.Files[c.Env["NODE_EXTRA_CA_CERTS"]]
@@ -202,7 +204,7 @@ func networkOf(c nodeplay.Container) *http.Transport {
 	return t
 }
 
-// Stop ends the node, GitHub and the cluster, in this order.
+// Stop stops the node, GitHub and the cluster, in this order.
 func (w *World) Stop() error {
 	var errs []error
 	if w.stopNode != nil {
@@ -219,8 +221,8 @@ func (w *World) Stop() error {
 	return errors.Join(errs...)
 }
 
-// install returns what a cluster needs before the controller can run: our kinds,
-// and the ServiceAccount with the generated rights.
+// install returns the manifests that a cluster needs before the controller can run: the CustomResourceDefinitions, and
+// the ServiceAccount with the generated permissions.
 func install() ([][]byte, error) {
 	manifests := access()
 	for _, folder := range []string{"corral/files/crds", "corral/files/rbac"} {
@@ -239,8 +241,8 @@ func install() ([][]byte, error) {
 	return manifests, nil
 }
 
-// access is what the chart makes besides the generated rules, without the controller:
-// that is a process of its own here.
+// access returns the objects of the chart besides the generated rules, without the controller, which runs as a separate
+// process here.
 func access() [][]byte {
 	documents := [][]byte{[]byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + SystemNamespace + "}\n")}
 	for document := range bytes.SplitSeq(charts.Default, []byte("---\n")) {
@@ -251,8 +253,8 @@ func access() [][]byte {
 	return documents
 }
 
-// Connect makes an organization on the simulated GitHub and a namespace with a
-// GitHubConnection to it and its Secret.
+// Connect creates an organization on the simulated GitHub, a namespace, and a GitHubConnection to the organization with
+// its Secret.
 func (w *World) Connect(ctx context.Context, namespace, name, organization string) error {
 	w.GitHub.AddOrg(organization)
 	if err := w.Cluster.CreateNamespace(ctx, namespace); err != nil {
@@ -273,7 +275,7 @@ func (w *World) Connect(ctx context.Context, namespace, name, organization strin
 	return nil
 }
 
-// CredentialsSecret returns a Secret with a token that works.
+// CredentialsSecret returns a Secret with a valid token.
 func (*World) CredentialsSecret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abuse treats the controller badly in every way we know, one test a way: each shows
-// what a user reads then, and that other pools go on. docs/faults.md lists them all.
+// Package abuse attacks the controller in every known way, with one test per fault. Each test shows what a user
+// sees, and that other pools keep working. docs/faults.md lists all faults.
 package abuse
 
 import (
@@ -35,12 +35,12 @@ import (
 )
 
 var (
-	w       *harness.World    // shared by the tests, which have namespaces and accounts of their own
-	process *world.Controller // one for all tests: whatever one of them does, it serves the others
-	hooks   string            // where it takes webhooks in
+	w       *harness.World    // shared by the tests, each of which has its own namespace and account
+	process *world.Controller // shared by all tests, so that it must serve the others whatever one of them does
+	hooks   string            // address of its webhook receiver
 )
 
-// Words of the harness.
+// Aliases for functions of the harness.
 var (
 	must       = harness.Must
 	eventually = harness.Eventually
@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		must(flag.Set("test.parallel", "8")) // tests wait much and work little
+		must(flag.Set("test.parallel", "8")) // tests mostly wait
 	}
 	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
@@ -74,37 +74,38 @@ func TestMain(m *testing.M) {
 			return process.Stop, err
 		}
 		return func() error {
-			return errors.Join(beside.end(), process.Stop()) // that errs if the controller has ended before
+			return errors.Join(beside.end(), process.Stop()) // returns an error if the controller exited earlier
 		}, nil
 	}))
 }
 
-// fixture is a test's part of the world: a namespace with the connection acme to an account of
-// its own, and a bystander, a pool on another connection that must go on whatever happens.
+// fixture is a test's part of the world. It has a namespace with the connection acme to an account of its own. A
+// bystander pool on another connection must keep working whatever happens.
 type fixture struct {
 	*testing.T
-	// namespace is also the account's name.
+	// namespace is also the name of the account.
 	namespace string
-	// github is where the account is.
+	// github is the simulated GitHub that has the account.
 	github *githubsim.Running
-	// token is nobody else's: a GitHub may have the address of an earlier one, where an earlier fixture's scale sets are to be deleted still.
+	// token is unique. A simulated GitHub may reuse the address of an earlier one, while the controller still
+	// deletes scale sets of an earlier fixture there.
 	token string
-	// record of what is wrong; nil until the first look.
+	// record records the problems in the namespace. It is nil until the first look.
 	record *recorder.Recorder
-	looked bool // enough: it is written
+	looked bool // the recording is complete
 }
 
 const bystander = "bystander"
 
-// newFixture makes the fixture of a test, which runs beside the others from here on.
+// newFixture creates the fixture of a test, and lets the test run in parallel with others.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
 	return makeFixture(t, w.GitHub)
 }
 
-// newFixtureOnOwnGitHub makes a fixture whose account is on a GitHub that no other test uses, so that
-// faults of its endpoints are this test's alone.
+// newFixtureOnOwnGitHub creates a fixture with its own simulated GitHub, so that faults of its endpoints do not
+// affect other tests.
 func newFixtureOnOwnGitHub(t *testing.T, options githubsim.Options) *fixture {
 	t.Helper()
 	t.Parallel()
@@ -133,15 +134,15 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	return s
 }
 
-// look records what is wrong now, which is worth so many Warnings. Each answer names the cause.
+// look records what is wrong now, which is worth so many Warnings. Each answer contains the cause: a code or a parameter.
 func (s *fixture) look(cause string, warnings int, questions ...string) {
 	s.Helper()
 	s.watch(warnings)
 	s.record.Cause = cause
-	s.record.Look(strings.TrimSuffix("now: "+cause, ": "), func(context.Context) error { return nil }, questions...)
+	s.record.Look("now", func(context.Context) error { return nil }, questions...)
 }
 
-// watch records, when the test ends, what is wrong then and the Warnings so far, at most so many.
+// watch records the remaining problems when the test ends, and allows the given number of Warnings.
 func (s *fixture) watch(warnings int) {
 	s.Helper()
 	if s.record == nil {
@@ -152,8 +153,8 @@ func (s *fixture) watch(warnings int) {
 	s.record.Warnings += warnings
 }
 
-// checkMessages compares, when the test ends, what went wrong with all that may go wrong, and so many Warnings: for a fault that shows
-// differently each time.
+// checkMessages compares the problems at the end of the test with a list of possible ones, and allows the given
+// number of Warnings. It is for faults whose symptoms vary.
 func (s *fixture) checkMessages(warnings int) {
 	r := s.recorder(".said")
 	r.Warnings = warnings
@@ -171,7 +172,7 @@ func (s *fixture) recorder(suffix string) *recorder.Recorder {
 	}
 }
 
-// lookedEnough writes down what is to be seen in the end.
+// lookedEnough records the final state.
 func (s *fixture) lookedEnough() {
 	s.Helper()
 	if !s.Failed() && !s.looked {
@@ -181,7 +182,8 @@ func (s *fixture) lookedEnough() {
 	}
 }
 
-// leave takes away what keeps the controller busy. Nobody waits for it.
+// leave deletes the sources and pools, so that they do not keep the controller busy. It does not wait for the
+// deletion.
 func (s *fixture) leave() {
 	ctx := context.WithoutCancel(s.Context())
 	for _, kind := range []client.Object{&v1alpha1.PoolSource{}, &v1alpha1.RunnerPool{}} {
@@ -194,7 +196,7 @@ func (s *fixture) leave() {
 	}
 }
 
-// showLog shows the last of the controller's words about the fixture.
+// showLog prints the controller's last log lines about the fixture.
 func (s *fixture) showLog() {
 	text, err := os.ReadFile(process.LogPath)
 	must(s.T, err)
@@ -207,28 +209,29 @@ func (s *fixture) showLog() {
 	s.Logf("the controller's log about %s ends with:\n%s", s.namespace, strings.Join(mine[max(0, len(mine)-30):], ""))
 }
 
-// othersGoOn fails the test unless a job of the bystander's is done now.
+// othersGoOn fails the test unless the bystander's pool runs a job.
 func (s *fixture) othersGoOn() {
 	s.Helper()
 	harness.AllDone(s.T, w.GitHub, harness.AddJobs(s.T, w.GitHub, s.namespace+"-bystander", bystander, 1, time.Millisecond))
 }
 
-// addJobs adds jobs to the fixture's account and returns their ids.
+// addJobs adds jobs to the fixture's account and returns their IDs.
 func (s *fixture) addJobs(label string, n int, duration time.Duration) []string {
 	s.Helper()
 	return harness.AddJobs(s.T, s.github, s.namespace, label, n, duration)
 }
 
-// allDone waits until all jobs succeeded.
+// allDone waits until all jobs have succeeded.
 func (s *fixture) allDone(ids []string) {
 	s.Helper()
 	harness.AllDone(s.T, s.github, ids)
 }
 
-// memoryLimit is far above what the controller needs, and below what choking on a repository takes.
+// memoryLimit is far above the memory that the controller needs, and below what it would use if it loaded a huge
+// repository.
 const memoryLimit = 256 << 20
 
-// processIsWell fails the test if the controller's process has grown out of all proportion.
+// processIsWell fails the test if the controller's memory exceeds memoryLimit.
 func (s *fixture) processIsWell() {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, process.MetricsURL, http.NoBody)
@@ -253,7 +256,7 @@ func (s *fixture) create(obj client.Object) {
 	must(s.T, w.Client.Create(s.Context(), obj))
 }
 
-// pool makes a pool on the connection acme.
+// pool creates a pool on the connection acme.
 func (s *fixture) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := newPool(s.namespace, name, "acme", change...)
@@ -261,60 +264,72 @@ func (s *fixture) pool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alp
 	return p
 }
 
-// connection is the one that the fixture's account is reached with.
+// connection returns the connection to the fixture's account.
 func (s *fixture) connection() *v1alpha1.GitHubConnection {
 	return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}
 }
 
-// patch merges JSON into an object.
+// patch applies a JSON merge patch to an object.
 func (s *fixture) patch(obj client.Object, json string) {
 	s.Helper()
 	must(s.T, w.Client.Patch(s.Context(), obj, client.RawPatch("application/merge-patch+json", []byte(json))))
 }
 
-// request asks for a reconciliation now, as `flux reconcile` does.
+// request triggers a reconciliation, as `flux reconcile` does.
 func (s *fixture) request(obj client.Object) {
 	s.Helper()
 	s.patch(obj, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, meta.ReconcileRequestAnnotation, time.Now().UnixNano()))
 }
 
-// verdict is what an object's conditions tell its owner.
+// verdict is what an object's conditions report to its owner.
 type verdict struct {
-	Ready           metav1.ConditionStatus
-	Reason, Message string
-	Stalled         bool
+	Ready   metav1.ConditionStatus
+	Reason  string
+	Stalled bool
+	// Causes of the condition Ready, as recorder.Causes writes them.
+	Causes string
+	// Details are values in the details of the causes, such as a path or an amount.
+	Details []string
 }
 
-// says waits until an object's conditions tell so, word for word. Texts come in pairs: what
-// can't be known beforehand, and what stands for it in the verdict. Runners are RUNNER in it.
+// says waits until an object's conditions report the verdict. Texts come in pairs: a value that the test can't know in advance, and its
+// placeholder in the verdict. The placeholder of a runner's name is RUNNER.
 func (s *fixture) says(obj kube.Object, want verdict, texts ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 			return err
 		}
-		if diff := cmp.Diff(want, verdictOf(obj, texts...)); diff != "" {
-			return fmt.Errorf("%T %s (-want +got):\n%s", obj, obj.GetName(), diff)
+		got, details := verdictOf(obj, texts...)
+		for _, value := range want.Details {
+			if strings.Contains(details, value) {
+				got.Details = append(got.Details, value)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("%T %s (-want +got):\n%sdetails: %s", obj, obj.GetName(), diff, details)
 		}
 		return nil
 	})
 }
 
-// runnerName matches the names that pools give.
+// runnerName matches the names of runners.
 var runnerName = regexp.MustCompile(`\b[a-z][a-z-]*-[a-v0-9]{5}-\d+\b`)
 
-func verdictOf(obj kube.Object, texts ...string) verdict {
+// verdictOf returns an object's verdict, and the details of the causes of its condition Ready.
+func verdictOf(obj kube.Object, texts ...string) (v verdict, details string) {
 	ready := conditions.Get(obj, v1alpha1.ReadyCondition)
 	if ready == nil {
-		return verdict{}
+		return verdict{}, ""
 	}
-	return verdict{
-		Ready: ready.Status, Reason: ready.Reason, Message: runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(ready.Message), "RUNNER"),
-		Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition),
+	settle := func(text string) string {
+		return runnerName.ReplaceAllString(strings.NewReplacer(texts...).Replace(text), "RUNNER")
 	}
+	causes, details := recorder.Causes(obj, ready.Type)
+	return verdict{Ready: ready.Status, Reason: ready.Reason, Stalled: conditions.IsTrue(obj, v1alpha1.StalledCondition), Causes: settle(causes)}, settle(details)
 }
 
-// has waits until a condition has a status, a reason and, word for word, a message.
+// has waits until a condition has a status and a reason.
 func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -322,14 +337,14 @@ func (s *fixture) has(obj kube.Object, want metav1.Condition) {
 			return err
 		}
 		got := conditions.Get(obj, want.Type)
-		if got == nil || got.Status != want.Status || got.Reason != want.Reason || got.Message != want.Message {
+		if got == nil || got.Status != want.Status || got.Reason != want.Reason {
 			return fmt.Errorf("%T %s: %s is %+v", obj, obj.GetName(), want.Type, got)
 		}
 		return nil
 	})
 }
 
-// ready waits until an object is.
+// ready waits until an object is ready.
 func (s *fixture) ready(obj kube.Object) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -343,21 +358,21 @@ func (s *fixture) ready(obj kube.Object) {
 	})
 }
 
-// pods lists the fixture's runner pods of a pool.
+// pods lists a pool's runner pods in the fixture's namespace.
 func (s *fixture) pods(ctx context.Context, pool string) ([]corev1.Pod, error) {
 	pods := &corev1.PodList{}
 	err := w.Client.List(ctx, pods, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
 	return pods.Items, err
 }
 
-// runners lists the fixture's runners of a pool.
+// runners lists a pool's runners in the fixture's namespace.
 func (s *fixture) runners(ctx context.Context, pool string) ([]v1alpha1.Runner, error) {
 	runners := &v1alpha1.RunnerList{}
 	err := w.Client.List(ctx, runners, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool})
 	return runners.Items, err
 }
 
-// kebab writes a test's name so that it can name a namespace.
+// kebab converts a test's name to a valid name for a namespace.
 func kebab(name string) string {
 	var b strings.Builder
 	for i, r := range name {

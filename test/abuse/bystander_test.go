@@ -4,7 +4,6 @@
 package abuse
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,28 +20,29 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// tenant is one that does nothing wrong: its jobs arrive while all tests of the package run, on the same controller. None
-// of them may be lost, and they may not wait much longer than before the first test.
+// tenant is well-behaved: its jobs arrive while all tests of the package run on the same controller. None of them
+// may be lost, and they may not wait much longer than before the first test.
 type tenant struct {
 	stop    context.CancelFunc
 	stopped chan error
-	before  []string // its jobs before the tests, by id; none unless strict
-	beside  []string // those while they run
+	before  []string // IDs of jobs before the tests; only if strict
+	beside  []string // IDs of jobs during the tests
 }
 
 const (
 	tenantName = "quiet-tenant"
-	// strictJobs is how many jobs arrive before the tests, and again after them, where the two p99 are compared.
+	// strictJobs is the number of jobs before and after the tests, for the comparison of their p99 waiting times.
 	strictJobs = 300
-	// fewJobs are too few for a p99.
+	// fewJobs is a number of jobs that is too small for a p99.
 	fewJobs = 20
 )
 
-// strict compares the tenant's p99 before the tests and after them, and those beside them with both. It needs a machine that
-// does nothing else. All tests at once on two cores slow down whatever runs there: otherwise only a tenant that is held up fails.
+// strict compares the p99 of the tenant's waiting times before, during and after the tests. It requires an
+// otherwise idle machine. Without it, a tenant fails only if it is blocked, because all tests together slow down a
+// machine with two cores.
 var strict = os.Getenv("CORRAL_ABUSE_STRICT") != ""
 
-// jobEach is the time between two jobs.
+// jobEach returns the interval between jobs.
 func jobEach() time.Duration {
 	if strict {
 		return time.Second
@@ -50,13 +50,13 @@ func jobEach() time.Duration {
 	return 3 * time.Second
 }
 
-// newTenant makes the tenant and lets its first jobs come and go.
+// newTenant creates the tenant and runs its first jobs.
 func newTenant(ctx context.Context) (*tenant, error) {
 	if err := w.Connect(ctx, tenantName, "acme", tenantName); err != nil {
 		return nil, err
 	}
 	own := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: tenantName, Name: "own"}}
-	own.Spec.Modules = map[string]string{"own.rego": limitModule(50, "input.jobs < 1000")} // asked for each number of jobs
+	own.Spec.Modules = map[string]string{"own.rego": limitModule(50, "input.jobs < 1000")} // evaluated for each change of the number of jobs
 	if err := w.Client.Create(ctx, own); err != nil {
 		return nil, fmt.Errorf("making the tenant's policy: %w", err)
 	}
@@ -84,7 +84,7 @@ func newTenant(ctx context.Context) (*tenant, error) {
 	return t, nil
 }
 
-// add lets jobs arrive one by one, so many or until ctx ends.
+// add adds jobs one by one, until n is reached or ctx ends.
 func (*tenant) add(ctx context.Context, n int) (ids []string, err error) {
 	tick := time.NewTicker(jobEach())
 	defer tick.Stop()
@@ -103,7 +103,7 @@ func (*tenant) add(ctx context.Context, n int) (ids []string, err error) {
 	return ids, nil
 }
 
-// some lets jobs come and go while nothing else happens.
+// some runs jobs while nothing else happens.
 func (t *tenant) some(ctx context.Context) (ids []string, err error) {
 	if ids, err = t.add(ctx, strictJobs); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (t *tenant) some(ctx context.Context) (ids []string, err error) {
 	return ids, t.wait(ctx, ids)
 }
 
-// wait waits until jobs are done.
+// wait waits until all jobs are done.
 func (*tenant) wait(ctx context.Context, ids []string) error {
 	return world.Until(ctx, harness.Patience, func(context.Context) error {
 		waits, err := waits(ids)
@@ -122,7 +122,8 @@ func (*tenant) wait(ctx context.Context, ids []string) error {
 	})
 }
 
-// waits are how long those of the jobs waited that are done, sorted. One that was not done once and well is an error.
+// waits returns the sorted waiting times of the jobs that are done. It returns an error if a job failed or ran
+// more than once.
 func waits(ids []string) (all []time.Duration, err error) {
 	mine := map[string]bool{}
 	for _, id := range ids {
@@ -141,7 +142,7 @@ func waits(ids []string) (all []time.Duration, err error) {
 	return all, err
 }
 
-// end waits for the tenant's last jobs, and tells what is wrong with it.
+// end waits for the tenant's last jobs, and returns an error if the tenant was affected by the tests.
 func (t *tenant) end() error {
 	t.stop()
 	if err := <-t.stopped; err != nil {
@@ -181,8 +182,9 @@ func (t *tenant) end() error {
 	return errors.Join(compare(before, beside, after), t.isWell())
 }
 
-// compare tells what is wrong with how long the tenant's jobs waited. What the tests leave behind may not slow it down, by a
-// fifth. Beside them it shares two cores with some thousand runners: it may wait for a core, and not for another tenant.
+// compare returns an error if the tenant's jobs waited too long. After the tests, they may wait at most a fifth
+// longer than before. During the tests, the tenant shares two cores with thousands of runners. Its jobs may wait
+// for a core, but not for another tenant.
 func compare(before, beside, after []time.Duration) error {
 	mostBeside := 3 * at(before, 0.99)
 	if p99 := at(beside, 0.99); p99 > mostBeside {
@@ -194,21 +196,21 @@ func compare(before, beside, after []time.Duration) error {
 	return nil
 }
 
-// isWell tells what is wrong with its pool.
+// isWell returns an error unless the tenant's pool is ready.
 func (*tenant) isWell() error {
 	p := &v1alpha1.RunnerPool{}
 	return world.Until(context.Background(), harness.Patience, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key(tenantName, "linux"), p); err != nil {
 			return err
 		}
-		if said := verdictOf(p); said.Ready != metav1.ConditionTrue {
-			return fmt.Errorf("the tenant's pool says %s: %s", cmp.Or(said.Reason, "nothing"), said.Message)
+		if v, details := verdictOf(p); v.Ready != metav1.ConditionTrue {
+			return fmt.Errorf("the tenant's pool reports %+v: %s", v, details)
 		}
 		return nil
 	})
 }
 
-// at is a quantile of sorted times, by the nearest rank.
+// at returns a quantile of sorted times, by the nearest rank.
 func at(sorted []time.Duration, p float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)].Round(time.Millisecond)
 }

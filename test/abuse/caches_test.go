@@ -19,14 +19,14 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// cached is a pool whose runners mount a cache.
+// cached adds a cache to a pool.
 func cached(most int32, missing v1alpha1.CacheMissing) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) {
 		p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: most, OnMissing: missing}
 	}
 }
 
-// hasClaims waits until so many claims are there, and no runner of the pool.
+// hasClaims waits until the pool has the given number of claims and no runners.
 func (s *fixture) hasClaims(pool string, count int) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -41,10 +41,10 @@ func (s *fixture) hasClaims(pool string, count int) {
 	})
 }
 
-// The volume of a claim is in the zone where its first pod ran. No node there has room any more.
+// The volume of a claim is in the zone in which its first pod ran. No node in that zone has room any more.
 func TestAClaimThatNoNodeCanHave(t *testing.T) {
 	a := newPodFixture(t)
-	a.admit(shortDeadlines, cached(2, v1alpha1.StartWithout), func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // to be looked at
+	a.admit(shortDeadlines, cached(2, v1alpha1.StartWithout), func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // long enough for the look
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	a.hasClaims(struck, 1)
 	heal := a.inject(nodeplay.VolumeElsewhere, 1)
@@ -61,7 +61,7 @@ func TestAClaimThatNoNodeCanHave(t *testing.T) {
 	a.gitHubIsContent("none")
 }
 
-// One pool's runners start without a cache then, and another's wait for one.
+// With an exhausted quota, one pool's runners start without a cache, and another pool's runners wait for one.
 func TestAQuotaOnClaimsThatIsUsedUp(t *testing.T) {
 	s := newFixture(t)
 	quota := &corev1.ResourceQuota{
@@ -75,8 +75,9 @@ func TestAQuotaOnClaimsThatIsUsedUp(t *testing.T) {
 	waiting := s.addJobs("patient", 1, time.Millisecond)
 	s.says(patient, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
-		Message: `runner RUNNER: spec.cache: creating claim corral-cache-patient-0: persistentvolumeclaims "corral-cache-patient-0" is forbidden: exceeded quota: storage, ` +
-			"requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1, limited: persistentvolumeclaims=1",
+		Causes: "ClaimQuota\nOfRunner runner=\"RUNNER\"",
+		Details: []string{`persistentvolumeclaims "corral-cache-patient-0" is forbidden: exceeded quota: storage, ` +
+			"requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1, limited: persistentvolumeclaims=1"},
 	})
 	s.look("exceeded quota: storage", 1, "pool/patient")
 	s.othersGoOn()

@@ -28,14 +28,14 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// useToken puts a token into the Secret of the connection acme and has it looked at.
+// useToken writes a token to the Secret of the connection acme, and triggers a reconciliation.
 func (s *fixture) useToken(token string) {
 	s.Helper()
 	s.patch(w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
 	s.request(s.connection())
 }
 
-// ready puts up a pool that listens.
+// listening creates a pool and waits until it is ready.
 func (s *fixture) listening(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.Helper()
 	p := s.pool(name, change...)
@@ -43,7 +43,8 @@ func (s *fixture) listening(name string, change ...func(*v1alpha1.RunnerPool)) *
 	return p
 }
 
-const badToken = "Secret \"SECRET\": github_token is wrong, expired or revoked: GitHub answered 401"
+// badToken are the causes of a connection whose Secret, SECRET, has a token that GitHub refuses.
+const badToken = `SecretRefusedByGitHub secret="SECRET"`
 
 func TestAWrongToken(t *testing.T) {
 	s := newFixture(t)
@@ -55,15 +56,15 @@ func TestAWrongToken(t *testing.T) {
 	connection.Spec = v1alpha1.GitHubConnectionSpec{URL: s.github.ConfigURL(s.namespace), SecretRef: &v1alpha1.LocalObjectReference{Name: "wrong"}}
 	s.create(connection)
 	s.says(connection, verdict{
-		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: badToken,
+		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Causes: badToken, Details: []string{"401"},
 	}, `"wrong"`, `"SECRET"`)
 	pool := newPool(s.namespace, "linux", "wrong")
 	s.create(pool)
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.ConnectionNotReadyReason,
-		Message: `scale set: GitHubConnection "wrong" is not ready: CredentialsRefused`,
+		Causes: "ConnectionFailed connection=\"wrong\" reason=\"CredentialsRefused\"\nOfScaleSet",
 	})
-	s.look("GitHub answered 401", 1, "pool/linux")
+	s.look(v1alpha1.CredentialsRefusedReason, 1, "pool/linux")
 	s.othersGoOn()
 	s.patch(secret, fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, world.Token))
 	s.request(connection)
@@ -76,10 +77,10 @@ func TestARotationToAWrongToken(t *testing.T) {
 	s.useToken("ghp_wrong")
 	s.says(s.connection(), verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true,
-		Message: badToken + "; pools go on with the former credentials, and a restart of the controller would stop them",
+		Causes: badToken + "\nFormerCredentials", Details: []string{"401"},
 	}, `"acme"`, `"SECRET"`)
-	s.look("GitHub answered 401", 1, "pool/linux")
-	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the token before
+	s.look(v1alpha1.CredentialsRefusedReason, 1, "pool/linux")
+	s.allDone(s.addJobs("linux", 1, time.Millisecond)) // with the previous token
 	s.othersGoOn()
 }
 
@@ -96,14 +97,13 @@ func TestATokenThatLosesItsRightsLater(t *testing.T) {
 	waiting := s.addJobs("linux", 1, time.Millisecond)
 	s.says(s.connection(), verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PermissionMissingReason, Stalled: true,
-		Message: `a fine-grained token needs the organization permission "Self-hosted runners: read and write", a classic one the scope admin:org: ` +
-			"GitHub answered 403: Resource not accessible by personal access token",
+		Causes: "PermissionMissing", Details: []string{`"Self-hosted runners: read and write"`, "admin:org", "403", "Resource not accessible by personal access token"},
 	})
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PermissionMissingReason,
-		Message: `runner RUNNER: registering runner "RUNNER": GitHub answered 403: Resource not accessible by personal access token`,
+		Causes: "PermissionMissing\nOfRunner runner=\"RUNNER\"", Details: []string{`"RUNNER"`, "403", "Resource not accessible by personal access token"},
 	})
-	s.look("Self-hosted runners: read and write", 1, "pool/linux")
+	s.look(v1alpha1.PermissionMissingReason, 1, "pool/linux")
 	s.othersGoOn()
 
 	s.github.AddToken(token)
@@ -116,28 +116,27 @@ func TestARunnerGroupThatDoesNotExist(t *testing.T) {
 	pool := s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup = "gpu" })
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.RunnerGroupNotFoundReason, Stalled: true,
-		Message: `scale set: runner group "gpu" is not there, or GitHubConnection "acme" may not see it: create it on GitHub, or correct spec.runnerGroup`,
+		Causes: "RunnerGroupMissing group=\"gpu\" connection=\"acme\"\nOfScaleSet",
 	})
-	s.look(`runner group "gpu"`, 1, "pool/linux")
+	s.look("gpu", 1, "pool/linux")
 	s.othersGoOn()
 	s.patch(pool, `{"spec":{"runnerGroup":"default"}}`)
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 }
 
-// refusesTemplate shows that a template is refused with a reason, in a new pool and as a change to a
-// running one, which goes on with the template before.
-func (s *fixture) refusesTemplate(template, complaint string) {
+// refusesTemplate shows that a template is rejected with a reason, both in a new pool and as a change to a running
+// one. The running pool keeps the previous template.
+func (s *fixture) refusesTemplate(template, code, field string, values ...string) {
 	s.Helper()
 	fresh := s.pool("fresh", func(p *v1alpha1.RunnerPool) { p.Spec.Template = runtime.RawExtension{Raw: []byte(template)} })
-	want := verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.TemplateInvalidReason, Stalled: true, Message: complaint}
+	want := verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.TemplateInvalidReason, Stalled: true, Causes: code, Details: append([]string{field}, values...)}
 	s.says(fresh, want)
 	changed := s.listening("linux")
 	before := changed.Status.Revision
 	s.patch(changed, `{"spec":{"template":`+template+`}}`)
-	want.Message = "revision BEFORE goes on: " + complaint
+	want.Causes += "\nPreviousRevision inForce=\"BEFORE\""
 	s.says(changed, want, before, "BEFORE")
-	cause, _, _ := strings.Cut(complaint, `"`)
-	s.look(cause, 2, "pool/fresh", "pool/linux")
+	s.look(field, 2, "pool/fresh", "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
@@ -145,34 +144,34 @@ func (s *fixture) refusesTemplate(template, complaint string) {
 func TestAPodTemplateThatTheAPIServerRefuses(t *testing.T) {
 	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}}`,
-		`spec.template.spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`)
+		"PodRefused", "spec.template.spec.containers[0].resources.requests", `Invalid value: "2": must be less than or equal to cpu limit of 1`)
 }
 
 func TestATemplateThatMountsTheConnectionsSecret(t *testing.T) {
 	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1","envFrom":[{"secretRef":{"name":"acme"}}]}]}}`,
-		`spec.template.spec.containers[0].envFrom[0]: Secret "acme" holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it`)
+		"PodInvalid", "spec.template.spec.containers[0].envFrom[0]", `Secret "acme"`)
 }
 
 func TestATemplateThatMountsAnotherRunnersSecret(t *testing.T) {
 	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1"}],"volumes":[{"name":"other","projected":{"sources":[{"secret":{"name":"bystander-00000-1-jit"}}]}}]}}`,
-		`spec.template.spec.volumes[0]: Secret "RUNNER-jit" is named like a runner's registration (*-jit); a runner may not read another's`)
+		"PodInvalid", "spec.template.spec.volumes[0]", `Secret "RUNNER-jit"`)
 }
 
 func TestATemplateWithAnAnnotationOfCorral(t *testing.T) {
 	newFixture(t).refusesTemplate(
 		`{"metadata":{"annotations":{"corral.dev/job":"{}"}},"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`,
-		`spec.template.metadata.annotations[corral.dev/job]: keys of corral.dev are the controller's own`)
+		"PodInvalid", "spec.template.metadata.annotations[corral.dev/job]")
 }
 
 func TestATemplateThatStartsItsRunnerAgain(t *testing.T) {
 	newFixture(t).refusesTemplate(
 		`{"spec":{"containers":[{"name":"runner","image":"runner:1","restartPolicy":"Always"}]}}`,
-		`spec.template.spec.containers[0].restartPolicy: must be Never, a runner takes one job; found Always`)
+		"PodInvalid", "spec.template.spec.containers[0].restartPolicy", "Never", "Always")
 }
 
-// The quota is on pods with requests, which the bystander's have none of.
+// The quota applies to pods with requests. The bystander's pods have none.
 func TestAnExhaustedQuota(t *testing.T) {
 	s := newFixture(t)
 	s.create(&corev1.ResourceQuota{
@@ -189,7 +188,8 @@ func TestAnExhaustedQuota(t *testing.T) {
 	waiting := s.addJobs("linux", 2, time.Millisecond)
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.QuotaExceededReason,
-		Message: `runner RUNNER: creating the pod: pods "RUNNER" is forbidden: exceeded quota: runners, requested: pods=1, used: pods=2, limited: pods=2`,
+		Causes:  "PodQuota\nOfRunner runner=\"RUNNER\"",
+		Details: []string{`pods "RUNNER" is forbidden: exceeded quota: runners, requested: pods=1, used: pods=2, limited: pods=2`},
 	})
 	s.look("exceeded quota: runners", 1, "pool/linux")
 	s.othersGoOn()
@@ -204,14 +204,14 @@ func TestAScaleSetThatAnotherPoolHolds(t *testing.T) {
 	second := s.pool("thief", func(p *v1alpha1.RunnerPool) { p.Spec.ScaleSetName = "linux" })
 	s.says(second, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
-		Message: `scale set: the scale set "linux" is held by RunnerPool NAMESPACE/linux of this cluster; choose another spec.scaleSetName or end the other`,
+		Causes: "ScaleSetHeld name=\"linux\" owner=\"RunnerPool NAMESPACE/linux of this cluster\"\nOfScaleSet",
 	}, s.namespace, "NAMESPACE")
-	s.look("is held by RunnerPool "+s.namespace+"/linux", 1, "pool/thief")
+	s.look("RunnerPool "+s.namespace+"/linux", 1, "pool/thief")
 	s.allDone(s.addJobs("linux", 3, time.Millisecond))
 	s.othersGoOn()
 }
 
-// The next name that a pool will give is taken by a runner of another scale set.
+// The next name that the pool would use belongs to a runner of another scale set.
 func TestARunnerNameThatIsTaken(t *testing.T) {
 	s := newFixture(t)
 	s.listening("linux")
@@ -227,12 +227,12 @@ func TestARunnerNameThatIsTaken(t *testing.T) {
 	must(t, err)
 	s.watch(0)
 	second := s.addJobs("linux", 1, time.Millisecond)
-	s.hasEvent(next, fmt.Sprintf("GitHub: a runner named %q is registered with another scale set (id %d)", next, set.Status.ID))
+	s.hasEvent(next, string(v1alpha1.RunnerFailed), fmt.Sprintf("%q", next), fmt.Sprintf("(id %d)", set.Status.ID))
 	s.othersGoOn()
-	s.allDone(second) // by the runner that comes after it
+	s.allDone(second) // by the next runner
 }
 
-// nextRunner is the name that comes after that of the runner that did a job.
+// nextRunner returns the name of the runner after the one that ran a job.
 func (s *fixture) nextRunner(job string) string {
 	s.Helper()
 	for _, j := range s.github.Jobs() {
@@ -248,23 +248,24 @@ func (s *fixture) nextRunner(job string) string {
 	return ""
 }
 
-// hasEvent waits for an event about an object of the fixture.
-func (s *fixture) hasEvent(name, note string) {
+// hasEvent waits for an event about an object of the fixture, with values in its text.
+func (s *fixture) hasEvent(name, reason string, values ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		list := &eventsv1.EventList{}
 		if err := w.Client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
 			return err
 		}
-		var notes []string
+		var seen []string
 		for _, e := range list.Items {
-			if e.Regarding.Name == name {
-				notes = append(notes, e.Note)
+			if e.Regarding.Name != name {
+				continue
 			}
+			if e.Reason == reason && !slices.ContainsFunc(values, func(value string) bool { return !strings.Contains(e.Note, value) }) {
+				return nil
+			}
+			seen = append(seen, e.Reason+": "+e.Note)
 		}
-		if !slices.Contains(notes, note) {
-			return fmt.Errorf("the events about %s are %q", name, notes)
-		}
-		return nil
+		return fmt.Errorf("no event about %s is %s with %q, but %q", name, reason, values, seen)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// otherTemplate is a ControllerRevision of somebody else's template.
+// otherTemplate returns a ControllerRevision with a different template.
 func (s *fixture) otherTemplate(name string) *appsv1.ControllerRevision {
 	return &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
@@ -28,7 +29,8 @@ func (s *fixture) otherTemplate(name string) *appsv1.ControllerRevision {
 	}
 }
 
-// One revision's name has but ten digits of its template's digest: that of another may be there.
+// A revision's name contains only ten digits of its template's digest, so a revision of another template may
+// already have the name.
 func TestATemplateWhoseRevisionIsNamedLikeAnother(t *testing.T) {
 	s := newFixture(t)
 	digest, err := podspec.Digest(newPool(s.namespace, "linux", "acme").Spec.Template.Raw)
@@ -36,13 +38,28 @@ func TestATemplateWhoseRevisionIsNamedLikeAnother(t *testing.T) {
 	names := podspec.RevisionNames("linux", digest)
 	s.create(s.otherTemplate(names[0]))
 	pool := s.listening("linux")
-	s.has(pool, metav1.Condition{Type: v1alpha1.TemplateValidCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "revision " + names[1]})
+	s.hasRevision(pool, names[1])
 	s.look("", 0, "pool/linux")
 	s.allDone(s.addJobs("linux", 1, time.Millisecond))
 	s.othersGoOn()
 }
 
-// replace puts another template in the place of a revision, as `kubectl replace --force` does, before the controller stores the former again.
+// hasRevision waits until a pool's template is valid and in force under a name.
+func (s *fixture) hasRevision(pool *v1alpha1.RunnerPool, revision string) {
+	s.Helper()
+	eventually(s.T, func(ctx context.Context) error {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool); err != nil {
+			return err
+		}
+		if !conditions.IsTrue(pool, v1alpha1.TemplateValidCondition) || pool.Status.Revision != revision {
+			return fmt.Errorf("revision %s is in force, want %s; %+v", pool.Status.Revision, revision, conditions.Get(pool, v1alpha1.TemplateValidCondition))
+		}
+		return nil
+	})
+}
+
+// replace replaces the template in a revision, as `kubectl replace --force` does, before the controller restores
+// the original.
 func (s *fixture) replace(revision string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -58,7 +75,8 @@ func (s *fixture) replace(revision string) {
 	})
 }
 
-// A runner whose pod isn't made yet, as GitHub is slow, is made of the template that was judged, or not at all.
+// While GitHub is slow, the pod of a runner does not exist yet. The pod is created from the template that policies
+// judged, or not at all.
 func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
@@ -72,13 +90,13 @@ func TestARevisionThatSomebodyReplaces(t *testing.T) {
 	})
 	former := pool.Status.Revision
 	s.replace(former)
-	s.has(pool, metav1.Condition{Type: v1alpha1.TemplateValidCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, Message: "revision " + former + "-1"})
+	s.hasRevision(pool, former+"-1")
 	s.doneOnce(jobs)
 	s.look("", 1, "pool/linux")
 	s.othersGoOn()
 }
 
-// Whoever may write Runners must not register any: the pool made none of that name.
+// A user who may create Runners must not be able to register one. The pool did not create a Runner of this name.
 func TestARunnerThatSomebodyMadeByHand(t *testing.T) {
 	s := newFixture(t)
 	pool := s.listening("linux")
@@ -92,9 +110,9 @@ func TestARunnerThatSomebodyMadeByHand(t *testing.T) {
 	s.create(forged)
 	s.says(forged, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.InvalidSpecReason,
-		Message: `RunnerPool "linux" did not make this runner; it is not started`,
+		Causes: `RunnerForged pool="linux"`,
 	})
-	s.look(`RunnerPool "linux" did not make this runner; it is not started`, 1, "runner/mine")
+	s.look(`RunnerPool "linux"`, 1, "runner/mine")
 	for _, r := range s.github.Report().Runners {
 		if r.Name == forged.Name {
 			t.Error("it is registered")

@@ -4,7 +4,6 @@
 package abuse
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +23,14 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// newFixtureOnFaultyGitHub makes a fixture on a GitHub that forgets a lost session soon.
+// newFixtureOnFaultyGitHub creates a fixture with a GitHub that soon expires lost sessions.
 func newFixtureOnFaultyGitHub(t *testing.T) *fixture {
 	t.Helper()
 	return newFixtureOnOwnGitHub(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second})
 }
 
-// doneOnce waits until all jobs succeeded, and fails the test if one was run twice, lost, or
-// its runner ended.
+// doneOnce waits until all jobs have succeeded. It fails the test if a job ran twice or was lost, or if a busy
+// runner was stopped.
 func (s *fixture) doneOnce(ids []string) {
 	s.Helper()
 	s.allDone(ids)
@@ -40,13 +39,13 @@ func (s *fixture) doneOnce(ids []string) {
 	}
 }
 
-// jobs adds some and waits until they are done, each once.
+// jobs adds jobs and waits until each of them has run once.
 func (s *fixture) jobs(label string, n int) {
 	s.Helper()
 	s.doneOnce(s.addJobs(label, n, 50*time.Millisecond))
 }
 
-// dismiss deletes a pool and waits until nothing of it is left, here and on GitHub.
+// dismiss deletes a pool and waits until nothing of it is left in the cluster and on GitHub.
 func (s *fixture) dismiss(pool *v1alpha1.RunnerPool) {
 	s.Helper()
 	must(s.T, w.Client.Delete(s.Context(), pool))
@@ -64,7 +63,7 @@ func (s *fixture) dismiss(pool *v1alpha1.RunnerPool) {
 	})
 }
 
-// wholeLife makes a pool, has it do jobs before and after a change, and deletes it.
+// wholeLife creates a pool, runs jobs before and after a change of its spec, and deletes it.
 func (s *fixture) wholeLife() {
 	s.Helper()
 	s.github.AddRunnerGroup(s.namespace, githubsim.Group{Name: "big"})
@@ -78,9 +77,9 @@ func (s *fixture) wholeLife() {
 		return nil
 	})
 	s.github.ExpireQueueTokens()
-	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
+	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the current poll, which was opened with a valid token
 	s.jobs("x64", 3)
-	eventually(s.T, func(ctx context.Context) error { // only one that is registered is to be removed from GitHub
+	eventually(s.T, func(ctx context.Context) error { // only a registered runner has to be removed from GitHub
 		p := &v1alpha1.RunnerPool{}
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(pool), p); err != nil || p.Status.Runners.Idle == 0 {
 			return fmt.Errorf("no runner is idle: %v, %w", p.Status.Runners, err)
@@ -90,7 +89,7 @@ func (s *fixture) wholeLife() {
 	s.dismiss(pool)
 }
 
-// onGitHub is what GitHub has of a scale set; zero if nothing.
+// onGitHub returns GitHub's state of a scale set, or the zero value if it does not exist.
 func (s *fixture) onGitHub(name string) githubsim.ScaleSetReport {
 	for _, set := range s.github.Report().ScaleSets {
 		if set.Name == name {
@@ -100,7 +99,7 @@ func (s *fixture) onGitHub(name string) githubsim.ScaleSetReport {
 	return githubsim.ScaleSetReport{}
 }
 
-// lifeEndpoints are those that a whole life calls.
+// lifeEndpoints lists the endpoints that wholeLife uses.
 var lifeEndpoints = []githubsim.Endpoint{
 	githubsim.EndpointRegistrationToken, githubsim.EndpointRunnerRegistration,
 	githubsim.EndpointFindGroup, githubsim.EndpointFindScaleSet, githubsim.EndpointCreateScaleSet, githubsim.EndpointGetScaleSet,
@@ -110,16 +109,15 @@ var lifeEndpoints = []githubsim.Endpoint{
 	githubsim.EndpointJITConfig, githubsim.EndpointDeleteAgent,
 }
 
-// livesWith has a fault at each endpoint during a whole life, and fails the test if one was
-// not met.
+// livesWith injects a fault at each endpoint during wholeLife, and fails the test if a fault was never hit.
 func (s *fixture) livesWith(fault githubsim.Fault) {
 	s.Helper()
-	s.checkMessages(0) // it passes by itself
+	s.checkMessages(0) // it recovers without a user
 	s.ready(s.connection())
 	for _, fault.Endpoint = range lifeEndpoints {
 		s.github.AddFault(fault)
 	}
-	s.github.ExpireAdminTokens() // those that the connection has from before
+	s.github.ExpireAdminTokens() // the connection's existing tokens
 	s.wholeLife()
 	s.othersGoOn()
 	for _, endpoint := range lifeEndpoints {
@@ -147,50 +145,54 @@ func TestSlowAnswersAtEachEndpoint(t *testing.T) {
 	newFixtureOnOwnGitHub(t, githubsim.Options{}).livesWith(githubsim.Fault{Times: 3, Delay: time.Second})
 }
 
-// unavailable is what a pool says of a GitHub that doesn't serve it.
-func unavailable(message string) verdict {
-	return verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.GitHubUnavailableReason, Message: message}
+// unavailable is the verdict of a pool that GitHub does not serve, with values of the failed call.
+func unavailable(causes string, values ...string) verdict {
+	return verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.GitHubUnavailableReason, Causes: causes, Details: values}
 }
 
-// TestWordsOfAnOutage has one endpoint fail for as long as it takes to read what is said.
+// Causes of a pool whose scale set GitHub does not serve, and of one whose session fails.
+const (
+	scaleSetUnserved = "GitHubUnavailable\nOfScaleSet"
+	sessionUnserved  = "GitHubUnavailable\nListening\nOfScaleSet"
+)
+
+// TestWordsOfAnOutage lets one endpoint fail until the pool and its connection have reported it.
 func TestWordsOfAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		fault githubsim.Fault
 		want  verdict
-		cause string // "" for the end of what is wanted
 	}{
 		"find": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointFindScaleSet, Status: 503},
-			want:  unavailable(`scale set: looking for scale set "linux": GitHub answered 503`),
+			want:  unavailable(scaleSetUnserved, `"linux"`, "503"),
 		},
 		"create": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateScaleSet, Status: 500},
-			want:  unavailable(`scale set: creating scale set "linux": GitHub answered 500`),
+			want:  unavailable(scaleSetUnserved, `"linux"`, "500"),
 		},
 		"session": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 500},
-			want:  unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 500"),
+			want:  unavailable(sessionUnserved, "1", "500"),
 		},
 		"poll": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: 502},
-			want:  unavailable("scale set: listening: polling for messages: GitHub answered 502"),
+			want:  unavailable(sessionUnserved, "502"),
 		},
 		"limited": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 429, RetryAfter: 5 * time.Second},
-			want:  unavailable("scale set: listening: opening the message session of scale set 1: GitHub answered 429"),
+			want:  unavailable("GitHubRateLimited\nListening\nOfScaleSet", "1", "429"),
 		},
 		"hangs": {
 			fault: githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Hang: true},
-			want:  unavailable("scale set: listening: opening the message session of scale set 1: no answer in time"),
-			cause: "GitHub didn't answer",
+			want:  unavailable(sessionUnserved, "1"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixtureOnFaultyGitHub(t)
 			s.ready(s.connection())
 			var pool *v1alpha1.RunnerPool
-			if tc.fault.Endpoint == githubsim.EndpointGetMessage { // it has a session already
+			if tc.fault.Endpoint == githubsim.EndpointGetMessage { // requires an open session
 				pool = s.listening("linux")
 			}
 			s.github.AddFault(tc.fault)
@@ -199,7 +201,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 			}
 			s.says(pool, tc.want)
 			s.troubled()
-			s.look(cmp.Or(tc.cause, tc.want.Message[strings.LastIndex(tc.want.Message, ": ")+2:]), 1, "pool/linux")
+			s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/linux")
 			s.othersGoOn()
 			s.github.ClearFaults()
 			s.jobs("linux", 3)
@@ -208,7 +210,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 	}
 }
 
-// troubled waits until the connection says that GitHub can't be used.
+// troubled waits until the connection says that GitHub is unavailable.
 func (s *fixture) troubled() {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -216,33 +218,35 @@ func (s *fixture) troubled() {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(conn), conn); err != nil {
 			return err
 		}
-		if got := verdictOf(conn); got.Reason != v1alpha1.GitHubUnavailableReason || !strings.Contains(got.Message, " calls for pools; next try by ") {
-			return fmt.Errorf("the connection says %+v", got)
+		causes := v1alpha1.CausesOf(conn.Status.Causes, v1alpha1.ReadyCondition)
+		if got, _ := verdictOf(conn); got.Reason != v1alpha1.GitHubUnavailableReason || len(causes) == 0 || causes[0].NextAttempt == nil {
+			return fmt.Errorf("the connection has %+v, %+v", got, causes)
 		}
 		return nil
 	})
 }
 
-// runnerTells waits until a runner of the pool says why it isn't ready.
-func (s *fixture) runnerTells(pool, text string) {
+// runnerTells waits until a runner of the pool has these causes of not being ready, with values in their details.
+func (s *fixture) runnerTells(pool, want string, values ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
 		runners, err := s.runners(ctx, pool)
 		if err != nil {
 			return err
 		}
-		var told []string
+		var seen []string
 		for i := range runners {
-			told = append(told, verdictOf(&runners[i]).Message)
+			v, details := verdictOf(&runners[i])
+			if v.Causes == want && !slices.ContainsFunc(values, func(value string) bool { return !strings.Contains(details, value) }) {
+				return nil
+			}
+			seen = append(seen, v.Causes+": "+details)
 		}
-		if !slices.Contains(told, text) {
-			return fmt.Errorf("no runner tells %q, but:\n%s", text, strings.Join(told, "\n"))
-		}
-		return nil
+		return fmt.Errorf("no runner has %q with %q, but:\n%s", want, values, strings.Join(seen, "\n"))
 	})
 }
 
-// hasBusy waits until the controller knows of n runners of a pool with a job.
+// hasBusy waits until the controller knows of n busy runners in a pool.
 func (s *fixture) hasBusy(pool string, n int) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -265,18 +269,19 @@ func (s *fixture) inState(ctx context.Context, pool string, state v1alpha1.Runne
 	return n, err
 }
 
-// A connection may name any server. What that sends beyond what GitHub may send isn't read, and no other tenant notices.
+// A connection may point to any server. The controller stops reading an answer that is larger than any of
+// GitHub's, and other tenants are not affected.
 func TestAServerWhoseAnswersAreTooLarge(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	events := strings.Repeat(`{\"messageType\":\"JobStarted\",\"runnerName\":\"r\"},`, 127_000)
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusOK, Body: `{"messageId":1,"messageType":"RunnerScaleSetJobMessages","body":"[` + events + `{}]"}`})
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRunners, Status: http.StatusOK, Body: `{"runners":[` + strings.Repeat(`{"id":1,"name":"r","status":"online","busy":false},`, 877_777) + `{}]}`})
-	s.pool("rest", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST }) // whose runners are listed
-	s.says(pool, unavailable("scale set: listening: polling for messages: reading the answer: the JSON has more than 2097152 bytes"))
+	s.pool("rest", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST }) // lists the runners on GitHub
+	s.says(pool, unavailable(sessionUnserved, "2097152 bytes"))
 	s.troubled()
 	s.processIsWell()
-	s.look("the JSON has more than 2097152 bytes", 1, "pool/linux")
+	s.look("2097152 bytes", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.jobs("linux", 3)
@@ -291,16 +296,16 @@ func TestALimitedEndpointLeavesTheOthersAlone(t *testing.T) {
 	eventually(s.T, func(ctx context.Context) error { return errors.Join(s.running(1), s.idle(ctx, "linux", 1)) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 429, RetryAfter: 10 * time.Minute})
 	s.addJobs("linux", 2, time.Millisecond)
-	s.runnerTells("linux", `registering runner "RUNNER": GitHub answered 429`)
+	s.runnerTells("linux", "GitHubRateLimited", `"RUNNER"`, "429")
 	s.troubled()
-	s.look("GitHub answered 429", 1, "pool/linux")
-	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements go on
+	s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/linux")
+	harness.CutShort(s.T, s.github, long...) // polls and acknowledgements continue
 	s.doneOnce(long)
-	s.dismiss(s.listening("other")) // so do scale sets and sessions
+	s.dismiss(s.listening("other")) // scale sets and sessions still work
 	s.othersGoOn()
 }
 
-// running says whether so many jobs run.
+// running returns an error unless n jobs are running.
 func (s *fixture) running(n int) error {
 	if got := s.github.Report().Jobs[githubsim.JobRunning]; got != n {
 		return fmt.Errorf("%d jobs run; want %d", got, n)
@@ -312,17 +317,18 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
 	for _, endpoint := range lifeEndpoints {
-		// A poll may be held. A session is closed if the outage lasts for a minute, as on a slow machine.
+		// A poll is expected to be held. A session would be deleted if the outage lasted a minute, as on a slow
+		// machine.
 		if endpoint != githubsim.EndpointGetMessage && endpoint != githubsim.EndpointDeleteSession {
 			s.github.AddFault(githubsim.Fault{Endpoint: endpoint, Hang: true})
 		}
 	}
 	ids := s.addJobs("linux", 5, time.Millisecond)
-	s.runnerTells("linux", `registering runner "RUNNER": GitHub didn't answer the last 3 calls (no answer in time)`)
+	s.runnerTells("linux", v1alpha1.GitHubUnavailableReason, `"RUNNER"`, "3 calls")
 	other := s.pool("other")
-	s.says(other, unavailable(`scale set: looking for scale set "other": GitHub didn't answer the last 3 calls (no answer in time)`))
+	s.says(other, unavailable(scaleSetUnserved, `"other"`, "3 calls"))
 	s.troubled()
-	s.look("GitHub didn't answer", 1, "pool/other")
+	s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/other")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.doneOnce(ids)
@@ -330,13 +336,13 @@ func TestAGitHubThatHangs(t *testing.T) {
 	s.ready(pool)
 }
 
-// serve lets a GitHub be reached at an address until shut is called: then nobody listens there.
+// serve makes a simulated GitHub available at an address, until shut closes the listener.
 func serve(t *testing.T, github http.Handler, address string) (at string, shut func()) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	must(t, err)
 	server := &http.Server{Handler: github, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // ends when it is shut, always with an error
+	go func() { _ = server.Serve(listener) }() // ends with an error when the listener is closed
 	shut = func() { _ = server.Close() }
 	t.Cleanup(shut)
 	return listener.Addr().String(), shut
@@ -353,7 +359,7 @@ func TestAGitHubThatRefusesConnections(t *testing.T) {
 	pool := s.listening("linux")
 	shut()
 	s.troubled()
-	s.look("Let the controller reach GitHub", 1, "pool/linux")
+	s.look(v1alpha1.GitHubUnavailableReason, 1, "pool/linux")
 	s.othersGoOn()
 	serve(t, github.Server, address)
 	s.jobs("linux", 3)
@@ -375,7 +381,7 @@ func TestLostAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newFixtureOnFaultyGitHub(t)
 			warnings := 0
-			if name == "session" { // that GitHub has, and doesn't say whose it is
+			if name == "session" { // GitHub has a session and does not report its owner
 				warnings = 1
 			}
 			s.checkMessages(warnings)
@@ -392,7 +398,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// queueMisbehaves does jobs while messages come in some odd way.
+// queueMisbehaves runs jobs while the message queue has the given faults.
 func queueMisbehaves(t *testing.T, faults ...githubsim.Fault) {
 	s := newFixtureOnFaultyGitHub(t)
 	pool := s.listening("linux")
@@ -437,9 +443,9 @@ func TestASessionWithoutAQueue(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL})
 	pool := s.pool("linux")
-	s.says(pool, unavailable("scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL"))
-	s.hasEvent("linux", "scale set: listening: opening the message session of scale set 1: GitHub gave no message queue URL") // its connection has no trouble
-	s.look("GitHub gave no message queue URL", 1, "pool/linux")
+	s.says(pool, unavailable(sessionUnserved, "message queue URL"))
+	s.hasEvent("linux", v1alpha1.GitHubUnavailableReason, "message queue URL") // its connection has no trouble
+	s.look("message queue URL", 1, "pool/linux")
 	s.othersGoOn()
 	s.github.ClearFaults()
 	s.jobs("linux", 3)
@@ -476,17 +482,17 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.github.RevokeToken(token)
 	s.github.ExpireAdminTokens()
 	s.github.ExpireQueueTokens()
-	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the held poll, whose token was good
+	s.patch(pool, `{"spec":{"scale":{"max":9}}}`) // ends the current poll, which was opened with a valid token
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason,
-		Message: "scale set: listening: opening the message session of scale set 1: GitHub answered 401: Bad credentials",
+		Causes: "CredentialsRefused\nListening\nOfScaleSet", Details: []string{"401", "Bad credentials"},
 	})
-	waiting := s.addJobs("linux", 2, time.Millisecond) // of which the pool doesn't learn
-	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Message: `Secret "acme": github_token is wrong, expired or revoked: GitHub answered 401`})
+	waiting := s.addJobs("linux", 2, time.Millisecond) // the pool does not learn of these jobs
+	s.says(s.connection(), verdict{Ready: metav1.ConditionFalse, Reason: v1alpha1.CredentialsRefusedReason, Stalled: true, Causes: badToken, Details: []string{"401"}}, `"acme"`, `"SECRET"`)
 	harness.CutShort(s.T, s.github, long...)
 	s.doneOnce(long)
-	s.runnerTells("linux", "deregistering: removing runner 1: GitHub answered 401: Bad credentials")
-	s.look("GitHub answered 401", 1, "pool/linux")
+	s.runnerTells("linux", "CredentialsRefused\nDeregistering", "runner 1", "401", "Bad credentials")
+	s.look(v1alpha1.CredentialsRefusedReason, 1, "pool/linux")
 	s.othersGoOn()
 	s.github.AddToken(token + "_new")
 	s.useToken(token + "_new")
@@ -494,7 +500,7 @@ func TestATokenThatIsRevoked(t *testing.T) {
 	s.ready(pool)
 }
 
-// setID is the id of the pool's scale set on GitHub.
+// setID returns the ID of the pool's scale set on GitHub.
 func (s *fixture) setID(pool *v1alpha1.RunnerPool) int {
 	s.Helper()
 	set := &v1alpha1.RunnerScaleSet{}
@@ -512,13 +518,13 @@ func TestASessionThatIsStolen(t *testing.T) {
 	}
 	s.says(pool, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.OwnedElsewhereReason, Stalled: true,
-		Message: `scale set: the scale set "linux" is held by somebody else; choose another spec.scaleSetName or end the other`,
+		Causes: "ScaleSetHeld name=\"linux\" owner=\"another process\"\nOfScaleSet",
 	})
-	s.look("held by somebody else", 2, "pool/linux") // once more when the spec was changed
+	s.look("ScaleSetHeld", 2, "pool/linux") // once more when the spec was changed
 	s.othersGoOn()
-	harness.CutShort(s.T, s.github, long...) // its runner goes on
+	harness.CutShort(s.T, s.github, long...) // the runner keeps running
 	s.patch(pool, `{"spec":{"runnerLabels":["linux","x64"]}}`)
-	s.github.ExpireSession(s.setID(pool)) // the thief's, as after a while, and the pool goes on
+	s.github.ExpireSession(s.setID(pool)) // the other owner's session expires, and the pool continues
 	s.jobs("linux", 2)
 	s.jobs("x64", 1)
 	s.ready(pool)
@@ -548,13 +554,13 @@ func TestARunnerThatGitHubSaysIsBusy(t *testing.T) {
 	eventually(s.T, func(ctx context.Context) error { return s.idle(ctx, "linux", 1) })
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointDeleteAgent, Times: 2, Alter: githubsim.AlterJobStillRunning})
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.Runner{}, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.PoolLabel: "linux"}))
-	s.runnerTells("linux", "GitHub says that it has a job; the runner ends after that")
+	s.runnerTells("linux", "JobRunning")
 	s.jobs("linux", 3)
 	s.othersGoOn()
 	s.dismiss(pool)
 }
 
-// idle says whether so many runners of a pool wait for jobs, as GitHub sees it.
+// idle returns an error unless the pool has n idle runners, in the cluster and on GitHub.
 func (s *fixture) idle(ctx context.Context, pool string, n int) error {
 	idle, err := s.inState(ctx, pool, v1alpha1.RunnerIdle)
 	if err != nil {

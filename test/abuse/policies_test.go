@@ -17,19 +17,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// court is a fixture with a pool that runs, and a namespace beside it. A guard rail with rules of its own binds both, and
-// each has such a policy itself.
+// court is a fixture with a running pool and a second namespace. A cluster-wide guard rail binds both namespaces,
+// and each has a policy of its own.
 type court struct {
 	*fixture
 	pool   *v1alpha1.RunnerPool
-	beside string // the namespace
+	beside string // the second namespace
 	guard  *v1alpha1.ClusterRunnerPolicy
 }
 
-// guardModules cost what a pool's labels ask for, and deny an image.
+// guardModules contains a rule whose cost depends on a label of the pool, and a rule that denies an image.
 var guardModules = map[string]string{
 	"limits.rego": `package corral.scaling
 
@@ -58,7 +60,7 @@ func newCourt(t *testing.T) *court {
 	return makeCourt(t)
 }
 
-// makeCourt makes one for a test that runs before those that run beside each other.
+// makeCourt creates a court for a test that runs before the parallel ones.
 func makeCourt(t *testing.T) *court {
 	t.Helper()
 	c := &court{fixture: makeFixture(t, w.GitHub)}
@@ -84,7 +86,7 @@ func makeCourt(t *testing.T) *court {
 	return c
 }
 
-// limitModule is a limit that holds if a body does.
+// limitModule returns a module with a limit, which applies if the body is true.
 func limitModule(most int, body string) string {
 	if body != "" {
 		body = " if {\n\t" + body + "\n}"
@@ -92,7 +94,7 @@ func limitModule(most int, body string) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": %d, \"reason\": \"for now\"}%s\n", most, body)
 }
 
-// push makes a policy that binds the pool, and only it.
+// push creates a policy that binds only the fixture's pool.
 func (c *court) push(name, body string) *v1alpha1.RunnerPolicy {
 	c.Helper()
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}}
@@ -102,35 +104,23 @@ func (c *court) push(name, body string) *v1alpha1.RunnerPolicy {
 	return p
 }
 
-// blames waits until a pool of the fixture goes on with what was decided last, because of a policy that failed in one of these ways.
-func (c *court) blames(pool *v1alpha1.RunnerPool, policy string, ways ...string) {
+// blames waits until the last decision about a pool of the fixture stays in force, because a policy failed in one of these ways.
+func (c *court) blames(pool *v1alpha1.RunnerPool, ref string, kinds ...policy.FailureKind) {
 	c.Helper()
 	eventually(c.T, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key(c.namespace, pool.Name), pool); err != nil {
 			return err
 		}
-		ready := conditions.Get(pool, v1alpha1.ReadyCondition)
-		for _, way := range ways {
-			if ready.Reason == v1alpha1.PolicyFailedReason && ready.Message == "the last decision stays in force: "+policy+": "+way {
-				return nil
-			}
+		causes := v1alpha1.CausesOf(pool.Status.Causes, v1alpha1.ReadyCondition)
+		stays := slices.ContainsFunc(causes, func(cause v1alpha1.Cause) bool { return cause.Code == "DecisionStays" })
+		if stays && conditions.GetReason(pool, v1alpha1.ReadyCondition) == v1alpha1.PolicyFailedReason && causes[0].Parameter("policy") == ref && slices.Contains(kinds, policy.FailureKind(causes[0].Parameter("kind"))) {
+			return nil
 		}
-		return fmt.Errorf("Ready is %+v, want %s: %q", ready, policy, ways)
+		return fmt.Errorf("the causes are %+v, want %s: %q", causes, ref, kinds)
 	})
 }
 
-const (
-	cheaper  = ": look for loops over loops, large ranges, and texts that grow"
-	tooLong  = "TimedOut: it took more than 250ms of CPU time" + cheaper
-	tooLarge = "TimedOut: it took more than 96 MiB of memory" + cheaper
-)
-
-// isQuarantined is the failure of a policy that took too much three times in a row.
-func (c *court) isQuarantined() string {
-	return "Quarantined: it took too much time or memory 3 times in a row for pools of namespace " + c.namespace + "; Corral asks it again from time to time, and at once when it changes: make its rules cheaper"
-}
-
-// goesOn shows that the fixture's pools do their jobs, and all of besideGoesOn.
+// goesOn checks that the fixture's pools run their jobs, and everything that besideGoesOn checks.
 func (c *court) goesOn() {
 	c.Helper()
 	c.allDone(c.addJobs("bound", 2, time.Millisecond))
@@ -138,8 +128,8 @@ func (c *court) goesOn() {
 	c.besideGoesOn()
 }
 
-// besideGoesOn shows that jobs beside are done, that nobody beside is blamed, that the guard rail still denies there what is
-// new, and that the controller is well.
+// besideGoesOn checks that jobs in the second namespace run, that no policy there is blamed, that the guard rail
+// still denies new pools there, and that the controller's memory is normal.
 func (c *court) besideGoesOn() {
 	c.Helper()
 	harness.AllDone(c.T, w.GitHub, harness.AddJobs(c.T, w.GitHub, c.beside, "linux", 2, time.Millisecond))
@@ -149,7 +139,7 @@ func (c *court) besideGoesOn() {
 	c.create(denied)
 	c.says(denied, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
-		Message: "image runner:forbidden is forbidden [ClusterRunnerPolicy/" + c.namespace + " corral.template.deny (images.rego:3)]",
+		Causes: fmt.Sprintf("PodDenied denials=%q", "image runner:forbidden is forbidden [ClusterRunnerPolicy/"+c.namespace+" corral.template.deny (images.rego:3)]"),
 	})
 	must(c.T, w.Client.Delete(c.Context(), denied))
 	besides := &v1alpha1.RunnerPool{}
@@ -160,15 +150,15 @@ func (c *court) besideGoesOn() {
 	c.processIsWell()
 }
 
-// longText is a text of a million bytes.
+// longText is a rule body that builds a string of a million bytes.
 const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.range(1, 50000)])` + "\n\t"
 
 func TestARuleThatTakesAllMemory(t *testing.T) {
 	c := newCourt(t)
-	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
 	c.ready(pushed)
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", tooLarge, tooLong, c.isQuarantined())
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", policy.TimedOut, policy.Quarantined)
 	c.goesOn()
 	must(t, w.Client.Delete(t.Context(), pushed))
 	c.ready(c.pool)
@@ -176,20 +166,21 @@ func TestARuleThatTakesAllMemory(t *testing.T) {
 
 func TestARuleThatNeverEnds(t *testing.T) {
 	c := newCourt(t)
-	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooLong, c.isQuarantined())
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", policy.TimedOut, policy.Quarantined)
 	c.goesOn()
-	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // it is another one now
+	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // the changed policy is evaluated at once
 	c.ready(c.pool)
 }
 
-// Comprehensions in comprehensions keep OPA's compiler busy. Each is tried alone, and there are more than the controller has workers. Each takes
-// two seconds of CPU time, and the longer the test the more are tried: it runs alone.
+// Nested comprehensions keep OPA's compiler busy. Each policy is compiled separately, and there are more policies
+// than workers. Each takes two seconds of CPU time, and a longer test compiles more of them. The test therefore
+// does not run in parallel with others.
 func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	c := makeCourt(t)
-	c.checkMessages(120) // one of each that can't be loaded
+	c.checkMessages(120) // one for each policy that cannot be loaded
 	var pushed []*v1alpha1.RunnerPolicy
 	for i := range 120 {
 		pushed = append(pushed, c.push(fmt.Sprintf("deep-%02d", i), fmt.Sprintf("x := %s%d%s\n\tx == 1", strings.Repeat("[y | y := ", 24), i, strings.Repeat("]", 24))))
@@ -200,8 +191,8 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 			err = fmt.Errorf("none of %d was tried", len(pushed))
 		}
 		for _, p := range tried {
-			if said := conditions.GetMessage(&p, v1alpha1.ReadyCondition); !strings.HasPrefix(said, "loading the policy: it took more than ") {
-				t.Fatalf("it says %q", said)
+			if causes, _ := recorder.Causes(&p, v1alpha1.ReadyCondition); !strings.HasPrefix(causes, "PolicyBroken ") || !strings.Contains(causes, "CPU time") {
+				t.Fatalf("it has %q", causes)
 			}
 		}
 		return err
@@ -223,14 +214,14 @@ func TestPoliciesThatTakeLongToLoad(t *testing.T) {
 	if len(tried) > len(pushed)/2 {
 		t.Errorf("%d of %d were tried before the one beside", len(tried), len(pushed))
 	}
-	c.besideGoesOn() // the others of the same namespace wait for its turns
+	c.besideGoesOn() // other policies of the same namespace wait for its quota
 	for _, p := range pushed {
 		must(t, w.Client.Delete(t.Context(), p))
 	}
 	c.ready(c.pool)
 }
 
-// tried are the policies of the namespace that can't be loaded.
+// tried returns the policies of the namespace that could not be loaded.
 func (c *court) tried(ctx context.Context) ([]v1alpha1.RunnerPolicy, error) {
 	list := &v1alpha1.RunnerPolicyList{}
 	err := w.Client.List(ctx, list, client.InNamespace(c.namespace))
@@ -239,7 +230,7 @@ func (c *court) tried(ctx context.Context) ([]v1alpha1.RunnerPolicy, error) {
 	}), err
 }
 
-// Each line stands for nine times what the one before does.
+// Each line expands to nine copies of the previous one.
 func TestAnAliasBombInPolicyData(t *testing.T) {
 	c := newCourt(t)
 	var bomb strings.Builder
@@ -256,13 +247,13 @@ func TestAnAliasBombInPolicyData(t *testing.T) {
 	pushed.Spec.Modules = map[string]string{"pushed.rego": limitModule(5, "")}
 	pushed.Spec.ModulesFrom = []v1alpha1.ModulesSource{{ConfigMapRef: v1alpha1.LocalObjectReference{Name: "bomb"}}}
 	c.create(pushed)
-	const complaint = "bomb/data.yaml: it can't be read as a JSON or YAML object: it has an alias (*NAME): write out what it stands for"
-	c.says(pushed, verdict{
-		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyInvalidReason, Stalled: true,
-		Message: complaint + "\nThe pools that it binds keep what was decided last",
-	})
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/bomb", "NotLoaded: "+complaint)
-	c.look("it has an alias (*NAME): write out what it stands for", 1, "pool/bound")
+	c.has(pushed, metav1.Condition{Type: v1alpha1.StalledCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.PolicyInvalidReason})
+	const file = "bomb/data.yaml: "
+	if causes, _ := recorder.Causes(pushed, v1alpha1.ReadyCondition); !strings.HasPrefix(causes, `PolicyBroken problems="`+file) || !strings.HasSuffix(causes, "\nLastDecisionHolds") {
+		t.Errorf("the policy has %s", causes)
+	}
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/bomb", policy.NotLoaded)
+	c.look(file, 1, "pool/bound")
 	c.goesOn()
 }
 
@@ -272,15 +263,21 @@ func TestATemplateOf8000Containers(t *testing.T) {
 	for i := range 7999 {
 		names = append(names, fmt.Sprintf(`{"name":"%x"}`, i))
 	}
-	c.refusesTemplate(`{"spec":{"containers":[`+strings.Join(names, ",")+`]}}`, "spec.template.spec.containers: 8000 containers and init containers, more than 64")
+	with := func(count int) string { return `{"spec":{"containers":[` + strings.Join(names[:count], ",") + `]` }
+	huge := newPool(c.namespace, "huge", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(with(len(names)) + `}}`) })
+	if err := w.Client.Create(t.Context(), huge); err == nil || !strings.Contains(err.Error(), "spec.template.spec.containers: Too many: 8000: must have at most 64 items") {
+		t.Errorf("the API server says %v", err)
+	}
+	c.refusesTemplate(with(64)+`,"initContainers":[{"name":"init"}]}}`, "PodInvalid", "spec.template.spec.containers", "65", "64")
 	c.goesOn()
 	must(t, w.Client.Get(t.Context(), key("", c.guard.Name), c.guard))
-	if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != "Loaded; it decides on scaling, template" {
-		t.Errorf("the guard rail says %q", said)
+	if !conditions.IsReady(c.guard) || len(c.guard.Status.Causes) > 0 {
+		t.Errorf("the guard rail has %+v", c.guard.Status)
 	}
 }
 
-// More findings than are told of are findings still: what was accepted before is denied, and its idle runner ends.
+// Findings beyond the reported maximum still count: a pool that was accepted before is denied, and its idle runner
+// is removed.
 func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	c := newCourt(t)
 	accepted := c.fixture.pool("many", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })
@@ -294,7 +291,7 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	}
 	c.says(accepted, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
-		Message: strings.Join(lines, "\n") + "\nand at least 984 more",
+		Causes: fmt.Sprintf("PodDenied denials=%q", strings.Join(lines, "\n")+"\nand at least 984 more"),
 	})
 	c.look("finding 0001", 1, "pool/many")
 	eventually(t, func(ctx context.Context) error {
@@ -310,15 +307,15 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	c.ready(accepted)
 }
 
-// What a pool's labels make a guard rail cost falls on the pools of that namespace alone.
+// If labels of a pool make a guard rail expensive, only pools of that namespace are affected.
 func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 	c := newCourt(t)
-	c.checkMessages(2) // when it costs too much, and when it isn't asked any more
+	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	c.patch(c.pool, `{"metadata":{"labels":{"rounds":"60000"}}}`)
-	// A pool is looked at again each minute, or when it is asked for.
+	// A pool is reconciled once a minute, or on request.
 	quarantined := func() bool {
 		must(t, w.Client.Get(t.Context(), key(c.namespace, "bound"), c.pool))
-		return strings.Contains(conditions.GetMessage(c.pool, v1alpha1.ReadyCondition), c.isQuarantined())
+		return slices.ContainsFunc(c.pool.Status.Causes, func(cause v1alpha1.Cause) bool { return cause.Parameter("kind") == string(policy.Quarantined) })
 	}
 	eventually(t, func(context.Context) error {
 		if quarantined() {
@@ -327,15 +324,14 @@ func TestAGuardRailThatIsCostlyForOneNamespace(t *testing.T) {
 		c.request(c.pool)
 		return fmt.Errorf("the pool says %+v", c.pool.Status.Conditions)
 	})
-	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, c.isQuarantined())
+	c.blames(c.pool, "ClusterRunnerPolicy/"+c.namespace, policy.Quarantined)
 	c.request(c.guard)
 	eventually(t, func(ctx context.Context) error {
 		if err := w.Client.Get(ctx, key("", c.guard.Name), c.guard); err != nil {
 			return err
 		}
-		want := "Loaded; it decides on scaling, template; it took too much too often for pools of these namespaces, and is asked for them only from time to time: " + c.namespace
-		if said := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); said != want {
-			return fmt.Errorf("it says %q", said)
+		if message := conditions.GetMessage(c.guard, v1alpha1.ReadyCondition); !conditions.IsReady(c.guard) || !strings.HasSuffix(message, ": "+c.namespace) {
+			return fmt.Errorf("it reports %q", message)
 		}
 		return nil
 	})

@@ -20,8 +20,9 @@ import (
 
 var testName = regexp.MustCompile("`(Test\\w+)`")
 
-// elsewhere are stories of test/suite that tell of a row alone. What is wrong in each is in testdata/faults.txtar there, but of a template that is too
-// deep: the API server alone tells of that, by its answer. The stories of pods' ends, and of paces, check values instead.
+// elsewhere lists the stories of test/suite that are the only story of a row. Their problems are recorded in
+// testdata/faults.txtar there. Exceptions are the template that is too deep, which only the API server rejects,
+// and the stories about the ends of pods and about pacing, which check values instead.
 var elsewhere = []string{
 	"TestAControllerWhoseClockIsWrong", "TestAControllerWhoseClockJumps", "TestANodeWhoseClockIsWrong", "TestAGitHubWhoseClockIsWrong",
 	"TestCredentialsThatAreReplacedWhileNobodyLeads",
@@ -35,7 +36,8 @@ var elsewhere = []string{
 	"TestNoAnswerLeadsToAnotherServer", // the simulated server is on the connection's host
 }
 
-// Each test is a row of docs/faults.md, and each row is a story of the whole; it may name tests of lower layers, too.
+// Every test is in a row of docs/faults.md, and every row names a story of the whole system. Rows may also name
+// unit tests.
 func TestTheTableOfFaultsIsWhole(t *testing.T) {
 	page, err := os.ReadFile("../../docs/faults.md")
 	must(t, err)
@@ -64,10 +66,10 @@ func TestTheTableOfFaultsIsWhole(t *testing.T) {
 	}
 }
 
-// measured are stories that compare how long others wait: of those there is nothing to see.
+// measured lists the stories that compare waiting times and record no problems.
 var measured = []string{"TestATenantAtTheMaximumOfEveryBound"}
 
-// What is wrong in the course of each fault is recorded.
+// Every fault has a recording of the problems that it causes.
 func TestEachFaultIsLookedAt(t *testing.T) {
 	stories := slices.Collect(maps.Keys(golden.Read(t, "testdata/faults.txtar")))
 	for _, name := range testsIn(t, "*_test.go") {
@@ -83,7 +85,7 @@ func TestEachFaultIsLookedAt(t *testing.T) {
 	}
 }
 
-// testsIn lists the tests of files but the one of the table.
+// testsIn lists the tests in the matching files, except for this file.
 func testsIn(t *testing.T, pattern string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package argocd runs the health scripts of examples/argocd as Argo CD does: the same Lua, the same
-// libraries, the same second. The real thing is asked in test/interop/argocd.
+// Package argocd runs the health scripts of examples/argocd as Argo CD does: with the same Lua implementation, the
+// same libraries and the same timeout of one second. test/interop/argocd runs them in Argo CD's own code.
 package argocd
 
 import (
@@ -16,20 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Health is what a script answers.
+// Health is the result of a script.
 type Health struct {
 	// Status is one of Healthy, Progressing, Degraded, Suspended.
 	Status string `json:"status"`
-	// Message for people; never empty.
+	// Message is a sentence for people. It is never empty.
 	Message string `json:"message"`
 }
 
-// Customizations returns the folder with the scripts, for a test in a folder two below the top.
+// Customizations returns the folder with the scripts, for a test whose folder is two levels below the root.
 func Customizations() string {
 	return filepath.Join("..", "..", "examples", "argocd", "resource_customizations")
 }
 
-// Folder returns the folder with the script of a kind and the objects to try it on.
+// Folder returns the folder with a kind's script and test objects.
 func Folder(kind schema.GroupKind) string {
 	return filepath.Join(Customizations(), kind.Group, kind.Kind)
 }
@@ -43,14 +43,14 @@ func Script(kind schema.GroupKind) (string, error) {
 	return string(text), nil
 }
 
-// Ask runs a script on an object, as encoding/json decodes it.
+// Ask runs a script on an object that encoding/json decoded.
 func Ask(script string, object map[string]any) (Health, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
 	defer l.Close()
 	l.SetContext(ctx)
-	// Argo CD's own os library is left out: no health script needs a clock.
+	// Argo CD's own os library is left out, because no health script needs a clock.
 	for name, open := range map[string]lua.LGFunction{lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable} {
 		if err := l.CallByParam(lua.P{Fn: l.NewFunction(open), Protect: true}, lua.LString(name)); err != nil {
 			return Health{}, fmt.Errorf("opening a library of Lua: %w", err)
@@ -62,7 +62,7 @@ func Ask(script string, object map[string]any) (Health, error) {
 	}
 	answer, ok := l.Get(-1).(*lua.LTable)
 	if !ok {
-		return Health{}, fmt.Errorf("a health script answered %s", l.Get(-1).Type())
+		return Health{}, fmt.Errorf("a health script returned a %s", l.Get(-1).Type())
 	}
 	return Health{
 		Status:  lua.LVAsString(answer.RawGetString("status")),
@@ -70,7 +70,7 @@ func Ask(script string, object map[string]any) (Health, error) {
 	}, nil
 }
 
-// value hands a value of JSON to Lua.
+// value converts a JSON value to a Lua value.
 func value(l *lua.LState, v any) lua.LValue {
 	switch v := v.(type) {
 	case bool:

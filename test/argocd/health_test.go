@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/test/argocd"
 )
 
-// kinds and whether they can be suspended.
+// kinds maps each kind to whether its objects can be suspended.
 var kinds = map[string]bool{
 	"PoolSource": true, "GitHubConnection": true, "RunnerPool": true,
 	"RunnerPolicy": false, "ClusterRunnerPolicy": false, "Runner": false, "RunnerScaleSet": false,
@@ -48,7 +48,7 @@ func script(t *testing.T, kind string) string {
 	return text
 }
 
-// The recorded objects are of test/suite, where UPDATE_GOLDEN=1 records them again.
+// The objects were recorded by test/suite. Run test/suite with UPDATE_GOLDEN=1 to record them again.
 func TestHealthOfRecordedObjects(t *testing.T) {
 	for kind, suspends := range kinds {
 		var list struct {
@@ -60,7 +60,7 @@ func TestHealthOfRecordedObjects(t *testing.T) {
 		folder := argocd.Folder(groupKind(kind))
 		read(t, filepath.Join(folder, "health_test.yaml"), &list)
 		missing := []string{"Healthy", "Progressing"}
-		if kind != "Runner" { // one that failed is deleted at once
+		if kind != "Runner" { // a failed runner is deleted at once
 			missing = append(missing, "Degraded")
 		}
 		if suspends {
@@ -81,12 +81,12 @@ func TestHealthOfRecordedObjects(t *testing.T) {
 			missing = slices.DeleteFunc(missing, func(status string) bool { return status == tc.HealthStatus.Status })
 		}
 		if len(missing) > 0 {
-			t.Errorf("no recorded %s is %v", kind, missing)
+			t.Errorf("no recorded %s has the status %v", kind, missing)
 		}
 	}
 }
 
-// status is an object's with one condition Ready, and one more.
+// status returns a status with a Ready condition and optional further conditions.
 func status(ready, reason string, more ...any) map[string]any {
 	conditions := append([]any{map[string]any{"type": "Ready", "status": ready, "reason": reason, "message": "why"}}, more...)
 	return map[string]any{"observedGeneration": int64(1), "conditions": conditions}
@@ -148,7 +148,7 @@ func merge(into map[string]any, key string, value any) map[string]any {
 	return into
 }
 
-// Each script stands alone, as Argo CD wants it; what they share stays the same.
+// Argo CD requires each script to be self-contained. The helper functions that they share must stay identical.
 func TestScriptsShareTheirHelpers(t *testing.T) {
 	const end = `local ready, stalled = condition("Ready"), condition("Stalled")` + "\n"
 	want, _, _ := strings.Cut(script(t, "RunnerPool"), end)

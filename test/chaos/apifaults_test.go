@@ -20,10 +20,10 @@ const (
 	longestAPI = 12 * time.Second
 )
 
-// written are the resources that the controller writes.
+// written lists the resources that the controller writes.
 var written = []string{"runners", "pods", "secrets", "runnerscalesets"}
 
-// apiFault disturbs requests to the API server, or watches, for a while.
+// apiFault schedules a temporary fault of API requests or watches.
 func (p *planner) apiFault() {
 	f := apiproxy.Fault{Resource: pick(p, written), Seed: p.Uint64()}
 	change := []apiproxy.Verb{pick(p, []apiproxy.Verb{apiproxy.Create, apiproxy.Patch, apiproxy.Delete})}
@@ -34,9 +34,9 @@ func (p *planner) apiFault() {
 		f.Kind, f.Verbs, f.Status = apiproxy.Refuse, change, pick(p, []int{409, 429, 500, 503})
 	case 2:
 		f.Kind, f.Verbs = apiproxy.Refuse, change
-		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: f.Resource}, "x", errors.New("somebody took the right away")).ErrStatus
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: f.Resource}, "x", errors.New("the permission was removed")).ErrStatus
 		f.Answer = &forbidden
-		if change[0] == apiproxy.Create { // any other refusal of a pod or Secret counts as the template's fault
+		if change[0] == apiproxy.Create { // any other rejection of a pod or Secret is attributed to the template
 			f.Answer.Message = "exceeded quota: few"
 		}
 	case 3:
@@ -63,7 +63,7 @@ func (p *planner) apiFault() {
 	}, "the API server of controller %d for %s: %s", replica, lasts, describe(f))
 }
 
-// describe returns a fault in one line.
+// describe returns a one-line description of a fault.
 func describe(f apiproxy.Fault) string {
 	text := fmt.Sprintf("%s %v %s", f.Kind, f.Verbs, f.Resource)
 	if f.Answer != nil {

@@ -23,31 +23,32 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// maxExcess is how long a pool may show more live Runners than its max. The status of a failed Runner is written after its replacement exists.
+// maxExcess is how long a pool may have more live Runners than its max. A failed Runner's status is written only
+// after its replacement exists.
 const maxExcess = 30 * time.Second
 
 // attempts records how many Runners the controller creates for each pool, in total and at once.
 type attempts struct {
 	mu    sync.Mutex
 	pools map[string]*poolAttempts
-	pods  map[string][]nodeplay.FaultKind // what struck each
+	pods  map[string][]nodeplay.FaultKind // the faults that struck each pod
 }
 
-// poolAttempts is the record of one pool.
+// poolAttempts records the Runners of one pool.
 type poolAttempts struct {
-	lives  map[types.UID]life // of its Runners
+	lives  map[types.UID]life // by Runner
 	causes map[v1alpha1.RunnerCause]string
 	struck map[nodeplay.FaultKind]int // number of pods
 }
 
-// life is from when to when a Runner was live: from its creation until its status was written with its end, or its deletion was asked for, by the
-// API server's clock. A watch may be late.
+// life is the period in which a Runner was live. It begins with its creation, and ends when its status reports the
+// end or its deletion is requested. The times are the API server's, because a watch may be late.
 type life struct {
 	name        string
 	from, until time.Time
 }
 
-// crowded returns the longest time with more than maxRunners live Runners.
+// crowded returns the longest time during which the pool had more than maxRunners live Runners.
 func (p *poolAttempts) crowded() (longest time.Duration) {
 	type change struct {
 		at   time.Time
@@ -86,7 +87,7 @@ func (a *attempts) of(pool string) *poolAttempts {
 	return a.pools[pool]
 }
 
-// namedOnce returns the names that only one Runner had: a pool that was restored, or made anew, counts from where it did before.
+// namedOnce returns the names that only one Runner ever had. A pool that was restored or recreated reuses names.
 func (a *attempts) namedOnce() map[string]bool {
 	once := map[string]bool{}
 	for _, p := range a.pools {
@@ -98,7 +99,7 @@ func (a *attempts) namedOnce() map[string]bool {
 	return once
 }
 
-// see records the state of a Runner that a watch delivers.
+// see records the state of a Runner from a watch event.
 func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +125,7 @@ func (a *attempts) see(r *v1alpha1.Runner, gone bool, now time.Time) {
 	}
 }
 
-// strike records that a fault hit a pod.
+// strike records a fault that hit a pod.
 func (a *attempts) strike(pod *corev1.Pod, kind nodeplay.FaultKind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,24 +136,25 @@ func (a *attempts) strike(pod *corev1.Pod, kind nodeplay.FaultKind) {
 	a.pods[pod.Name] = append(a.pods[pod.Name], kind)
 }
 
-// purged is recorded of a pod whose runner GitHub purged.
+// purged marks a pod whose runner GitHub removed.
 const purged nodeplay.FaultKind = "purged"
 
 var lost = []nodeplay.FaultKind{nodeplay.NodeLost, nodeplay.NodeLostAfterEnd}
 
-// origins lists the only pod faults that may lead to a cause. The causes that it does not list may also come from GitHub, the API server or a slow
-// machine.
+// origins lists the pod faults that can explain a cause. A cause that is not in the map may also come from GitHub,
+// the API server or a slow machine.
 var origins = map[v1alpha1.RunnerCause][]nodeplay.FaultKind{
 	v1alpha1.CauseImagePull: {nodeplay.ImageRefused},
 	v1alpha1.CauseRemoved:   slices.Concat(external, lost, []nodeplay.FaultKind{purged}),
-	v1alpha1.CauseNode:      slices.Concat(external, lost, []nodeplay.FaultKind{nodeplay.KilledInJob}), // without a limit, it is the node's memory
+	v1alpha1.CauseNode:      slices.Concat(external, lost, []nodeplay.FaultKind{nodeplay.KilledInJob}), // without a memory limit, the node runs out of memory
 	v1alpha1.CauseDeadline:  nil,
 	v1alpha1.CauseConfig:    nil,
 	v1alpha1.CauseOutdated:  nil,
 	v1alpha1.CauseRefused:   nil,
 }
 
-// attempted checks that no pool created too many runners, had too many at once, or reported a cause that no fault explains.
+// attempted checks that no pool created too many Runners, had too many at once, or reported a cause that no fault
+// explains.
 func (s *storm) attempted() {
 	s.Helper()
 	jobs := map[string]int{}
@@ -185,7 +187,7 @@ func (s *storm) attempted() {
 	}
 }
 
-// failed is what a controller logs of a runner that failed.
+// failed is a log entry about a failed runner.
 type failed struct {
 	Message string               `json:"msg"`
 	Runner  string               `json:"runner"`
@@ -193,7 +195,8 @@ type failed struct {
 	Reason  string               `json:"reason"`
 }
 
-// blamed checks that no runner that a node or an outsider ended counts as its template's fault, and that no crash counts as a node's.
+// blamed checks that no runner that was ended by a node or by an external actor counts as a failure of its
+// template, and that no crash counts as a failure of a node.
 func (s *storm) blamed() {
 	s.Helper()
 	s.attempts.mu.Lock()
@@ -203,7 +206,7 @@ func (s *storm) blamed() {
 	once := s.attempts.namedOnce()
 	for _, f := range s.log.failures() {
 		if !once[f.Runner] {
-			continue // the log doesn't say which of them it was
+			continue // the log does not identify which Runner of this name failed
 		}
 		kinds := s.attempts.pods[f.Runner]
 		byOthers := slices.ContainsFunc(kinds, func(k nodeplay.FaultKind) bool { return k == nodeplay.NodeLost || slices.Contains(external, k) })
@@ -219,7 +222,7 @@ func (s *storm) blamed() {
 	s.Logf("seed %d: causes of runners that nodes or others ended: %v", s.seed, counts)
 }
 
-// updated checks that pools with new templates have the last in force, and that no good template was rolled back.
+// updated checks that pools with new templates use the latest one, and that no good template was rolled back.
 func (s *storm) updated() {
 	s.Helper()
 	events := &eventsv1.EventList{}
@@ -238,7 +241,7 @@ func (s *storm) updated() {
 				return err
 			}
 			if !conditions.IsTrue(p, v1alpha1.UpdatedCondition) {
-				return fmt.Errorf("the update of %s is %+v", p.Name, p.Status.Update)
+				return fmt.Errorf("the update status of %s is %+v", p.Name, p.Status.Update)
 			}
 			return nil
 		})

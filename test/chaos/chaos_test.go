@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chaos lets GitHub, the pods, the nodes and the controller itself fail at random, all at
-// once, and then checks that every job was done once and that nothing is left.
+// Package chaos injects random, simultaneous failures of GitHub, pods, nodes and the controller. Afterwards it
+// checks that every job ran exactly once and that nothing is left over.
 package chaos
 
 import (
@@ -19,17 +19,18 @@ import (
 )
 
 const (
-	// seedsVariable names the seeds to run, as "7", "1-20" or "3,5,8-10".
+	// seedsVariable lists the seeds to run, such as "7", "1-20" or "3,5,8-10".
 	seedsVariable = "CORRAL_CHAOS_SEEDS"
 	defaultSeeds  = "1"
-	// keepVariable, when set, keeps the logs of storms that pass, too.
+	// keepVariable keeps the logs of storms that pass, if it is set.
 	keepVariable = "CORRAL_CHAOS_KEEP"
 	maxSeeds     = 1000
 )
 
-var w *harness.World // shared by the storms, which have a namespace, a GitHub, nodes and a controller each
+var w *harness.World // shared by the storms; each has its own namespace, GitHub, nodes and controller
 
-// atOnce is how many storms blow at the same time, however few processors there are: a storm mostly waits.
+// atOnce is the number of storms that run in parallel. It does not depend on the number of processors, because a
+// storm spends most of its time waiting.
 const atOnce = "4"
 
 func TestMain(m *testing.M) {
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// seeds reads the seeds to run.
+// seeds parses a list of seeds.
 func seeds(text string) ([]uint64, error) {
 	var all []uint64
 	for part := range strings.SplitSeq(text, ",") {
@@ -57,7 +58,7 @@ func seeds(text string) ([]uint64, error) {
 		}
 		to, err := strconv.ParseUint(last, 10, 64)
 		if err != nil || to < from || to-from >= maxSeeds {
-			return nil, fmt.Errorf("reading seeds %q: %q is no range of at most %d", text, part, maxSeeds)
+			return nil, fmt.Errorf("reading seeds %q: %q is not a range of at most %d", text, part, maxSeeds)
 		}
 		for ; from <= to; from++ {
 			all = append(all, from)
@@ -66,7 +67,7 @@ func seeds(text string) ([]uint64, error) {
 	return all, nil
 }
 
-// Several storms blow at the same time, each in a world of its own but for the API server.
+// Several storms run in parallel. They share only the API server.
 func TestStorm(t *testing.T) {
 	sources.Open(t, "../..")
 	text := os.Getenv(seedsVariable)

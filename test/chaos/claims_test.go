@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// Of each five pools one has fewer claims than runners, and one has its runners wait for claims.
+// Of every five pools, one has fewer claims than runners, and one has runners that wait for a claim.
 func cacheOf(i int) *v1alpha1.CacheSpec {
 	switch i % 5 {
 	case 0:
@@ -28,10 +28,10 @@ func cacheOf(i int) *v1alpha1.CacheSpec {
 	return nil
 }
 
-// mounts are the pods that have a claim, as a watch tells of them one after the other.
+// mounts maps each claim to the pods that use it, according to a watch.
 type mounts map[string]map[types.UID]string
 
-// see takes in an event, and returns the claim that it shows in two pods; "" if there is none.
+// see processes an event. It returns the claim if two pods use it at the same time, and "" otherwise.
 func (m mounts) see(event watch.EventType, pod *corev1.Pod) (claim string) {
 	claim = pod.Annotations[v1alpha1.CacheClaimAnnotation]
 	if claim == "" {
@@ -50,7 +50,7 @@ func (m mounts) see(event watch.EventType, pod *corev1.Pod) (claim string) {
 	return ""
 }
 
-// watchClaims complains if two pods have one claim, until the test ends.
+// watchClaims fails the storm if two pods use the same claim at once, until the test ends.
 func (s *storm) watchClaims() {
 	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: kube.Scheme()})
 	harness.Must(s.T, err)
@@ -58,7 +58,7 @@ func (s *storm) watchClaims() {
 	var done sync.WaitGroup
 	done.Go(func() {
 		users := map[string]map[types.UID]bool{}
-		for ctx.Err() == nil { // a busy API server ends watches
+		for ctx.Err() == nil { // a busy API server closes watches
 			follow, err := c.Watch(ctx, &corev1.PodList{}, client.InNamespace(s.namespace))
 			if err != nil {
 				continue
@@ -73,7 +73,8 @@ func (s *storm) watchClaims() {
 	})
 }
 
-// followClaims looks at one watch's events, the first of which are the pods that there are. It notes the pods that had each claim.
+// followClaims processes the events of one watch, which starts with the existing pods. It records all pods that
+// used each claim in users.
 func (s *storm) followClaims(follow watch.Interface, users map[string]map[types.UID]bool) {
 	held := mounts{}
 	for event := range follow.ResultChan() {
@@ -93,14 +94,14 @@ func (s *storm) followClaims(follow watch.Interface, users map[string]map[types.
 	}
 }
 
-// tellClaims says how many claims were taken over.
+// tellClaims logs how many pods reused a claim.
 func (s *storm) tellClaims(users map[string]map[types.UID]bool) {
 	again := 0
 	for _, pods := range users {
 		again += len(pods) - 1
 	}
-	s.log.add("", "claims", "%d pods had a claim that another had before", again)
-	s.Logf("seed %d: %d pods had a claim that another had before", s.seed, again)
+	s.log.add("", "claims", "%d pods reused a claim of an earlier pod", again)
+	s.Logf("seed %d: %d pods reused a claim of an earlier pod", s.seed, again)
 	if again == 0 && !s.Failed() {
 		s.complain("no claim was ever taken over")
 	}

@@ -18,15 +18,18 @@ import (
 )
 
 const (
-	// failoverVariable is the number of minutes that TestFailover runs. Without it, the test is skipped.
+	// failoverVariable is the number of minutes that TestFailover runs. If it is not set, the test is skipped.
 	failoverVariable = "CORRAL_FAILOVER_MINUTES"
-	// zombie is how long a replica is stopped. It is longer than the lease, so that the replica resumes when another one leads.
+	// zombie is how long a replica is stopped. It exceeds the lease, so that another replica leads when this one
+	// resumes.
 	zombie = 45 * time.Second
-	// mostAhead is how far a replica's clock is ahead or behind at most. The certificates of the proxies are valid for an hour already.
+	// mostAhead is how far a replica's clock may be ahead or behind. The proxies' certificates are valid from one
+	// hour before the test.
 	mostAhead = 50 * time.Minute
 )
 
-// Two replicas run through consecutive storms. In each storm, one of them is stopped for longer than its lease, and their clocks jump.
+// Two replicas run through consecutive storms. In each storm, one replica is stopped for longer than its lease,
+// and the clocks of both jump.
 func TestFailover(t *testing.T) {
 	minutes, _ := strconv.Atoi(os.Getenv(failoverVariable))
 	if minutes == 0 {
@@ -45,7 +48,7 @@ func TestFailover(t *testing.T) {
 	s.judge()
 }
 
-// giveClocks gives each replica a clock of its own, which is right at first.
+// giveClocks gives each replica its own clock, which starts with the correct time.
 func (s *storm) giveClocks() {
 	var err error
 	s.clockBinary, err = harness.BuildWithClock(s.Context())
@@ -55,7 +58,7 @@ func (s *storm) giveClocks() {
 	}
 }
 
-// skew lets the clock of each replica jump three times in the storm of a seed.
+// skew lets each replica's clock jump three times during a storm.
 func (s *storm) skew(seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 7))
 	for _, r := range s.replicas {
@@ -69,7 +72,7 @@ func (s *storm) skew(seed uint64) {
 	}
 }
 
-// freeze stops the process of a replica, and resumes it later.
+// freeze stops a replica's process, and resumes it later.
 func (s *storm) freeze(r *replica) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +91,7 @@ func (s *storm) freeze(r *replica) {
 	}
 }
 
-// elect grants the right to elect a leader in the storm's namespace.
+// elect grants the permissions for leader election in the storm's namespace.
 func (s *storm) elect() {
 	s.Helper()
 	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}

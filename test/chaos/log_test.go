@@ -28,15 +28,15 @@ import (
 // entry is a line of the event log.
 type entry struct {
 	at   time.Time
-	pool string // empty when it concerns all
+	pool string // empty if the entry concerns all pools
 	kind string
 	text string
 }
 
-// eventLog is what happened in a storm, put together from all who saw it.
+// eventLog collects the events of a storm from all of its components.
 type eventLog struct {
 	storm       *storm
-	controllers []string // paths of their logs
+	controllers []string // paths of the controllers' log files
 
 	mu      sync.Mutex
 	entries []entry
@@ -50,7 +50,7 @@ func (l *eventLog) add(pool, kind, format string, args ...any) {
 	l.entries = append(l.entries, entry{at: time.Now(), pool: pool, kind: kind, text: fmt.Sprintf(format, args...)})
 }
 
-// watch follows the namespace's Runners until the test ends.
+// watch records changes of the namespace's Runners until the test ends.
 func (l *eventLog) watch() {
 	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: kube.Scheme()})
 	harness.Must(l.storm.T, err)
@@ -77,7 +77,7 @@ func (l *eventLog) watch() {
 	})
 }
 
-// runner notes a runner whose state changed.
+// runner records a Runner whose state changed.
 func (l *eventLog) runner(seen map[string]string, event string, r *v1alpha1.Runner) {
 	text := fmt.Sprintf("%s id=%d %s: %s", r.Name, r.Status.RunnerID, r.Status.State, r.Status.Reason)
 	if r.Status.Job != nil {
@@ -95,8 +95,8 @@ func (l *eventLog) runner(seen map[string]string, event string, r *v1alpha1.Runn
 	}
 }
 
-// tell sums the storm up. It writes the schedule and the log of one that failed to a file, and shows
-// their end.
+// tell logs a summary of the storm. If the storm failed, it also writes the schedule and the event log to a file
+// and shows the end of both.
 func (l *eventLog) tell() {
 	s := l.storm
 	struck, hits := 0, l.gather()
@@ -130,7 +130,8 @@ func (l *eventLog) tell() {
 	s.Logf("the schedule of faults and the log of events of seed %d are in %s\n%s", s.seed, path, text[max(0, len(text)-4000):])
 }
 
-// gather adds what GitHub and the controllers know, and says how many calls to GitHub were spoiled.
+// gather adds the events that GitHub and the controllers recorded, and returns how many calls to GitHub were
+// disturbed.
 func (l *eventLog) gather() (spoiled int) {
 	hits := l.storm.github.FaultsHit()
 	for _, h := range hits {
@@ -160,7 +161,7 @@ func (l *eventLog) job(j githubsim.JobTimeline) {
 	}
 }
 
-// controller reads a controller's log.
+// controller adds the entries of a controller's log.
 func (l *eventLog) controller(name, path string) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -184,7 +185,7 @@ func (l *eventLog) controller(name, path string) {
 	}
 }
 
-// failures are the runners that failed, by the controllers' logs.
+// failures returns the runner failures that the controllers logged.
 func (l *eventLog) failures() (all []failed) {
 	for _, path := range l.controllers {
 		text, err := os.ReadFile(path)
@@ -199,7 +200,7 @@ func (l *eventLog) failures() (all []failed) {
 	return all
 }
 
-// poolIn finds a pool's name in a line.
+// poolIn returns the pool name in a line.
 func poolIn(line string) string {
 	at := strings.Index(line, `"pool-`)
 	if at < 0 || len(line) < at+8 {
@@ -208,7 +209,7 @@ func poolIn(line string) string {
 	return line[at+1 : at+8]
 }
 
-// short is a log line without what is the same in all.
+// short formats a log entry without the fields that are the same in all entries.
 func short(line map[string]any) string {
 	text := fmt.Sprintf("%v: %v", line["level"], line["msg"])
 	for _, key := range []string{"ts", "level", "msg", "version", "logger", "controller", "controllerGroup", "reconcileID", "namespace", "caller"} {

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// pulse tells a slow machine from a slow controller: how long the API server takes for what costs it nothing.
+// pulse distinguishes a slow machine from a slow controller. It measures how long the API server takes to answer a
+// trivial request.
 type pulse struct {
 	mu    sync.Mutex
 	began time.Time
@@ -26,7 +27,7 @@ const (
 	maxBeats = 1000
 )
 
-// feel asks the API server now and then, until the test ends.
+// feel sends a request every second until the test ends.
 func (p *pulse) feel(t *testing.T, namespace string) {
 	p.began = time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -50,7 +51,7 @@ func (p *pulse) feel(t *testing.T, namespace string) {
 	})
 }
 
-// note keeps an answer that was slow.
+// note records a slow answer.
 func (p *pulse) note(due, now time.Time, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,8 +60,9 @@ func (p *pulse) note(due, now time.Time, err error) {
 	}
 }
 
-func (p *pulse) tell() string {
+// summary describes the slow answers for a failure message.
+func (p *pulse) summary() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Sprintf("of the API server's answers, one asked for each second, %d took a second or more: %v", len(p.slow), p.slow)
+	return fmt.Sprintf("%d of the requests sent to the API server once a second took a second or more: %v", len(p.slow), p.slow)
 }

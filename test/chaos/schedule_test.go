@@ -30,17 +30,19 @@ const (
 	nodesPerStorm  = 3
 	longestJob     = 3 * time.Second
 	longestGitHub  = 12 * time.Second // of a fault
-	longestOutage  = 8 * time.Second  // of a token that is revoked
+	longestOutage  = 8 * time.Second  // of a revoked token
 	longestNodeOut = 15 * time.Second
-	maxRunners     = 6  // of a pool
-	spareAttempts  = 24 // of a pool in a storm, for faults that hit no pods
-	// steady is how many pools are not struck by faults that look like their template's. They get new templates, so many each.
+	maxRunners     = 6  // per pool
+	spareAttempts  = 24 // per pool and storm, for faults that hit no pods
+	// steady is the number of pools without faults that look like a template's fault. updates is the number of
+	// template updates of each of them.
 	steady, updates = 3, 2
 )
 
 func poolName(i int) string { return fmt.Sprintf("pool-%02d", i) }
 
-// labelOf is the label of jobs: one in ten is for the pool of runners that stay.
+// labelOf returns the label of jobs for a pool index. Jobs beyond the last index are for the pool of persistent
+// runners.
 func labelOf(i int) string {
 	if i >= pools {
 		return staying
@@ -57,19 +59,19 @@ type step struct {
 	do   func(ctx context.Context, s *storm)
 }
 
-// arrival is a job to come.
+// arrival is a job that arrives at a given time.
 type arrival struct {
 	at  time.Duration
 	job githubsim.Job
 }
 
-// schedule is all that happens in a storm. It depends on the seed alone.
+// schedule contains all events of a storm. It depends only on the seed.
 type schedule struct {
 	steps    []step
 	arrivals []arrival
 }
 
-// planner makes a schedule.
+// planner builds a schedule.
 type planner struct {
 	*rand.Rand
 	namespace string
@@ -103,12 +105,12 @@ func (p *planner) add(at time.Duration, do func(ctx context.Context, s *storm), 
 	p.steps = append(p.steps, step{at: at.Round(time.Millisecond), what: fmt.Sprintf(format, args...), do: do})
 }
 
-// between is a duration from one to another.
+// between returns a random duration in a range.
 func (p *planner) between(from, to time.Duration) time.Duration {
 	return (from + time.Duration(p.Int64N(int64(to-from)+1))).Round(time.Millisecond)
 }
 
-// moment is when something begins.
+// moment returns a random start time for an event.
 func (p *planner) moment() time.Duration { return p.between(0, duration-2*time.Second) }
 
 func pick[T any](p *planner, from []T) T { return from[p.IntN(len(from))] }
@@ -123,7 +125,7 @@ func (p *planner) replica() int {
 
 func (p *planner) pool() string { return poolName(p.IntN(pools)) }
 
-// calls are the endpoints that the controller calls, those called most first.
+// calls lists the endpoints that the controller calls, most frequent first.
 var calls = []githubsim.Endpoint{
 	githubsim.EndpointGetMessage, githubsim.EndpointJITConfig, githubsim.EndpointDeleteMessage, githubsim.EndpointDeleteAgent,
 	githubsim.EndpointCreateSession, githubsim.EndpointRefreshSession, githubsim.EndpointGetScaleSet, githubsim.EndpointFindAgent,
@@ -131,19 +133,19 @@ var calls = []githubsim.Endpoint{
 	githubsim.EndpointDeleteSession, githubsim.EndpointRegistrationToken, githubsim.EndpointDeleteRunner, githubsim.EndpointRunnerRegistration, githubsim.EndpointRunners,
 }
 
-// changes are the calls whose answer may be lost after the change was made.
+// changes lists the calls whose answer may be lost after GitHub made the change.
 var changes = []githubsim.Endpoint{
 	githubsim.EndpointJITConfig, githubsim.EndpointJITConfig, githubsim.EndpointCreateSession, githubsim.EndpointCreateScaleSet,
 	githubsim.EndpointDeleteAgent, githubsim.EndpointDeleteMessage, githubsim.EndpointRefreshSession, githubsim.EndpointDeleteSession,
 }
 
-// runnerCalls are made by runners, which try again a few times.
+// runnerCalls lists the calls of runners, which retry a few times.
 var runnerCalls = []githubsim.Endpoint{
 	githubsim.EndpointRunnerSession, githubsim.EndpointRunnerMessage, githubsim.EndpointRunnerAcknowledge,
 	githubsim.EndpointRunnerRenew, githubsim.EndpointRunnerComplete,
 }
 
-// alterations are what may be wrong with an answer, by endpoint.
+// alterations lists the possible faults in an answer, by endpoint.
 var alterations = []githubsim.Fault{
 	{Endpoint: githubsim.EndpointCreateSession, Alter: githubsim.AlterEmptyQueueURL},
 	{Endpoint: githubsim.EndpointRefreshSession, Alter: githubsim.AlterEmptyQueueURL},
@@ -161,7 +163,7 @@ var alterations = []githubsim.Fault{
 	{Endpoint: githubsim.EndpointJITConfig, Alter: githubsim.AlterByteOrderMark},
 }
 
-// githubFault spoils an endpoint for a while, for one pool or for all.
+// githubFault schedules a temporary fault of an endpoint, for one pool or for all.
 func (p *planner) githubFault() {
 	f := githubsim.Fault{Endpoint: calls[min(p.IntN(len(calls)), p.IntN(len(calls)))]}
 	switch p.IntN(8) {
@@ -198,16 +200,17 @@ func (p *planner) githubFault() {
 	}, "GitHub for %s: %s", lasts, f)
 }
 
-// blaming are faults that look like the template's, or may if GitHub tells of a job late.
+// blaming lists the faults that look like the template's, including those that do so only if GitHub reports a job
+// late.
 var blaming = []nodeplay.FaultKind{nodeplay.ImageRefused, nodeplay.CrashBeforeConnecting, nodeplay.CrashConnected, nodeplay.ListenerKilled}
 
-// external are what nodes and others do to pods.
+// external lists the faults that nodes and external actors cause.
 var external = []nodeplay.FaultKind{
 	nodeplay.NodeEvicts, nodeplay.NodeShutsDown, nodeplay.CriticalPodComes, nodeplay.ContainerLost, nodeplay.OutOfMemory, nodeplay.NodeTainted, nodeplay.Refused,
 	nodeplay.SchedulerPreempts, nodeplay.EvictedByAPI, nodeplay.ForceDeleted, nodeplay.DeletedAtOnce, nodeplay.Evicted,
 }
 
-// podFault strikes pods for a while, mostly of one pool.
+// podFault schedules temporary pod faults, mostly in one pool.
 func (p *planner) podFault() {
 	others := []nodeplay.FaultKind{nodeplay.Unschedulable, nodeplay.KilledInJob, nodeplay.HangsAfterJob, nodeplay.NeverConnects, nodeplay.ClockWrong}
 	f := nodeplay.Fault{
@@ -237,7 +240,7 @@ func (p *planner) podFault() {
 		f.Clock = p.between(-time.Hour, time.Hour)
 	}
 	if f.Kind == nodeplay.Refused {
-		f.Reason = pick(p, slices.DeleteFunc(nodeplay.Refusals(), func(reason string) bool { return reason == "SysctlForbidden" })) // which is the template's
+		f.Reason = pick(p, slices.DeleteFunc(nodeplay.Refusals(), func(reason string) bool { return reason == "SysctlForbidden" })) // that one is caused by the template
 	}
 	from, lasts := p.moment(), p.between(time.Second, longestGitHub)
 	p.add(from, func(_ context.Context, s *storm) {
@@ -246,12 +249,12 @@ func (p *planner) podFault() {
 	}, "pods of %s for %s: %s %s, at most %d, p=%.1f, after %s, for %s, in a job: %t", whose, lasts, f.Kind, f.Reason, f.Times, f.Probability, f.After, f.For, f.InJob)
 }
 
-// isSteady reports whether a pool gets new templates.
+// isSteady reports whether a pool gets template updates.
 func isSteady(pool string) bool {
 	return pool >= poolName(pools-steady) && pool < poolName(pools)
 }
 
-// updates gives pools new templates, which are as good as the former.
+// updates schedules template updates. The new templates work as well as the previous ones.
 func (p *planner) updates() {
 	for i := pools - steady; i < pools; i++ {
 		for range updates {
@@ -261,7 +264,7 @@ func (p *planner) updates() {
 	}
 }
 
-// instant is something that GitHub does of its own accord.
+// instant schedules an event that GitHub itself initiates.
 func (p *planner) instant() {
 	at, pool, org, choice := p.moment(), p.pool(), p.IntN(connections), p.Uint64()
 	lasts := p.between(time.Second, longestOutage)
@@ -291,7 +294,7 @@ func (p *planner) instant() {
 	}
 }
 
-// nodes lets one or two nodes be lost, one after the other.
+// nodes schedules the loss of one or two nodes, one after the other.
 func (p *planner) nodes() {
 	at := p.between(3*time.Second, duration/2)
 	for range 1 + p.IntN(2) {
@@ -312,7 +315,7 @@ func (p *planner) nodes() {
 	}
 }
 
-// kills lets the controller be killed up to twice.
+// kills schedules up to two kills of a controller.
 func (p *planner) kills() {
 	for range p.IntN(3) {
 		away := p.between(100*time.Millisecond, 3*time.Second)
@@ -321,7 +324,7 @@ func (p *planner) kills() {
 	}
 }
 
-// jobs arrive as a Poisson stream.
+// jobs schedules the jobs as a Poisson process.
 func (p *planner) jobs() {
 	for at := time.Duration(0); ; {
 		at += time.Duration(p.ExpFloat64() / jobsPerSecond * float64(time.Second))
@@ -351,10 +354,10 @@ func TestScheduleDependsOnItsSeedAlone(t *testing.T) {
 		return lines
 	}
 	if diff := gocmp.Diff(text(plan(1, "n", 2)), text(plan(1, "n", 2))); diff != "" {
-		t.Errorf("the same seed, twice:\n%s", diff)
+		t.Errorf("one seed gave two schedules:\n%s", diff)
 	}
 	if gocmp.Equal(text(plan(1, "n", 2)), text(plan(2, "n", 2))) {
-		t.Error("two seeds make the same storm")
+		t.Error("two seeds gave the same schedule")
 	}
 }
 

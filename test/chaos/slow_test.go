@@ -17,19 +17,21 @@ import (
 )
 
 const (
-	// shortDeadline is the startup and connect deadline of runners on a quiet machine.
+	// shortDeadline is the startup and connect deadline of runners on an idle machine.
 	shortDeadline = 10 * time.Second
-	// slowAnswer is how long each answer of the API server takes while the cluster is slow.
+	// slowAnswer is the delay of each API answer while the cluster is slow.
 	slowAnswer = 2 * time.Second
-	// probes are the requests that measure the machine, and quietProbe is how long one takes on a quiet one, at most.
+	// probes is the number of requests that measure the machine's speed. quietProbe is the maximum duration of one
+	// on an idle machine.
 	probes     = 50
 	quietProbe = 8 * time.Millisecond
-	// mostSlowness bounds how much longer deadlines become on a busy machine.
+	// mostSlowness is the upper limit for the factor by which deadlines grow on a busy machine.
 	mostSlowness = 6
 )
 
-// slowness is how many times longer the API server takes to write than on a quiet machine, 1 to mostSlowness. Deadlines of runners are longer by
-// as much: otherwise a busy machine would be a fault that no schedule knows.
+// slowness returns how many times slower API writes are than on an idle machine, between 1 and mostSlowness.
+// Runner deadlines are extended by this factor. Otherwise, a busy machine would cause failures that are not in the
+// schedule.
 func (s *storm) slowness(when string) int64 {
 	s.Helper()
 	began := time.Now()
@@ -44,8 +46,9 @@ func (s *storm) slowness(when string) int64 {
 	return times
 }
 
-// slowDown makes the cluster slow for everybody, while each pool gets a job: the API server's answers take seconds, and pods take longer to start
-// than their deadline allows. Afterwards each pool has what it wants within one startup deadline, with no more attempts than that.
+// slowDown slows the cluster down while each pool gets a job: API answers take seconds, and pods start more slowly
+// than their deadline allows. After the cluster recovers, each pool must reach its wanted size within one startup
+// deadline, with a bounded number of attempts.
 func (s *storm) slowDown() {
 	s.Helper()
 	s.log.add("", "cluster", "is slow")
@@ -73,11 +76,12 @@ func (s *storm) slowDown() {
 	s.waits(healed, made)
 }
 
-// waits complains if the pools took longer than a startup deadline after the cluster was fast again, and as long again for the machine, or if they
-// tried more often than once for each runner that was missing and each that was under way.
+// waits fails the storm if a pool took longer than its startup deadline to recover, plus the same time again to
+// allow for a slow machine. It also fails if the pools created more runners than one for each missing runner and
+// one for each that was starting.
 func (s *storm) waits(healed time.Time, made int) {
 	s.Helper()
-	const staying = 10 // which are replaced after their time
+	const staying = 10 // persistent runners that are replaced at their maximum age
 	missing := pools   // for the jobs
 	for i := range pools {
 		missing += wanted(i)
@@ -87,6 +91,6 @@ func (s *storm) waits(healed time.Time, made int) {
 	}
 	took := time.Since(healed)
 	if took > 2*s.startup && took > 2*time.Duration(s.slowness("after"))*shortDeadline { // the machine may have become slower
-		s.complain("the pools had what they want %s after the cluster was slow, their startup deadline is %s", took.Round(time.Second), s.startup)
+		s.complain("the pools reached their wanted size %s after the cluster was slow; their startup deadline is %s", took.Round(time.Second), s.startup)
 	}
 }

@@ -26,40 +26,40 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// storm is one seed's: a namespace with 20 pools on four connections, a GitHub, three nodes and a
-// controller process that sees nothing but the namespace.
+// storm is the run of one seed. It has a namespace with 20 pools on four connections, its own simulated GitHub,
+// three nodes, and a controller process that watches only this namespace.
 type storm struct {
 	*testing.T
 	seed      uint64
 	namespace string
 	schedule  schedule
-	storms    int // so far
+	storms    int // number of storms so far
 	github    *githubsim.Running
 	node      *nodeplay.Node
 	log       *eventLog
 	pulse     pulse
 	attempts  attempts
-	startup   time.Duration // the deadline of the pools' runners
+	startup   time.Duration // startup deadline of the pools' runners
 
 	replicas    []*replica
-	clockBinary string         // the controller of replicas with a clock of their own
-	running     sync.WaitGroup // what the schedule started
+	clockBinary string         // the controller binary that supports a fake clock
+	running     sync.WaitGroup // goroutines that the schedule started
 	mu          sync.Mutex
-	canceled    map[string]bool // jobs by id
+	canceled    map[string]bool // by job ID
 }
 
-// replica is one controller and its proxy.
+// replica is one controller with its API proxy.
 type replica struct {
 	name       string
-	api        *apiproxy.Proxy // between the controller and the API server
-	clock      *harness.Clock  // of its machine; nil for this machine's
+	api        *apiproxy.Proxy
+	clock      *harness.Clock // the replica's clock; nil to use the machine's
 	mu         sync.Mutex
-	controller *world.Controller // nil while it is away
+	controller *world.Controller // nil while it is down
 }
 
 func token(org int) string { return fmt.Sprintf("ghp_%s", connectionName(org)) }
 
-// newStorm prepares a storm with one controller, or with several that elect a leader.
+// newStorm prepares a storm with one controller, or with several that use leader election.
 func newStorm(t *testing.T, seed uint64, replicas int) *storm {
 	s := &storm{T: t, seed: seed, namespace: fmt.Sprintf("storm-%d-%d", replicas, seed), canceled: map[string]bool{}}
 	s.log = newEventLog(s)
@@ -76,7 +76,7 @@ func newStorm(t *testing.T, seed uint64, replicas int) *storm {
 	return s
 }
 
-// blow is the storm of a seed, from its beginning to the verdict.
+// blow runs a storm from beginning to end, including the final checks.
 func blow(t *testing.T, seed uint64) {
 	s := newStorm(t, seed, 1)
 	s.rage(seed)
@@ -84,7 +84,7 @@ func blow(t *testing.T, seed uint64) {
 	s.judge()
 }
 
-// rage plays the schedule of a seed, and waits until all is well again.
+// rage executes the schedule of a seed, and waits until everything has recovered.
 func (s *storm) rage(seed uint64) {
 	s.Helper()
 	schedule := plan(seed, s.namespace, len(s.replicas))
@@ -97,7 +97,7 @@ func (s *storm) rage(seed uint64) {
 	s.recovers()
 }
 
-// prepare makes all that the storm is to hit, and waits until it works.
+// prepare creates all objects of the storm, and waits until they work.
 func (s *storm) prepare() {
 	s.Helper()
 	var err error
@@ -163,10 +163,11 @@ func (s *storm) connect(i int) {
 	}}))
 }
 
-// wanted is how many idle runners a pool has when nothing happens.
+// wanted is the number of idle runners that a pool has without any jobs.
 func wanted(i int) int { return i % 3 }
 
-// pool has short deadlines, and a cache if it is one of two in five; two of three keep runners idle, one of these two by its minimum.
+// pool returns a pool with short deadlines. Two of every five pools have a cache. One of every three keeps a
+// runner through its min, and one through idle.
 func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	p := harness.NewPool(s.namespace, poolName(i), connectionName(i))
 	p.Spec.Scale.Max, p.Spec.Cache = new(int32(maxRunners)), cacheOf(i)
@@ -182,12 +183,12 @@ func (s *storm) pool(i int) *v1alpha1.RunnerPool {
 	return p
 }
 
-// template is a good one of a version.
+// template returns a working template with the given version.
 func template(version string) []byte {
 	return fmt.Appendf(nil, `{"metadata":{"labels":{"version":%q}},"spec":{"terminationGracePeriodSeconds":2,"containers":[{"name":"runner","image":"runner:1"}]}}`, version)
 }
 
-// update gives a pool another template.
+// update changes the template of a pool.
 func (s *storm) update(ctx context.Context, pool, version string) {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: pool}}
 	patch := fmt.Appendf(nil, `{"spec":{"template":%s}}`, template(version))
@@ -196,7 +197,8 @@ func (s *storm) update(ctx context.Context, pool, version string) {
 	}
 }
 
-// staying is the pool of two runners that take job after job, each for a while. No event tells of their jobs.
+// staying is the name of a pool with two persistent runners, each of which runs many jobs. GitHub sends no events
+// about their jobs.
 const staying = "staying"
 
 func (s *storm) stayingPool() *v1alpha1.RunnerPool {
@@ -208,7 +210,7 @@ func (s *storm) stayingPool() *v1alpha1.RunnerPool {
 	return p
 }
 
-// allPools are the pools of the storm.
+// allPools returns the pools of the storm.
 func (s *storm) allPools() []*v1alpha1.RunnerPool {
 	all := []*v1alpha1.RunnerPool{s.stayingPool()}
 	for i := range pools {
@@ -217,7 +219,7 @@ func (s *storm) allPools() []*v1alpha1.RunnerPool {
 	return all
 }
 
-// play lets the schedule happen.
+// play executes a schedule.
 func (s *storm) play(schedule schedule) {
 	begin := time.Now()
 	s.running.Go(func() {
@@ -246,7 +248,7 @@ func (s *storm) until(at time.Time) {
 	}
 }
 
-// later does something after a time, within the storm.
+// later runs a function after a delay. The storm waits for it to finish.
 func (s *storm) later(after time.Duration, do func()) {
 	at := time.Now().Add(after)
 	s.running.Go(func() {
@@ -255,7 +257,7 @@ func (s *storm) later(after time.Duration, do func()) {
 	})
 }
 
-// calm ends all that goes wrong.
+// calm ends all faults.
 func (s *storm) calm() {
 	s.github.ClearFaults()
 	s.node.ClearFaults()
@@ -270,7 +272,7 @@ func (s *storm) calm() {
 	}
 }
 
-// onScaleSet does something to the scale set of a pool if it has one.
+// onScaleSet calls a function with the ID of a pool's scale set, if it exists.
 func (s *storm) onScaleSet(pool string, do func(id int) bool) {
 	for _, ss := range s.github.Report().ScaleSets {
 		if ss.Name == pool {
@@ -279,7 +281,7 @@ func (s *storm) onScaleSet(pool string, do func(id int) bool) {
 	}
 }
 
-// purge removes the registration of one of the runners that have no job.
+// purge removes the registration of a runner that has no job.
 func (s *storm) purge(choice uint64) {
 	runners := slices.DeleteFunc(s.github.Report().Runners, func(r githubsim.RunnerReport) bool { return r.Job != "" })
 	if len(runners) == 0 {
@@ -294,7 +296,7 @@ func (s *storm) purge(choice uint64) {
 	}
 }
 
-// cancelJob cancels one of the jobs that are not finished.
+// cancelJob cancels a job that is not finished.
 func (s *storm) cancelJob(choice uint64) {
 	jobs := slices.DeleteFunc(s.github.Jobs(), func(j githubsim.JobTimeline) bool { return j.State == githubsim.JobCompleted })
 	if len(jobs) == 0 {
@@ -311,7 +313,7 @@ func (s *storm) cancelJob(choice uint64) {
 func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, lasts time.Duration) {
 	name := s.node.Places()[number]
 	if err := s.node.Lose(ctx, name, loss); err != nil {
-		if !errors.Is(err, nodeplay.ErrLost) { // a slow machine brings it back late
+		if !errors.Is(err, nodeplay.ErrLost) { // on a slow machine, the node may return late
 			s.Error(err)
 		}
 		return
@@ -323,10 +325,10 @@ func (s *storm) loseNode(ctx context.Context, number int, loss nodeplay.Loss, la
 	})
 }
 
-// starts is how often a kubelet would start a controller in the time that a fault of its API server lasts.
+// starts is the number of times that a kubelet would restart a controller while a fault of its API server lasts.
 const starts = 10
 
-// start starts the controller of a replica.
+// start starts a replica's controller.
 func (s *storm) start(r *replica) {
 	flags := []string{"--watch-namespaces=" + s.namespace, "--leader-elect=false"}
 	if len(s.replicas) > 1 {
@@ -338,7 +340,7 @@ func (s *storm) start(r *replica) {
 	}
 	var c *world.Controller
 	var err error
-	for range starts { // while its API server is cut off, it ends at once
+	for range starts { // the controller exits at once while its API server is unreachable
 		if c, err = w.RunReplica(s.Context(), own, binary, flags...); err == nil {
 			break
 		}
@@ -359,7 +361,7 @@ func (s *storm) start(r *replica) {
 	}()
 }
 
-// restart starts a controller again that ended by itself. A replica that loses the lease does so.
+// restart starts a controller again after it exited on its own, as a replica does when it loses the lease.
 func (s *storm) restart(r *replica, ended *world.Controller) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,7 +389,7 @@ func (s *storm) stop(r *replica) {
 	}
 }
 
-// kill kills the controller of a replica and starts another one after a time.
+// kill kills a replica's controller and starts a new one after a delay.
 func (s *storm) kill(r *replica, away time.Duration) {
 	s.running.Go(func() {
 		r.mu.Lock()

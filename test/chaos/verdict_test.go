@@ -21,12 +21,12 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// recovery bounds the wait for each thing that must come about once all faults are over. A circuit
-// that a pool's failures opened is tried again after at most 80 s here; a container that hangs after a job of whose end nobody
-// was told ends once GitHub has not known its runner for ten minutes.
+// recovery is the deadline for each recovery after all faults have ended. Two waits are long. The circuit breaker
+// of a pool with failures retries after up to 80 s. If GitHub never reported the end of a job, a hanging container
+// is stopped ten minutes after GitHub forgot its runner.
 const recovery = 15 * time.Minute
 
-// judge checks what must hold after the storm.
+// judge checks the state after the storm.
 func (s *storm) judge() {
 	s.Helper()
 	s.eachJob()
@@ -47,7 +47,7 @@ func (s *storm) judge() {
 	}
 }
 
-// recovers waits until all jobs are done and each pool has the idle runners that it wants.
+// recovers waits until all jobs are done and each pool has its wanted number of idle runners.
 func (s *storm) recovers() {
 	s.Helper()
 	if s.eventually(func(context.Context) error { return s.jobsDone() }) {
@@ -65,8 +65,8 @@ func (s *storm) complain(format string, args ...any) {
 	s.Errorf(format, args...)
 }
 
-// eventually is harness.Eventually with the storm's patience; what never comes about does not hide
-// what else is wrong.
+// eventually waits like harness.Eventually, but up to the recovery deadline. A timeout does not end the test, so
+// that later checks still run.
 func (s *storm) eventually(check func(ctx context.Context) error) (came bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), recovery)
@@ -84,13 +84,13 @@ func (s *storm) eventually(check func(ctx context.Context) error) (came bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.complain("after %s: %v\n%s", recovery, complaint, s.pulse.tell())
+			s.complain("after %s: %v\n%s", recovery, complaint, s.pulse.summary())
 			return false
 		}
 	}
 }
 
-// listening says which pools have no session.
+// listening returns an error that names a pool without a session.
 func (s *storm) listening() error {
 	open := map[string]bool{}
 	for _, ss := range s.github.Report().ScaleSets {
@@ -104,7 +104,7 @@ func (s *storm) listening() error {
 	return nil
 }
 
-// jobsDone says which jobs are not finished.
+// jobsDone returns an error that lists the unfinished jobs.
 func (s *storm) jobsDone() error {
 	var errs []error
 	for _, j := range s.github.Jobs() {
@@ -115,7 +115,7 @@ func (s *storm) jobsDone() error {
 	return errors.Join(errs...)
 }
 
-// capacity says which pools don't have the idle runners that they want, by GitHub's count.
+// capacity returns an error that lists the pools with too few idle runners, according to GitHub.
 func (s *storm) capacity() error {
 	idle := map[string]githubsim.ScaleSetReport{}
 	for _, ss := range s.github.Report().ScaleSets {
@@ -133,17 +133,17 @@ func (s *storm) capacity() error {
 			stay++
 		}
 	}
-	if stay == 0 { // one of the two may be on its way
-		errs = append(errs, errors.New("no runner stays"))
+	if stay == 0 { // the other one may just be starting
+		errs = append(errs, errors.New("no persistent runner is running"))
 	}
 	return errors.Join(errs...)
 }
 
-// eachJob checks how the jobs ended. That one is run twice or lost by our doing is an invariant.
+// eachJob checks how each job ended. Corral must never cause a job to run twice or to be lost.
 func (s *storm) eachJob() {
 	jobs := s.github.Jobs()
 	if len(jobs) != len(s.schedule.arrivals) {
-		s.complain("of %d jobs there are %d", len(s.schedule.arrivals), len(jobs))
+		s.complain("want %d jobs, got %d", len(s.schedule.arrivals), len(jobs))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *storm) eachJob() {
 	}
 }
 
-// stayed checks that runners took job after job, and says how many did.
+// stayed checks that persistent runners ran several jobs, and logs how many did.
 func (s *storm) stayed() {
 	jobs, most := map[string]int{}, 0
 	for _, j := range s.github.Jobs() {
@@ -177,7 +177,7 @@ func (s *storm) stayed() {
 	}
 }
 
-// nothingLeft says what the deleted pools left behind.
+// nothingLeft returns an error that lists the leftovers of deleted pools.
 func (s *storm) nothingLeft(ctx context.Context) error {
 	var errs []error
 	for kind, list := range map[string]client.ObjectList{

@@ -23,7 +23,8 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// UPDATE_GOLDEN=1 rewrites the file. What is generated, definitions and rules, is left out: it changes with the Go types.
+// UPDATE_GOLDEN=1 rewrites the file. The generated CRDs and RBAC rules are left out, because they change with the
+// Go types.
 func TestDefaultRender(t *testing.T) {
 	rendered := render(t, nil)
 	notes := rendered["NOTES.txt"]
@@ -47,7 +48,7 @@ func TestDefinitionsAreKeptOnUninstall(t *testing.T) {
 				}
 			}
 			if files := generated(t, "crds"); count != len(files) {
-				t.Errorf("%d definitions rendered of %d", count, len(files))
+				t.Errorf("rendered %d of %d CRDs", count, len(files))
 			}
 		})
 	}
@@ -78,7 +79,7 @@ func TestRulesAreThoseGenerated(t *testing.T) {
 	}
 }
 
-// rulesOf are the values that grant something, each with what all that it grants has in it.
+// rulesOf maps each value that grants permissions to a substring that all of its rules share.
 var rulesOf = map[string]string{
 	"flux.enabled":            "[source.toolkit.fluxcd.io]/",
 	"impersonation.enabled":   ": [impersonate]",
@@ -140,17 +141,17 @@ func TestWatchedNamespacesGetRolesOfTheirOwn(t *testing.T) {
 		"[corral.dev]/clusterrunnerpolicies/status <nil>: [patch]",
 	}
 	if diff := cmp.Diff(remaining, rules(all["ClusterRole /corral"])); diff != "" {
-		t.Errorf("what is left cluster-wide:\n%s", diff)
+		t.Errorf("remaining cluster-wide permissions:\n%s", diff)
 	}
 	for _, role := range []string{"Role team-a/corral", "Role team-b/corral"} {
 		together := slices.Sorted(slices.Values(append(rules(all[role]), remaining...)))
 		if diff := cmp.Diff(rules(objects(t, render(t, nil))["ClusterRole /corral"]), together); diff != "" {
-			t.Errorf("%s and the ClusterRole, against what is granted without a list of namespaces:\n%s", role, diff)
+			t.Errorf("permissions of %s and the ClusterRole, compared with the permissions without a list of namespaces:\n%s", role, diff)
 		}
 	}
 	events := []string{"[events.k8s.io]/events <nil>: [create patch]"}
 	if diff := cmp.Diff(events, rules(all["Role default/corral-events"])); diff != "" {
-		t.Errorf("what is granted where events of ClusterRunnerPolicies are written:\n%s", diff)
+		t.Errorf("permissions in the namespace for events about ClusterRunnerPolicies:\n%s", diff)
 	}
 	for key, object := range all {
 		if !strings.Contains(object.GetKind(), "Binding") {
@@ -169,7 +170,7 @@ func TestEventsHaveNoRoleOfTheirOwnWhereTheyAreGrantedAnyway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for key := range objects(t, render(t, map[string]any{"watchNamespaces": watched})) {
 				if strings.HasSuffix(key, " default/corral-events") {
-					t.Errorf("%s grants nothing more", key)
+					t.Errorf("%s grants no additional permission", key)
 				}
 			}
 		})
@@ -179,7 +180,7 @@ func TestEventsHaveNoRoleOfTheirOwnWhereTheyAreGrantedAnyway(t *testing.T) {
 func TestNothingHooksIntoHelmOrHoldsBackDeletion(t *testing.T) {
 	for _, template := range load(t).Templates {
 		if strings.Contains(string(template.Data), "lookup") {
-			t.Errorf("%s asks the cluster: it renders differently under GitOps tools", template.Name)
+			t.Errorf("%s queries the cluster, so it renders differently with GitOps tools", template.Name)
 		}
 	}
 	for key, object := range objects(t, render(t, everything(t))) {
@@ -218,7 +219,7 @@ func TestControllerTakesTheArguments(t *testing.T) {
 			if deployment == nil {
 				t.Fatalf("there is no Deployment %s", tc.deployment)
 			}
-			// With --help, flags are parsed and nothing is run.
+			// With --help, corral parses its flags and exits.
 			args := append(containerArgs(t, deployment), "--help")
 			if out, err := exec.CommandContext(t.Context(), corral, args...).CombinedOutput(); err != nil {
 				t.Errorf("corral %q: %v\n%s", args, err, out)
@@ -227,10 +228,10 @@ func TestControllerTakesTheArguments(t *testing.T) {
 	}
 }
 
-// flagsWithoutValue are flags of the controller that the chart has no value for.
+// flagsWithoutValue lists the controller's flags that no chart value sets.
 var flagsWithoutValue = []string{
-	"allow-file-sources",   // of a developer's machine
-	"help",                 //
+	"allow-file-sources",   // for development only
+	"help",                 // prints the usage
 	"kubeconfig",           // the pod's ServiceAccount is used
 	"remote-log-level",     // localhost is enough: kubectl port-forward
 	"webhook-advertise-ip", // the pod's address is in POD_IP
@@ -252,9 +253,9 @@ func TestEachFlagOfTheControllerHasAValue(t *testing.T) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		delete(flags, name)
 	}
-	delete(flags, "no-cross-namespace-refs") // which everything has as it is by default
+	delete(flags, "no-cross-namespace-refs") // everything() leaves this value at its default
 	if diff := cmp.Diff(flagsWithoutValue, slices.Sorted(maps.Keys(flags))); diff != "" {
-		t.Errorf("flags that no value sets:\n%s", diff)
+		t.Errorf("flags without a value:\n%s", diff)
 	}
 }
 
@@ -271,7 +272,7 @@ func containerArgs(t *testing.T, deployment *unstructured.Unstructured) []string
 	return args
 }
 
-// generated returns the objects in a folder of generated files, by file.
+// generated returns the objects in a folder of generated files, by file name.
 func generated(t *testing.T, folder string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	dir := "corral/files/" + folder
@@ -297,7 +298,7 @@ func generated(t *testing.T, folder string) map[string]*unstructured.Unstructure
 	return all
 }
 
-// rules lists what a role allows, a resource each: how rules share lines is of no matter.
+// rules lists what a role allows, one entry per resource, so that the grouping of rules does not matter.
 func rules(role *unstructured.Unstructured) []string {
 	list, _, err := unstructured.NestedSlice(role.Object, "rules")
 	if err != nil {

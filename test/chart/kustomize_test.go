@@ -16,7 +16,7 @@ import (
 
 func TestTheKustomizeBaseIsTheChartsDefault(t *testing.T) {
 	got := kustomized(t, "../../charts/kustomize")
-	delete(got, "Namespace /"+namespace) // which Helm makes with --create-namespace
+	delete(got, "Namespace /"+namespace) // with Helm, --create-namespace creates it
 	want := objects(t, render(t, nil))
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 		t.Fatal(diff)
@@ -29,12 +29,12 @@ func TestTheKustomizeBaseIsTheChartsDefault(t *testing.T) {
 			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "labels", "app.kubernetes.io/managed-by")
 		}
 		if diff := cmp.Diff(plain(t, object), plain(t, got[key])); diff != "" {
-			t.Errorf("%s, of the chart and of the base (`make generate` makes it again):\n%s", key, diff)
+			t.Errorf("%s in the chart (-) and in the base (+), which `make generate` regenerates:\n%s", key, diff)
 		}
 	}
 }
 
-// withoutHelm leaves out what speaks of the tool that installs.
+// withoutHelm removes the labels that identify Helm as the installer.
 func withoutHelm(labels map[string]string) map[string]string {
 	for _, label := range []string{"helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by"} {
 		delete(labels, label)
@@ -42,7 +42,7 @@ func withoutHelm(labels map[string]string) map[string]string {
 	return labels
 }
 
-// plain is an object as JSON has it: numbers of one type, nothing empty in its metadata.
+// plain normalizes an object through JSON: numbers have one type, and empty metadata fields are absent.
 func plain(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	t.Helper()
 	text, err := object.MarshalJSON()
@@ -56,7 +56,7 @@ func plain(t *testing.T, object *unstructured.Unstructured) map[string]any {
 	return again.Object
 }
 
-// kustomized is `kubectl kustomize`.
+// kustomized returns the objects that `kubectl kustomize` prints.
 func kustomized(t *testing.T, dir string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)

@@ -19,7 +19,8 @@ import (
 	"github.com/corral-dev/corral/controllers"
 )
 
-// monitored renders the chart with an object for the Prometheus Operator, and decodes it as the Operator does, but strictly.
+// monitored renders the chart with an object for the Prometheus Operator, and decodes that object strictly. The
+// Operator itself ignores unknown fields.
 func monitored(t *testing.T, value, key string, into any) {
 	t.Helper()
 	values := map[string]any{}
@@ -47,7 +48,7 @@ func TestTheNotesSayThatPrometheusIsShutOut(t *testing.T) {
 		set(values, "networkPolicy.enabled", true)
 		set(values, "networkPolicy.metricsFrom", tc.peers)
 		if got := strings.Contains(render(t, values)["NOTES.txt"], "Set networkPolicy.metricsFrom"); got != tc.want {
-			t.Errorf("%s: said %t", name, got)
+			t.Errorf("%s: got %t", name, got)
 		}
 	}
 }
@@ -63,12 +64,12 @@ func TestTheServiceMonitorSelectsTheServiceOfTheMetrics(t *testing.T) {
 		}
 	}
 	if !slices.Equal(selected, []string{"Service " + namespace + "/corral-metrics"}) {
-		t.Errorf("selected are %v", selected)
+		t.Errorf("the monitor selects %v", selected)
 	}
 	endpoint := monitor.Spec.Endpoints[0]
 	ports, _, err := unstructured.NestedSlice(all["Service "+namespace+"/corral-metrics"].Object, "spec", "ports")
 	if err != nil || ports[0].(map[string]any)["name"] != endpoint.Port {
-		t.Errorf("the port is %s, those of the Service %v (%v)", endpoint.Port, ports, err)
+		t.Errorf("the port is %s, the ports of the Service are %v (%v)", endpoint.Port, ports, err)
 	}
 	if !endpoint.HonorLabels {
 		t.Error("the pool's namespace would be lost")
@@ -93,7 +94,7 @@ var (
 	desc     = regexp.MustCompile(`fqName: "([a-z_]+)".*variableLabels: \{([a-z_,]*)\}`)
 )
 
-// metricsOfOurs are the labels of each metric that the controller has.
+// metricsOfOurs returns the labels of each metric that the controller exports.
 func metricsOfOurs(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{"leader_election_master_status": {"name"}}
@@ -107,7 +108,7 @@ func metricsOfOurs(t *testing.T) map[string][]string {
 	for d := range descriptions {
 		m := desc.FindStringSubmatch(d.String())
 		if m == nil {
-			t.Errorf("a description that isn't understood: %s", d)
+			t.Errorf("cannot parse the description: %s", d)
 			continue
 		}
 		all[m[1]] = strings.Split(m[2], ",")
@@ -115,7 +116,7 @@ func metricsOfOurs(t *testing.T) map[string][]string {
 	return all
 }
 
-// An alert on a metric or a label that isn't there never fires, and nobody notices.
+// An alert on a metric or label that does not exist never fires, and nothing reports that.
 func TestAlertsSpeakOfMetricsAndLabelsThatThereAre(t *testing.T) {
 	rule := &monitoringv1.PrometheusRule{}
 	monitored(t, "metrics.prometheusRule.enabled", "PrometheusRule "+namespace+"/corral", rule)
@@ -143,13 +144,13 @@ func TestAlertsSpeakOfMetricsAndLabelsThatThereAre(t *testing.T) {
 				for label := range strings.SplitSeq(g[1], ", ") {
 					grouped = append(grouped, label)
 					if !slices.Contains(labels, label) {
-						t.Errorf("nothing has the label %s", label)
+						t.Errorf("no metric has the label %s", label)
 					}
 				}
 			}
 			for _, u := range used.FindAllStringSubmatch(alert.Annotations["summary"]+alert.Annotations["description"], -1) {
 				if !slices.Contains(grouped, u[1]) {
-					t.Errorf("the message speaks of the label %s, which the expression drops", u[1])
+					t.Errorf("the message uses the label %s, which the expression drops", u[1])
 				}
 			}
 			if alert.Labels["severity"] == "" || alert.Annotations["summary"] == "" || alert.Annotations["description"] == "" {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart tests the Helm chart as Helm renders it, and its rights on a real API server.
+// Package chart tests the Helm chart as Helm renders it, and the permissions that it grants on a real API server.
 package chart
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/hack/helmchart"
 )
 
-// release and namespace are those of the documented `helm install`.
+// release and namespace have the values from the documented `helm install`.
 const (
 	release   = helmchart.Release
 	namespace = helmchart.Namespace
@@ -48,7 +48,8 @@ func render(t *testing.T, values map[string]any) helmchart.Files {
 	return rendered
 }
 
-// objects returns what was rendered by kind and name, "Role team-a/corral" or "ClusterRole /corral".
+// objects returns the rendered objects by kind, namespace and name, such as "Role team-a/corral" or "ClusterRole
+// /corral".
 func objects(t *testing.T, rendered helmchart.Files) map[string]*unstructured.Unstructured {
 	t.Helper()
 	list, err := rendered.Objects()

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// narrow is a second release, which works in one namespace and has every value set.
+// narrow is the name of a second release, which is limited to one namespace and sets every value.
 const narrow = "narrow"
 
 func TestInstalledControllerHasItsRightsAndNoMore(t *testing.T) {
@@ -28,7 +28,7 @@ func TestInstalledControllerHasItsRightsAndNoMore(t *testing.T) {
 	values := everything(t)
 	values["watchNamespaces"] = []any{"team-a"}
 	values["crds"] = map[string]any{"install": false}
-	set(values, "metrics.serviceMonitor.enabled", false) // of kinds that aren't there
+	set(values, "metrics.serviceMonitor.enabled", false) // the CRDs of these kinds are not installed
 	set(values, "metrics.prometheusRule.enabled", false)
 	install(t, cluster, release, namespace, nil)
 	install(t, cluster, narrow, narrow, values)
@@ -50,17 +50,18 @@ func TestInstalledControllerHasItsRightsAndNoMore(t *testing.T) {
 		for _, in := range []string{"team-b", "kube-system", "default", ""} {
 			wants(t, c, false, append(work(in), access{"get", "", "secrets", in, "any"}))
 		}
-		// Where events of ClusterRunnerPolicies are written.
+		// Events about cluster-scoped objects, such as ClusterRunnerPolicies, are written to the namespace
+		// default.
 		wants(t, c, true, []access{{"create", "events.k8s.io", "events", "default", ""}, {"patch", "events.k8s.io", "events", "default", "e"}})
 		wants(t, c, true, leading(narrow))
 		wants(t, c, true, []access{{"impersonate", "", "serviceaccounts", "team-a", "any"}})
 		wants(t, c, false, []access{{"impersonate", "", "serviceaccounts", "team-b", "any"}, {"impersonate", "", "users", "", "any"}, {"impersonate", "", "groups", "", "system:masters"}})
-		wants(t, c, false, []access{{"get", "", "namespaces", "", "kube-system"}}) // its name is given
+		wants(t, c, false, []access{{"get", "", "namespaces", "", "kube-system"}}) // not needed, because clusterID is set
 	})
 	t.Run("in real calls", func(t *testing.T) { callsAreAnswered(t, cluster) })
 }
 
-// start runs a cluster with the namespaces of two teams, and a Secret in one.
+// start starts a cluster with two teams' namespaces, one of which contains a Secret.
 func start(t *testing.T) *localcluster.Cluster {
 	t.Helper()
 	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})
@@ -84,7 +85,7 @@ func start(t *testing.T) *localcluster.Cluster {
 	return cluster
 }
 
-// install applies what Helm would.
+// install applies the rendered chart, as Helm would.
 func install(t *testing.T, cluster *localcluster.Cluster, release, namespace string, values map[string]any) {
 	t.Helper()
 	if err := cluster.CreateNamespace(t.Context(), namespace); err != nil {
@@ -113,10 +114,10 @@ func as(t *testing.T, cluster *localcluster.Cluster, namespace, account string) 
 	return c
 }
 
-// access is a question to the API server: may I? An empty namespace means all.
+// access is a permission to check with the API server. An empty namespace means all namespaces.
 type access struct{ verb, group, resource, namespace, name string }
 
-// work is what the controllers do all day.
+// work returns permissions that the controllers need.
 func work(namespace string) []access {
 	return []access{
 		{"list", v1alpha1.GroupVersion.Group, "runnerpools", namespace, ""},
@@ -128,7 +129,7 @@ func work(namespace string) []access {
 	}
 }
 
-// never is what no controller of ours does.
+// never returns permissions that no controller may have.
 func never(namespace string) []access {
 	return []access{
 		{"list", "", "secrets", namespace, ""},
@@ -145,7 +146,7 @@ func never(namespace string) []access {
 	}
 }
 
-// leading is what leader election needs.
+// leading returns the permissions that leader election needs.
 func leading(namespace string) []access {
 	return []access{
 		{"create", "coordination.k8s.io", "leases", namespace, ""},

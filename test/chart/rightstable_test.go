@@ -21,7 +21,7 @@ var (
 	resource    = regexp.MustCompile("`([a-z/*]+)`")
 )
 
-// Who reviews Corral reads the page, not the role.
+// Security reviewers read the table in the docs rather than the role. Both must list the same permissions.
 func TestTheTableOfRightsIsTheRole(t *testing.T) {
 	role := &rbacv1.ClusterRole{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(generated(t, "rbac")["role.yaml"].Object, role); err != nil {
@@ -44,6 +44,6 @@ func TestTheTableOfRightsIsTheRole(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the role, and docs/security.md:\n%s", diff)
+		t.Errorf("the role (-) and docs/security.md (+) differ:\n%s", diff)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What has no status counts as done for tools that follow kstatus: a Kustomization that waits would be ready before
-// the controller has had a look. Flux's own kinds do the same.
+// Tools that follow kstatus treat an object without a status as ready. A waiting Kustomization would then become
+// ready before the controller has seen the object. Flux's own kinds use the same default status.
 func TestANewObjectIsNotYetObserved(t *testing.T) {
 	for file, object := range generated(t, "crds") {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
@@ -26,7 +26,7 @@ func TestANewObjectIsNotYetObserved(t *testing.T) {
 				got = string(status.Default.Raw)
 			}
 			if diff := cmp.Diff(`{"observedGeneration":-1}`, got); diff != "" {
-				t.Errorf("%s, %s: the default of status: %s", file, version.Name, diff)
+				t.Errorf("%s, %s: unexpected default of status: %s", file, version.Name, diff)
 			}
 		}
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// effect is what a value other than the default does to the rendered chart.
+// effect is how a non-default value changes the rendered chart.
 type effect struct {
 	value any
-	want  string // stands there now, and not by default
-	gone  string // stands there by default, and not now
-	with  string // values that must be as in this table for it to have an effect, with blanks between them
+	want  string // text that appears only with the value
+	gone  string // text that appears only by default
+	with  string // other values that this one depends on, separated by blanks; they are set as in this table
 }
 
 const digest = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// effects has every value of values.yaml.
+// effects has an entry for every value in values.yaml.
 var effects = map[string]effect{
 	"fullnameOverride":             {value: "runners", want: "name: runners-metrics"},
 	"image.repository":             {value: "registry.example/corral", want: `image: "registry.example/corral:dev"`},
@@ -121,15 +121,15 @@ var effects = map[string]effect{
 	"priorityClassName": {value: "high", want: "priorityClassName: high"},
 }
 
-// ingress is what an Ingress takes to be made.
+// ingress lists the values that an Ingress requires.
 const ingress = "webhook.enabled webhook.ingress.enabled webhook.ingress.host"
 
-// peer is all pods of a namespace, to a NetworkPolicy.
+// peer is a NetworkPolicy peer that selects all pods of a namespace.
 func peer(namespace string) map[string]any {
 	return map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": namespace}}}
 }
 
-// everything is all values that add something, together.
+// everything returns values that turn on every optional feature together.
 func everything(t *testing.T) map[string]any {
 	t.Helper()
 	values := map[string]any{}
@@ -154,13 +154,13 @@ func set(values map[string]any, path string, value any) {
 
 func TestEveryValueHasAnEffect(t *testing.T) {
 	if diff := cmp.Diff(leaves("", load(t).Values), slices.Sorted(maps.Keys(effects))); diff != "" {
-		t.Errorf("values of values.yaml, and of this table:\n%s", diff)
+		t.Errorf("values.yaml (-) and the table of this test (+) differ:\n%s", diff)
 	}
 	for path, e := range effects {
 		t.Run(path, func(t *testing.T) {
 			values := map[string]any{}
 			if !strings.HasPrefix(path, "crds.") {
-				set(values, "crds.install", false) // their descriptions speak of much, and take long
+				set(values, "crds.install", false) // the CRDs' long descriptions contain many of the texts, and are slow to render
 			}
 			for _, other := range strings.Fields(e.with) {
 				if other != path {
@@ -168,23 +168,23 @@ func TestEveryValueHasAnEffect(t *testing.T) {
 				}
 			}
 			byDefault := ""
-			// What needs the value itself can't be rendered without it.
+			// If the value itself is required, the chart cannot be rendered without it.
 			if rendered, err := tryRender(t, release, namespace, values); err == nil {
 				byDefault = rendered.Manifest()
 			}
 			set(values, path, e.value)
 			got := render(t, values).Manifest()
 			if !strings.Contains(got, e.want) || e.want != "" && strings.Contains(byDefault, e.want) {
-				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
+				t.Errorf("%q is in the rendered chart: %t; by default: %t", e.want, strings.Contains(got, e.want), strings.Contains(byDefault, e.want))
 			}
 			if e.gone != "" && (strings.Contains(got, e.gone) || !strings.Contains(byDefault, e.gone)) {
-				t.Errorf("%q stands in what is rendered: %t; by default: %t", e.gone, strings.Contains(got, e.gone), strings.Contains(byDefault, e.gone))
+				t.Errorf("%q is in the rendered chart: %t; by default: %t", e.gone, strings.Contains(got, e.gone), strings.Contains(byDefault, e.gone))
 			}
 		})
 	}
 }
 
-// leaves returns the paths of what is not a table, or an empty one, sorted.
+// leaves returns the sorted paths of all values that are not tables. An empty table is a value too.
 func leaves(prefix string, values map[string]any) []string {
 	var out []string
 	for key, value := range values {
@@ -202,7 +202,7 @@ func TestSchemaRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path  string
 		value any
-		want  []string // parts of the message; none when the value is taken
+		want  []string // parts of the error message; none if the value is valid
 	}{
 		"an unknown value":            {path: "replica", value: 2, want: []string{"replica", "not allowed"}},
 		"an unknown value further in": {path: "image.repo", value: "x", want: []string{"/image", "repo", "not allowed"}},
@@ -248,7 +248,7 @@ func TestSchemaRefuses(t *testing.T) {
 			}
 			for _, want := range tc.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q is not said in: %v", want, err)
+					t.Errorf("%q is missing in: %v", want, err)
 				}
 			}
 		})
@@ -276,10 +276,10 @@ func compareWithSchema(t *testing.T, path string, root, schema, values map[strin
 		return
 	}
 	if schema["additionalProperties"] != false {
-		t.Errorf("%s takes unknown values", path)
+		t.Errorf("%s accepts unknown values", path)
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))); diff != "" {
-		t.Errorf("%s in values.yaml, and in the schema:\n%s", path, diff)
+		t.Errorf("%s in values.yaml (-) and in the schema (+) differ:\n%s", path, diff)
 	}
 	for key, property := range properties {
 		table, _ := values[key].(map[string]any)

@@ -20,10 +20,11 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// storageClass is of volumes on the node's disk, each made for its claim once the scheduler knows the node.
+// storageClass is a class of volumes on the node's disk. A volume is created after the scheduler has chosen the
+// node for its claim.
 const storageClass = "node-disk"
 
-// cachePool builds with Go, whose toolchain its image would hold.
+// cachePool compiles Go programs. In production, the image would contain Go's toolchain.
 const cachePool = `
 apiVersion: corral.dev/v1alpha1
 kind: RunnerPool
@@ -45,7 +46,8 @@ spec:
       volumes: [{name: go, hostPath: {path: GOROOT}}]
 `
 
-// build is a job that builds a program, and says what it found in the cache and what the build took.
+// build is a job that compiles a program. It prints the size of the cache that it found, and the duration of the
+// build.
 const build = `
 echo "found $(find ~/.cache -type f | wc -l) files, $(du -sm ~/.cache | cut -f1) MB"
 printf 'package main\nimport ("encoding/json"; "os")\nfunc main() { panic(json.NewEncoder(os.Stdout).Encode(os.Args)) }\n' >main.go
@@ -57,13 +59,13 @@ func (b *bed) theSecondJobFindsTheCache(t *testing.T) {
 	b.pool(t, "cache", strings.ReplaceAll(cachePool, "GOROOT", os.Getenv("CORRAL_E2E_GOROOT")))
 	var jobs [2]githubsim.JobTimeline
 	var claims [2]corev1.PersistentVolumeClaim
-	for i := range jobs { // the second is queued before the first one's pod is gone
+	for i := range jobs { // the second job is queued before the pod of the first one is gone
 		jobs[i] = b.job(t, "cache-org", "build", build)
 		t.Logf("job %d: queued %s, worked %s, %s", i+1, jobs[i].Started.Sub(jobs[i].Queued).Round(time.Millisecond), jobs[i].Finished.Sub(jobs[i].Started).Round(time.Millisecond), jobs[i].Log)
 		claims[i] = b.onlyClaim(t, "cache")
 	}
 	if !strings.HasPrefix(jobs[0].Log, "found 0 files") || strings.HasPrefix(jobs[1].Log, "found 0 files") {
-		t.Error("the second job found nothing, or the first something")
+		t.Error("the second job found an empty cache, or the first one a filled cache")
 	}
 	if jobs[0].Runner == jobs[1].Runner || claims[0].UID != claims[1].UID {
 		t.Errorf("runner %s had claim %s, then runner %s claim %s", jobs[0].Runner, claims[0].UID, jobs[1].Runner, claims[1].UID)
@@ -85,7 +87,7 @@ func (b *bed) onlyClaim(t *testing.T, namespace string) corev1.PersistentVolumeC
 	return claims.Items[0]
 }
 
-// provision makes a volume on the node's disk for each claim of the storage class, until the test ends.
+// provision creates a volume on the node's disk for each claim of the storage class, until the test ends.
 func (b *bed) provision(t *testing.T) {
 	t.Helper()
 	class := &storagev1.StorageClass{
@@ -117,7 +119,7 @@ func (b *bed) provision(t *testing.T) {
 	})
 }
 
-// makeVolumes makes the volumes that claims wait for.
+// makeVolumes creates the volumes for pending claims.
 func (b *bed) makeVolumes(ctx context.Context) error {
 	claims := &corev1.PersistentVolumeClaimList{}
 	if err := b.world.Client.List(ctx, claims); err != nil {

@@ -27,7 +27,8 @@ spec:
         command: [/home/runner/run.sh]
 `
 
-// dockerSteps are what jobs do with Docker, and what each is to print. No registry is at hand, so the image is built from nothing.
+// dockerSteps lists Docker commands of jobs, with their expected output. The image is built from scratch, because
+// no registry is available.
 var dockerSteps = []struct{ script, prints string }{
 	{`echo "as $(id -un), with $(docker info --format 'Docker {{.ServerVersion}}, {{.Driver}}, cgroups {{.CgroupVersion}}')"`, "as runner, with Docker "},
 	{`mkdir image && cp /bin/busybox image/
@@ -40,14 +41,14 @@ ENTRYPOINT ["/bin/sh", "-c"]
 END
 docker build --tag job image`, "Successfully tagged job:latest"},
 	{`docker run --rm job 'cat /made'`, "made in a build"},
-	// The work folder is one and the same for the job and its containers.
+	// The job and its containers share the work folder.
 	{`docker run --rm --volume "$PWD:/work" job 'echo written in a container >/work/seen' && cat seen`, "written in a container"},
-	// What actions run with is where the runner mounts it from.
+	// The runner mounts the runtime of actions from this folder.
 	{`docker run --rm --volume /home/runner/externals:/__e:ro job /__e/node20/bin/node`, "an action runs"},
-	// A job's container that is given the socket, as a container: of a workflow is, can use it.
+	// A job's container can use the Docker socket if it is mounted, as it is for the container: of a workflow.
 	{`docker run --rm --volume /var/run/docker.sock:/var/run/docker.sock --volume /usr/bin/docker:/usr/bin/docker:ro \
 	--volume /lib:/lib:ro --volume /lib64:/lib64:ro job 'echo seen from inside: $(docker ps --quiet | wc -l) container'`, "seen from inside: 1 container"},
-	// services: are reached by their names on a network of the job's, and the world outside through the pod.
+	// Containers reach services: by name on the job's network, and the outside world through the pod.
 	{`docker network create job && docker run --detach --name web --network job job 'httpd -f -p 8080 -h /'
 docker run --rm --network job job 'until wget -q -O /copy http://web:8080/made; do sleep 0.1; done; echo a service gave: $(cat /copy)'`, "a service gave: made in a build"},
 	{`docker run --rm job 'wget -q -O - GITHUB/_sim/invariants'`, "[]"},
@@ -65,7 +66,7 @@ func (b *bed) aJobUsesDocker(t *testing.T) {
 	printed := strings.Split(job.Log, "#step\n")[1:]
 	for i, step := range dockerSteps {
 		if !strings.Contains(printed[i], step.prints) {
-			t.Errorf("step %d printed %q, not %q", i, printed[i], step.prints)
+			t.Errorf("step %d printed %q, want %q", i, printed[i], step.prints)
 		}
 	}
 	b.end(t, "docker", "docker")

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// endedPool has one idle runner, whose pod the kubelet ends or refuses because of a field of its specification.
+// endedPool has one idle runner. The kubelet ends or rejects its pod because of a field in its spec.
 const endedPool = `
 apiVersion: corral.dev/v1alpha1
 kind: RunnerPool
@@ -30,7 +30,7 @@ spec:
       containers: [{name: runner, image: "corral.test/runner:1", imagePullPolicy: Never, command: [/home/runner/run.sh], resources: {requests: {cpu: "CPU"}}}]
 `
 
-// The simulated kubelet writes what this one does: the same cause, actor and reason are recorded.
+// The real kubelet produces the same cause, actor and reason as the simulated one.
 func (b *bed) theKubeletEndsRunners(t *testing.T) {
 	for name, tc := range map[string]struct {
 		field, cpu string

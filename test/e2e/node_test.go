@@ -31,17 +31,17 @@ const (
 //go:embed testdata
 var nodeFiles embed.FS
 
-// node is a real node: containerd, and a kubelet that has joined the cluster.
+// node is a real node, with containerd and a kubelet that has joined the cluster.
 type node struct {
-	cache string // what hack/e2e/run.sh has prepared
-	dir   string // all that the node writes
+	cache string // files that hack/e2e/run.sh prepared
+	dir   string // folder of all files that the node writes
 	world *world.World
 }
 
-// startNode runs a node until the test ends, and shows its logs if the test failed.
+// startNode runs a node until the test ends. If the test fails, it prints the node's logs.
 func startNode(t *testing.T, w *world.World) *node {
 	t.Helper()
-	// Not t.TempDir: a kubelet leaves mounts behind, and those end with the mount namespace.
+	// Not t.TempDir, because a kubelet leaves mounts behind until the mount namespace ends.
 	n := &node{cache: os.Getenv("CORRAL_E2E_CACHE"), dir: filepath.Join(os.TempDir(), nodeName), world: w}
 	if n.cache == "" {
 		t.Fatal("CORRAL_E2E_CACHE is not set: run hack/e2e/run.sh")
@@ -68,7 +68,8 @@ func startNode(t *testing.T, w *world.World) *node {
 	return n
 }
 
-// startControlPlane runs what a cluster with nodes has besides the world's: who gives pods nodes, and claims volumes.
+// startControlPlane runs the components that a cluster with real nodes needs in addition to the world's: the
+// scheduler, and the controllers for nodes and volumes.
 func (n *node) startControlPlane(t *testing.T) {
 	t.Helper()
 	kubeconfig := "--kubeconfig=" + n.world.Cluster.Kubeconfig()
@@ -77,12 +78,12 @@ func (n *node) startControlPlane(t *testing.T) {
 		"--controllers=node-lifecycle-controller,persistentvolume-binder-controller")
 }
 
-// asset is a binary of the local control plane.
+// asset returns the path of a binary of the local control plane.
 func asset(name string) string { return filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name) }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 
-// configure writes a file with the places of this run filled in.
+// configure writes a configuration file with the paths of this run.
 func (n *node) configure(t *testing.T, name, target string) {
 	t.Helper()
 	text, err := nodeFiles.ReadFile("testdata/" + name)
@@ -92,7 +93,7 @@ func (n *node) configure(t *testing.T, name, target string) {
 	must(t, os.WriteFile(n.path(target), []byte(filled), 0o644))
 }
 
-// start runs a daemon until the test ends. The last one started ends first.
+// start runs a daemon until the test ends. Daemons stop in the reverse order.
 func (n *node) start(t *testing.T, path string, args ...string) {
 	t.Helper()
 	name := filepath.Base(path)
@@ -104,14 +105,14 @@ func (n *node) start(t *testing.T, path string, args ...string) {
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
 		insist := time.AfterFunc(20*time.Second, func() { _ = command.Process.Kill() })
-		_ = command.Wait() // its exit code after a signal means nothing
+		_ = command.Wait() // the exit code after a signal does not matter
 		insist.Stop()
 		must(t, log.Close())
 		showLog(t, log.Name())
 	})
 }
 
-// showLog shows the end of a log if the test failed.
+// showLog prints the end of a log if the test failed.
 func showLog(t *testing.T, path string) {
 	t.Helper()
 	if !t.Failed() {
@@ -133,7 +134,7 @@ func (n *node) importImages(t *testing.T) {
 	}
 }
 
-// ctr is containerd's own client, looking at what Kubernetes runs.
+// ctr runs containerd's client in the namespace that Kubernetes uses.
 func (n *node) ctr(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "ctr", append([]string{"--address", n.path("containerd.sock"), "--namespace", "k8s.io"}, args...)...)
 }
@@ -151,12 +152,11 @@ func (n *node) ready(ctx context.Context) error {
 	return fmt.Errorf("the node is not ready: %+v", object.Status.Conditions)
 }
 
-// idle complains about containers that still run. The remains of those that ended are the kubelet's, which clears them
-// away once a minute.
+// idle returns an error if containers are still running. The kubelet removes exited containers once a minute.
 func (n *node) idle(ctx context.Context) error {
 	out, err := n.ctr(ctx, "tasks", "list", "--quiet").Output()
 	if err != nil {
-		return fmt.Errorf("listing what runs: %w", err)
+		return fmt.Errorf("listing running containers: %w", err)
 	}
 	if left := strings.Fields(string(out)); len(left) > 0 {
 		return fmt.Errorf("%d containers still run", len(left))

@@ -35,7 +35,8 @@ spec:
       containers: [{name: runner, image: "corral.test/runner:1"}]
 `
 
-// A runner that stays does one job after another in its pod, survives the end of its process, and goes after the job that it has.
+// A persistent runner runs several jobs in its pod, survives a restart of its process, and is removed only after
+// its current job.
 func (b *bed) aRunnerStays(t *testing.T) {
 	const organization = "persistent-org"
 	b.pool(t, "persistent", persistentPool)
@@ -48,7 +49,7 @@ func (b *bed) aRunnerStays(t *testing.T) {
 		t.Errorf("the second job found %q", second.Log)
 	}
 	if strings.Contains(second.Log, "ACTIONS_RUNNER_INPUT_TOKEN") {
-		t.Error("a job finds the token that registers runners")
+		t.Error("a job can read the registration token")
 	}
 
 	b.kill(t, pod)
@@ -71,7 +72,7 @@ func (b *bed) aRunnerStays(t *testing.T) {
 	}
 }
 
-// idle waits until the only runner is free after some jobs.
+// idle waits until the only runner is idle after the given number of jobs.
 func (b *bed) idle(t *testing.T, jobs int32) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -109,7 +110,7 @@ func (b *bed) kill(t *testing.T, pod *corev1.Pod) {
 			return err
 		}
 		if s := pod.Status.ContainerStatuses[0]; s.ContainerID == killed || s.State.Running == nil {
-			return errors.New("the container doesn't run again")
+			return errors.New("the container has not restarted")
 		}
 		return nil
 	})

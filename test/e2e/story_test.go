@@ -3,8 +3,8 @@
 
 //go:build e2e
 
-// Package e2e tells stories on a real node: kubelet, containerd and runc run the runners' pods. It needs what
-// hack/e2e/run.sh prepares; rules are tested in lower layers, and other stories in test/suite.
+// Package e2e contains stories on a real node, where kubelet, containerd and runc run the runners' pods. It needs
+// files that hack/e2e/run.sh prepares. Unit tests cover the rules, and test/suite contains all other stories.
 package e2e
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// manifest is what a user applies.
+// manifest is applied by a user.
 const manifest = `
 apiVersion: v1
 kind: Secret
@@ -61,11 +61,11 @@ spec:
         securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 `
 
-// bed is what all stories share. Each has a namespace and an organization of its own.
+// bed is shared by all stories. Each story has a namespace and an organization of its own.
 type bed struct {
 	world *world.World
 	node  *node
-	hooks string // where the controller takes in webhooks
+	hooks string // address of the controller's webhook receiver
 }
 
 func TestOnARealNode(t *testing.T) {
@@ -122,14 +122,14 @@ func (b *bed) jobsRunInRealContainers(t *testing.T) {
 	b.end(t, "ci", "linux")
 }
 
-// end deletes a pool, and waits until all that it had is gone.
+// end deletes a pool, and waits until nothing of it is left.
 func (b *bed) end(t *testing.T, namespace, pool string) {
 	t.Helper()
 	kubectl(t, b.world, "", "delete", "runnerpool", pool, "--namespace="+namespace)
 	eventually(t, func(ctx context.Context) error { return b.nothingLeft(ctx, namespace) })
 }
 
-// pool applies a pool in a namespace of its own, whose organization sends the controller its webhooks.
+// pool applies a pool in its own namespace, whose organization sends webhooks to the controller.
 func (b *bed) pool(t *testing.T, namespace, manifest string) {
 	t.Helper()
 	_, err := b.world.ConnectHook(t.Context(), namespace, "acme", namespace+"-org", b.hooks)
@@ -137,7 +137,7 @@ func (b *bed) pool(t *testing.T, namespace, manifest string) {
 	kubectl(t, b.world, manifest, "apply", "--namespace="+namespace, "-f", "-")
 }
 
-// job is a job of an organization that runs a script, once it is over.
+// job runs a script as a job of an organization, and returns the job once it is completed.
 func (b *bed) job(t *testing.T, organization, label, script string) githubsim.JobTimeline {
 	t.Helper()
 	id := b.queue(t, organization, label, script)
@@ -170,13 +170,13 @@ func (b *bed) timeline(id string) githubsim.JobTimeline {
 	return githubsim.JobTimeline{}
 }
 
-// showPods shows what a failed story's pods came to.
+// showPods prints the state of the pods after a failure.
 func (b *bed) showPods(t *testing.T) {
 	kubectl(t, b.world, "", "get", "pods,pvc,pv,runners,runnerpools", "--all-namespaces", "-o", "wide")
 	kubectl(t, b.world, "", "get", "events", "--all-namespaces", "-o", "wide")
 }
 
-// startWorld runs the control plane, and GitHub where pods reach it.
+// startWorld runs the control plane, and a simulated GitHub at an address that pods can reach.
 func startWorld(t *testing.T) *world.World {
 	t.Helper()
 	w, err := world.Start(t.Context(), world.Options{NoNodes: true, GitHub: githubsim.Options{Address: bridgeIP + ":0", SessionExpiry: 3 * time.Second}})
@@ -185,7 +185,7 @@ func startWorld(t *testing.T) *world.World {
 	return w
 }
 
-// startController returns where it takes in webhooks.
+// startController runs the controller, and returns the address of its webhook receiver.
 func startController(t *testing.T, w *world.World, binary string) (hooks string) {
 	t.Helper()
 	hooks, err := world.FreeAddress()
@@ -199,7 +199,7 @@ func startController(t *testing.T, w *world.World, binary string) (hooks string)
 	return hooks
 }
 
-// kubectl runs the real command as the administrator.
+// kubectl runs the real kubectl with cluster-admin rights.
 func kubectl(t *testing.T, w *world.World, input string, args ...string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), asset("kubectl"), args...)
@@ -210,7 +210,7 @@ func kubectl(t *testing.T, w *world.World, input string, args ...string) {
 	must(t, err)
 }
 
-// seeContainers notes which containers of containerd are running a runner.
+// seeContainers records which of containerd's containers run a runner.
 func seeContainers(ctx context.Context, w *world.World, seen map[string]bool) error {
 	pods := &corev1.PodList{}
 	if err := w.Client.List(ctx, pods, client.InNamespace("ci")); err != nil {
@@ -235,7 +235,7 @@ func (b *bed) allSucceeded(organization string) error {
 	return nil
 }
 
-// nothingLeft complains about what should be gone with a namespace's pool.
+// nothingLeft returns an error if objects of a namespace's pool are left.
 func (b *bed) nothingLeft(ctx context.Context, namespace string) error {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{}, &corev1.PodList{}, &corev1.PersistentVolumeClaimList{},
@@ -250,10 +250,10 @@ func (b *bed) nothingLeft(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// patience bounds the wait for anything that must come about.
+// patience is the deadline for each wait.
 const patience = 3 * time.Minute
 
-// eventually looks again and again until check is content; the last complaint is the failure.
+// eventually repeats check until it succeeds. After the deadline, the test fails with the last error.
 func eventually(t *testing.T, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package examples holds the manifests beside the examples' definitions to the types and tools that they are for.
+// Package examples validates the manifests next to the examples against the types and tools that read them.
 package examples
 
 import (
@@ -36,8 +36,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// known are the kinds whose Go types say what they take. Those of kustomize-controller and notification-controller are not among
-// Corral's modules.
+// known maps kinds to the Go types that validate them. The types of kustomize-controller and
+// notification-controller are missing, because Corral does not depend on their modules.
 var known = map[string]func() any{
 	"GitRepository": func() any { return &sourcev1.GitRepository{} }, "OCIRepository": func() any { return &sourcev1.OCIRepository{} },
 	"PoolSource": func() any { return &v1alpha1.PoolSource{} }, "NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} },
@@ -97,7 +97,7 @@ func TestTheChartTakesWhatTheHelmReleaseSets(t *testing.T) {
 	}
 }
 
-// definition is the part of a definition of Flux that the component changes.
+// definition returns the part of a Flux CRD that the component patches.
 func definition(plural, version, list string) string {
 	return fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -109,7 +109,7 @@ spec:
 `, plural, version, list)
 }
 
-// build runs kustomize as Flux's bootstrap does, with definitions of the given version of Alerts.
+// build runs kustomize as Flux's bootstrap does. The CRDs contain the given version of Alert.
 func build(t *testing.T, alerts string) ([]*unstructured.Unstructured, error) {
 	t.Helper()
 	disk := filesys.MakeFsInMemory()
@@ -175,6 +175,6 @@ func TestTheComponentLetsAlertsAndReceiversNameOurKinds(t *testing.T) {
 
 func TestTheComponentChangesNoOtherVersion(t *testing.T) {
 	if _, err := build(t, "v1beta2"); err == nil {
-		t.Error("a definition of another version is patched")
+		t.Error("the patch applies to a CRD of another version")
 	}
 }

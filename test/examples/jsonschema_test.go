@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Editors of YAML take the objects of each example by the published schemas, and refuse an unknown field.
+// The published JSON Schemas, which YAML editors use, accept the objects of each example and reject unknown
+// fields.
 func TestTheJSONSchemasTakeTheExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/objects.yaml")
 	if err != nil || len(files) < 20 {
@@ -29,7 +30,7 @@ func TestTheJSONSchemasTakeTheExamples(t *testing.T) {
 			must(t, yaml.Unmarshal([]byte(document), &object))
 			schema := fmt.Sprintf("../../docs/reference/schemas/%s_v1alpha1.json", strings.ToLower(fmt.Sprint(object["kind"])))
 			if _, err := os.Stat(schema); err != nil {
-				continue // of another group
+				continue // not an object of Corral's API group
 			}
 			compiled, err := jsonschema.NewCompiler().Compile(schema)
 			must(t, err)
@@ -38,7 +39,7 @@ func TestTheJSONSchemasTakeTheExamples(t *testing.T) {
 			}
 			object["spec"].(map[string]any)["bogus"] = true
 			if compiled.Validate(object) == nil {
-				t.Errorf("%s: an unknown field is taken", schema)
+				t.Errorf("%s: an unknown field is accepted", schema)
 			}
 			tried++
 		}

@@ -16,13 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// heading begins a file of an archive, as in the format txtar.
+// heading matches the line that starts a file in a txtar archive.
 var heading = regexp.MustCompile(`(?m)^-- (.+) --\n`)
 
-// writing lets one test at a time write an archive.
+// writing serializes writes to archives.
 var writing sync.Mutex
 
-// Read returns the files of an archive in the format txtar, by name. An archive that does not exist has none.
+// Read returns the files of a txtar archive, by name. It returns no files if the archive does not exist.
 func Read(t testing.TB, archive string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(archive)
@@ -41,7 +41,8 @@ func Read(t testing.TB, archive string) map[string]string {
 	return files
 }
 
-// CompareIn fails a test that got other than what a file of an archive holds, or writes that file anew. A text ends with a newline in an archive.
+// CompareIn fails a test if its result differs from a file in an archive. If golden files are being updated, it
+// writes the file instead. Texts in an archive always end with a newline.
 func CompareIn(t testing.TB, archive, name, got string) {
 	t.Helper()
 	if got != "" && !strings.HasSuffix(got, "\n") {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden compares what a test got with a file that reviewers read.
+// Package golden compares test results with files that reviewers read.
 package golden
 
 import (
@@ -12,10 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Updating says whether files are to be written anew: UPDATE_GOLDEN=1.
+// Updating reports whether golden files are to be rewritten, which UPDATE_GOLDEN=1 requests.
 func Updating() bool { return os.Getenv("UPDATE_GOLDEN") != "" }
 
-// Compare fails a test that got other than what the file holds, or writes the file anew.
+// Compare fails a test if its result differs from the file. If golden files are being updated, it writes the file
+// instead.
 func Compare(t testing.TB, file, got string) {
 	t.Helper()
 	if Updating() {

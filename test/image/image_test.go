@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image tests the container image that hack/image builds and pushes, and that the Dockerfile builds the same.
+// Package image tests the container image that hack/image builds and pushes. It also checks that the Dockerfile
+// builds the same image.
 package image
 
 import (
@@ -41,7 +42,7 @@ const (
 	certificates = "/etc/ssl/certs/ca-certificates.crt"
 )
 
-// made is the folder that hack/image wrote, pushed the reference that it pushed to.
+// made is the folder that hack/image wrote. pushed is the reference that it pushed to.
 var made, pushed string
 
 func TestImage(t *testing.T) {
@@ -63,7 +64,7 @@ func TestImage(t *testing.T) {
 	t.Run("Dockerfile", dockerfileDescribesTheSameImage)
 }
 
-// image is the one of the layout's index.
+// image returns the only image in the layout's index.
 func image(t *testing.T) v1.Image {
 	t.Helper()
 	index, err := layout.ImageIndexFromPath(filepath.Join(made, "image"))
@@ -85,7 +86,7 @@ func image(t *testing.T) v1.Image {
 	return found
 }
 
-// files are the entries of all layers: "755 0:0 /usr/local/bin/corral" and their contents.
+// files returns the entries of all layers, such as "755 0:0 /usr/local/bin/corral", and their contents.
 func files(t *testing.T, image v1.Image) (entries []string, contents map[string][]byte) {
 	t.Helper()
 	layers, err := image.Layers()
@@ -123,12 +124,12 @@ func holdsOneBinaryAndRootCertificates(t *testing.T) {
 		t.Error(diff)
 	}
 	if n := bytes.Count(contents[certificates], []byte("BEGIN CERTIFICATE")); n < 100 {
-		t.Errorf("%d root certificates, want those of a browser", n)
+		t.Errorf("%d root certificates, want as many as a browser trusts", n)
 	}
 	isStatic(t, contents[entrypoint])
 }
 
-// isStatic holds that a program needs no loader and no library.
+// isStatic fails the test unless a program runs without a dynamic loader and shared libraries.
 func isStatic(t *testing.T, program []byte) {
 	t.Helper()
 	file, err := elf.NewFile(bytes.NewReader(program))
@@ -205,11 +206,11 @@ func registryHasTheImageAndItsBillOfMaterials(t *testing.T) {
 	text, err := io.ReadAll(r)
 	must(t, err)
 	if !bytes.Equal(text, sbom(t)) {
-		t.Error("the registry has another bill of materials than the folder")
+		t.Error("the bill of materials in the registry differs from the one in the folder")
 	}
 }
 
-// sbomFile is the path of the bill of materials.
+// sbomFile returns the path of the software bill of materials.
 func sbomFile(t *testing.T) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(made, "corral-linux-*.cdx.json"))
@@ -226,7 +227,7 @@ func sbom(t *testing.T) []byte {
 	return text
 }
 
-// The versions of all modules in the binary, and their licenses, are in the bill of materials.
+// The software bill of materials contains the version and license of every module in the binary.
 func billOfMaterialsNamesEachModule(t *testing.T) {
 	var bom struct {
 		BOMFormat  string `json:"bomFormat"`
@@ -271,7 +272,7 @@ func dockerfileDescribesTheSameImage(t *testing.T) {
 	stages := parseDockerfile(t)
 	build := strings.Join(stages[0], "\n")
 	if !strings.Contains(build, "golang:"+goVersion(t)+" AS build") || !strings.Contains(build, "go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags") {
-		t.Errorf("the binary is built in another way, or by another version of Go:\n%s", build)
+		t.Errorf("the binary was built with other settings or another version of Go:\n%s", build)
 	}
 	var labels []string
 	for key, value := range config.Config.Labels {
@@ -297,7 +298,7 @@ func dockerfileDescribesTheSameImage(t *testing.T) {
 	}
 }
 
-// parseDockerfile returns the instructions of each stage, one a line, without comments.
+// parseDockerfile returns the instructions of each stage, one per line, without comments.
 func parseDockerfile(t *testing.T) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -323,7 +324,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// goVersion is the minor version of Go that go.mod asks for, such as 1.26.
+// goVersion returns the minor version of Go in go.mod, such as 1.26.
 func goVersion(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))

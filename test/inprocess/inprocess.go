@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inprocess compiles definitions and evaluates policies in the test's own process, without limits. Starting a child process
-// takes most of the time of a small command, so tests of a command's output use this package instead.
+// Package inprocess compiles definitions and evaluates policies in the test's own process, without resource
+// limits. Starting a child process takes most of the run time of a small command, so tests of a command's output
+// use this package instead.
 package inprocess
 
 import (
@@ -17,10 +18,11 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// Compiler compiles as worker.Compiler does.
+// Compiler replaces worker.Compiler.
 type Compiler struct{}
 
-// Compile compiles what a child process would read, and passes the result through JSON as a child process does.
+// Compile compiles the files that a child process would read. It passes the result through JSON, as a child
+// process does.
 func (Compiler) Compile(_ context.Context, fsys fs.FS, options compile.Options) (result compile.Result, err error) {
 	files, diagnostics := compile.Gather(fsys, options.Path)
 	if len(diagnostics) > 0 {
@@ -34,7 +36,7 @@ func (Compiler) Compile(_ context.Context, fsys fs.FS, options compile.Options) 
 	return result, json.Unmarshal(text, &result)
 }
 
-// Evaluator loads, asks and tests policies as worker.Evaluator does. Its zero value is ready to use.
+// Evaluator replaces worker.Evaluator: it loads, evaluates and tests policies. Its zero value is ready to use.
 type Evaluator struct {
 	mu       sync.Mutex
 	policies map[string]*policy.Policy // by reference and digest
@@ -57,7 +59,7 @@ func (*Evaluator) Test(ctx context.Context, source policy.Source, options policy
 	return report, diagnostics, nil
 }
 
-// loaded returns a policy with its rules. They are loaded once.
+// loaded returns a policy with its compiled rules. It compiles them once.
 func (e *Evaluator) loaded(source policy.Source, p *policy.Policy) *policy.Policy {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants shows that tests notice faults: it puts each fault of mutants.yaml into a copy of the
-// repository's last commit, one at a time, and runs its tests, without those that need an API server or
-// that a busy machine can fail. One whose tests pass survives, and fails the command.
+// Command mutants shows that the tests notice faults. It applies each fault of mutants.yaml, one at a time, to a
+// copy of the last commit, and runs the tests of the package. It skips tests that need an API server or depend on
+// the speed of the machine. The command fails if the tests pass despite a fault.
 package main
 
 import (
@@ -22,13 +22,13 @@ import (
 
 const list = "test/mutants/mutants.yaml"
 
-// mutant replaces Old, which stands once in File, by New.
+// mutant replaces Old, which must occur exactly once in File, with New.
 type mutant struct {
 	Breaks string `json:"breaks"`
 	File   string `json:"file"`
 	Old    string `json:"old"`
 	New    string `json:"new"`
-	// Test is the package that notices; by default the file's own.
+	// Test is the package whose tests must fail. The default is the package of File.
 	Test string `json:"test"`
 }
 
@@ -81,7 +81,7 @@ func run(ctx context.Context, wanted string) error {
 	return nil
 }
 
-// read reads the mutants of the repository at root whose file or description matches an expression.
+// read returns the mutants whose file or description matches the regular expression.
 func read(root, wanted string) ([]mutant, error) {
 	match, err := regexp.Compile(wanted)
 	if err != nil {
@@ -103,19 +103,20 @@ func read(root, wanted string) ([]mutant, error) {
 	return slices.DeleteFunc(all, func(m mutant) bool { return !match.MatchString(m.File + ": " + m.Breaks) }), nil
 }
 
-// apply returns the file as it is in dir, and with the fault.
+// apply returns the content of the file in dir, before and after the change.
 func (m *mutant) apply(dir string) (before, after []byte, err error) {
 	before, err = os.ReadFile(filepath.Join(dir, m.File))
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading what to break: %w", err)
+		return nil, nil, fmt.Errorf("reading the file to break: %w", err)
 	}
 	if n := bytes.Count(before, []byte(m.Old)); n != 1 {
-		return nil, nil, fmt.Errorf("%s has %q %d times, and must have it once", m.File, m.Old, n)
+		return nil, nil, fmt.Errorf("%s has %q %d times, want once", m.File, m.Old, n)
 	}
 	return before, bytes.Replace(before, []byte(m.Old), []byte(m.New), 1), nil
 }
 
-// isKilled reports whether a test fails with the fault. One that doesn't build is an error: it shows nothing.
+// isKilled reports whether a test fails with the fault. A fault that does not compile is an error, because it
+// proves nothing about the tests.
 func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
 	before, after, err := m.apply(dir)
 	if err != nil {
@@ -127,7 +128,7 @@ func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
 	}
 	out, failure := test(ctx, dir, m.Test)
 	if err := os.WriteFile(file, before, 0o600); err != nil {
-		return false, fmt.Errorf("mending the copy: %w", err)
+		return false, fmt.Errorf("restoring the copy: %w", err)
 	}
 	switch {
 	case failure == nil:
@@ -135,15 +136,15 @@ func (m *mutant) isKilled(ctx context.Context, dir string) (bool, error) {
 	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("panic:")), bytes.Contains(out, []byte(" failed]\n")):
 		return false, fmt.Errorf("it doesn't build, or its tests could not be run: %w\n%s", failure, out)
 	case unloadable.Match(out) && filepath.Ext(m.File) == ".rego":
-		return false, fmt.Errorf("its rules don't load, so that any test fails:\n%s", out)
+		return false, fmt.Errorf("its rules do not load, so every test fails:\n%s", out)
 	}
 	return true, nil
 }
 
-// unloadable is what OPA says of rules that it can't compile.
+// unloadable matches OPA's errors about rules that do not compile.
 var unloadable = regexp.MustCompile(`rego_(parse|compile|type|unsafe_var|recursion)_error`)
 
-// soundness runs the tests without a fault: where they fail, every mutant would seem killed.
+// soundness runs the tests without any fault. If they failed, every mutant would appear to be killed.
 func soundness(ctx context.Context, dir string, mutants []mutant) error {
 	var packages []string
 	for _, m := range mutants {
@@ -151,13 +152,13 @@ func soundness(ctx context.Context, dir string, mutants []mutant) error {
 	}
 	slices.Sort(packages)
 	if out, err := test(ctx, dir, slices.Compact(packages)...); err != nil {
-		return fmt.Errorf("the tests fail without a fault: %w\n%s", err, out)
+		return fmt.Errorf("the tests fail even without a fault: %w\n%s", err, out)
 	}
 	return nil
 }
 
-// skipped are tests that need an API server, which the copy would build first, or that hold
-// something against the clock.
+// skipped matches tests that need an API server, which the copy would have to build first, and tests that measure
+// time.
 const skipped = "OnAnAPIServer|TestValuesStayLight"
 
 func test(ctx context.Context, dir string, packages ...string) ([]byte, error) {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Block is a fenced block of the page.
+// Block is a fenced code block of the page.
 type Block struct {
-	// Language is what stands behind the fence.
+	// Language is the info string after the opening fence.
 	Language string
 	Text     string
 }
 
 var fence = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
-// Blocks returns the fenced blocks of a page, in their order.
+// Blocks returns the fenced code blocks of a page in order.
 func Blocks(page string) []Block {
 	var blocks []Block
 	for _, m := range fence.FindAllStringSubmatch(page, -1) {
@@ -27,14 +27,15 @@ func Blocks(page string) []Block {
 	return blocks
 }
 
-// Step is a command and what it must print: lines in this order, others between them where a line is only "…". A line that
-// ends in " …" goes on.
+// Step is a command and the lines that it must print, in order. A line "…" stands for any number of lines. A line
+// that ends in " …" is the beginning of a longer line.
 type Step struct {
 	Command string
 	Output  []string
 }
 
-// Output returns the lines of a console block without commands: what a command in prose prints.
+// Output returns the lines of a console block that contains no commands. Such a block shows the output of a
+// command in the preceding prose.
 func (b Block) Output() []string {
 	if b.Language != "console" || len(b.Steps()) > 0 {
 		return nil
@@ -42,7 +43,7 @@ func (b Block) Output() []string {
 	return strings.Split(strings.TrimSpace(b.Text), "\n")
 }
 
-// Steps returns the commands of a console block: lines that begin with "$ ".
+// Steps returns the commands of a console block, which are the lines that begin with "$ ".
 func (b Block) Steps() []Step {
 	var steps []Step
 	if b.Language != "console" {
@@ -60,7 +61,8 @@ func (b Block) Steps() []Step {
 	return steps
 }
 
-// Commands counts the commands of a step as who types them does: a pipeline is one, and what && or ; joins are several.
+// Commands counts the commands of a step from the reader's point of view. A pipeline counts as one; commands
+// joined by &&, || or ; count separately.
 func (s Step) Commands() int {
 	return 1 + strings.Count(s.Command, "&&") + strings.Count(s.Command, "||") + strings.Count(s.Command, ";")
 }

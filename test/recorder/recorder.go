@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recorder records what is wrong in a namespace, as a set of objects with the codes that they show, and compares it with what was reviewed.
-// It records no sentences and no times, so that a set depends neither on the wording nor on the speed of the machine.
+// Package recorder records the problems in a namespace as a set of objects and codes, and compares the set with a
+// reviewed file. It records no messages and no times, so the set does not depend on wording or on the speed of the
+// machine.
 package recorder
 
 import (
@@ -34,21 +35,21 @@ import (
 	"github.com/corral-dev/corral/test/golden"
 )
 
-// Recorder records a story in parts, each with a title. It waits until a part is as reviewed.
+// Recorder records a story in titled parts. It waits until each part matches the reviewed file.
 type Recorder struct {
-	// Namespace that is recorded.
+	// Namespace is the namespace to record.
 	Namespace string
-	// Archive has the reviewed story, and Story is its name there.
+	// Archive is the file with reviewed stories, and Story is the name of the story in it.
 	Archive, Story string
-	// LeaseNamespace is where its controllers agree on a leader.
+	// LeaseNamespace is the namespace of the controllers' leader election lease.
 	LeaseNamespace string
-	// Cause is in the answer of each command that explains the trouble.
+	// Cause is a code, a parameter or the text of another program. The JSON answer of each command that explains the trouble contains it.
 	Cause string
-	// Warnings are how many events the trouble is worth.
+	// Warnings is the maximum number of Warning events that the problem may cause.
 	Warnings int
-	// Logs of the controllers.
+	// Logs lists the controllers whose logs are checked.
 	Logs []*world.Controller
-	// Aside is the prefix of the names of objects that are left out.
+	// Aside is a name prefix of objects that are not recorded.
 	Aside string
 
 	t        *testing.T
@@ -58,15 +59,15 @@ type Recorder struct {
 }
 
 const (
-	// tooLong is how long a part is waited for, on a machine that may be busy. It may hold for the next attempt of what failed.
+	// tooLong is the deadline for a part. It allows for a busy machine, and for the retry of a failed operation.
 	tooLong = 3 * time.Minute
-	// still is how long a part must not have changed to be recorded.
+	// still is how long a part must be unchanged before it is recorded.
 	still = 3 * time.Second
-	// partMark begins a part.
+	// partMark begins the title line of a part.
 	partMark = "======== "
 )
 
-// Open reads what was reviewed.
+// Open reads the reviewed story.
 func (r *Recorder) Open(t *testing.T, w *world.World) {
 	t.Helper()
 	story, isThere := golden.Read(t, r.Archive)[r.Story]
@@ -80,7 +81,8 @@ func (r *Recorder) Open(t *testing.T, w *world.World) {
 	}
 }
 
-// part waits until check succeeds and what is seen is as reviewed, or no longer changes if it is to be recorded.
+// part waits until check succeeds and the observed state matches the reviewed part. While recording, it waits
+// until the state no longer changes.
 func (r *Recorder) part(ctx context.Context, title string, check func(context.Context) error, see func(context.Context) (string, error)) {
 	r.t.Helper()
 	text, since := "", time.Time{}
@@ -89,7 +91,7 @@ func (r *Recorder) part(ctx context.Context, title string, check func(context.Co
 			return err
 		}
 		now, err := see(ctx)
-		if err = errors.Join(err, ctx.Err()); err != nil { // what was cut off wasn't seen
+		if err = errors.Join(err, ctx.Err()); err != nil { // an interrupted observation is incomplete
 			return err
 		}
 		if now != text || since.IsZero() {
@@ -97,7 +99,7 @@ func (r *Recorder) part(ctx context.Context, title string, check func(context.Co
 		}
 		switch diff := gocmp.Diff(r.reviewed[title], text); {
 		case golden.Updating() && time.Since(since) < still:
-			return errors.New("it still changes")
+			return errors.New("the state still changes")
 		case !golden.Updating() && diff != "":
 			return fmt.Errorf("it isn't as reviewed (-want +got): %s", diff)
 		}
@@ -109,13 +111,13 @@ func (r *Recorder) part(ctx context.Context, title string, check func(context.Co
 	r.written.WriteString(partMark + title + "\n" + text)
 }
 
-// Close compares all parts with what was reviewed, or records them.
+// Close compares all parts with the reviewed story, or records them.
 func (r *Recorder) Close() {
 	r.t.Helper()
 	golden.CompareIn(r.t, r.Archive, r.Story, r.written.String())
 }
 
-// Look records what is wrong now, once check succeeds. Each answer of corral status and corral explain names the cause.
+// Look records what is wrong now, once check succeeds. Each answer of corral status and corral explain contains the cause.
 func (r *Recorder) Look(title string, check func(context.Context) error, questions ...string) {
 	r.t.Helper()
 	commands := [][]string{r.status()}
@@ -124,8 +126,8 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 	}
 	r.part(r.t.Context(), title, check, func(ctx context.Context) (string, error) {
 		for _, command := range commands {
-			if answer, _ := r.corral(ctx, command...); !strings.Contains(answer, r.Cause) {
-				return "", fmt.Errorf("%q isn't in the answer of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
+			if answer, _ := r.corral(ctx, append(command, "-o", "json")...); !strings.Contains(answer, inJSON(r.Cause)) {
+				return "", fmt.Errorf("%q is missing in the output of corral %s:\n%s", r.Cause, strings.Join(command, " "), answer)
 			}
 		}
 		wrong, err := r.wrong(ctx)
@@ -134,13 +136,14 @@ func (r *Recorder) Look(title string, check func(context.Context) error, questio
 	})
 }
 
-// Tale records the Warnings so far, of which no more may be there than the trouble is worth. The log has no errors.
+// Tale records the Warnings so far. It fails the test if there are more than Warnings, or if the logs contain
+// errors.
 func (r *Recorder) Tale(title string) {
 	r.t.Helper()
 	r.end(r.t.Context(), title, func(context.Context) ([]string, error) { return nil, nil })
 }
 
-// End records what is still wrong, and the Warnings so far.
+// End records the remaining problems and the Warnings so far.
 func (r *Recorder) End(ctx context.Context, title string) {
 	r.t.Helper()
 	r.end(ctx, title, r.findings)
@@ -157,14 +160,15 @@ func (r *Recorder) end(ctx context.Context, title string, find func(context.Cont
 	r.checkEvents(ctx)
 }
 
-// Said fails the test if something was or is wrong that is not in the story: all that a fault may show, where it depends on the moment which of
-// that is seen. What is new is added where golden files are recorded.
+// Said fails the test if it observes a problem that is not in the story. It is for faults with several possible
+// symptoms, of which timing decides which appear. The story contains all of them. While golden files are being
+// updated, it adds new problems to the story.
 func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 	t.Helper()
 	r.Open(t, w)
 	may := strings.Split(golden.Read(t, r.Archive)[r.Story], "\n")
 	var seen []string
-	// What is wrong now may pass yet. Events stay.
+	// A current problem may still disappear. Events stay.
 	err := world.Until(ctx, tooLong, func(ctx context.Context) error {
 		events, err := r.events(ctx)
 		wrong, conditionsErr := r.wrong(ctx)
@@ -175,7 +179,7 @@ func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 		wrong = slices.DeleteFunc(wrong, func(line string) bool { return strings.HasPrefix(line, "Runner/") })
 		seen = slices.Concat(events, wrong, found)
 		if unknown := slices.DeleteFunc(slices.Clone(seen), func(line string) bool { return slices.Contains(may, line) }); len(unknown) > 0 && !golden.Updating() {
-			return fmt.Errorf("seen, and not in %s of %s (UPDATE_GOLDEN=1 adds it):\n%s", r.Story, r.Archive, lines(unknown))
+			return fmt.Errorf("observed, but not in %s of %s (UPDATE_GOLDEN=1 adds it):\n%s", r.Story, r.Archive, lines(unknown))
 		}
 		return nil
 	})
@@ -188,7 +192,7 @@ func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 	}
 }
 
-// lines writes a set.
+// lines formats a set, sorted and one item per line.
 func lines(set []string) string {
 	slices.Sort(set)
 	text := ""
@@ -198,12 +202,18 @@ func lines(set []string) string {
 	return text
 }
 
-// status is the command that says what is wrong.
+// inJSON returns a text as it occurs within a string in JSON.
+func inJSON(text string) string {
+	encoded, _ := json.Marshal(text) // a string can always be encoded
+	return string(encoded[1 : len(encoded)-1])
+}
+
+// status returns the arguments of the corral status command.
 func (r *Recorder) status(more ...string) []string {
 	return append([]string{"status", "--lease-namespace", r.LeaseNamespace}, more...)
 }
 
-// corral runs the command with the administrator's rights and returns what it writes.
+// corral runs a corral command with cluster-admin rights, and returns its output.
 func (r *Recorder) corral(ctx context.Context, args ...string) (stdout, stderr string) {
 	var out, trouble strings.Builder
 	root := cli.NewRoot("test")
@@ -211,11 +221,11 @@ func (r *Recorder) corral(ctx context.Context, args ...string) (stdout, stderr s
 	root.SetOut(&out)
 	root.SetErr(&trouble)
 	root.SetArgs(append(args, "--kubeconfig", r.w.Cluster.Kubeconfig(), "-n", r.Namespace))
-	_ = cli.Run(root) // its exit code says that something is wrong
+	_ = cli.Run(root) // a nonzero exit code only reports that it found problems
 	return out.String(), trouble.String()
 }
 
-// findings are what corral status finds, with the code of each.
+// findings returns the severity and reason of each finding of corral status.
 func (r *Recorder) findings(ctx context.Context) (all []string, err error) {
 	text, trouble := r.corral(ctx, r.status("-o", "json")...)
 	var page explain.Page
@@ -225,14 +235,15 @@ func (r *Recorder) findings(ctx context.Context) (all []string, err error) {
 	isCluster := func(object string) bool { return strings.HasPrefix(object, "ClusterRunnerPolicy/") }
 	for _, f := range page.Findings {
 		if len(f.Objects) > 0 && !slices.ContainsFunc(f.Objects, func(object string) bool { return !isCluster(object) }) {
-			continue // a policy of the cluster, of another story
+			continue // a policy at cluster scope belongs to another story
 		}
 		all = append(all, fmt.Sprintf("status %s %s", f.Severity, f.Reason))
 	}
 	return all, nil
 }
 
-// wrong are the conditions of objects that say that something is wrong. What a runner does that makes progress depends on the moment.
+// wrong returns the conditions that report a problem. It skips the conditions of runners that make progress,
+// because these depend on timing.
 func (r *Recorder) wrong(ctx context.Context) (all []string, err error) {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{},
@@ -256,7 +267,7 @@ func (r *Recorder) wrong(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// isWrong reports whether a condition says that something is wrong.
+// isWrong reports whether a condition indicates a problem.
 func isWrong(c metav1.Condition) bool {
 	switch c.Type {
 	case v1alpha1.StalledCondition, v1alpha1.SaturatedCondition:
@@ -271,7 +282,7 @@ func isProgress(reason string) bool {
 	return reason == v1alpha1.ProgressingReason || reason == v1alpha1.ProgressingWithRetryReason
 }
 
-// events are the Warnings of Corral, with their objects and reasons.
+// events returns Corral's Warning events with their objects and reasons.
 func (r *Recorder) events(ctx context.Context) (all []string, err error) {
 	list := &eventsv1.EventList{}
 	if err := r.w.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
@@ -286,7 +297,7 @@ func (r *Recorder) events(ctx context.Context) (all []string, err error) {
 	return all, nil
 }
 
-// checkEvents fails a test of which there are more Warnings than its trouble is worth, or errors in the log.
+// checkEvents fails the test if there are more Warnings than allowed, or errors in the logs.
 func (r *Recorder) checkEvents(ctx context.Context) {
 	r.t.Helper()
 	events, err := r.events(ctx)
@@ -294,7 +305,7 @@ func (r *Recorder) checkEvents(ctx context.Context) {
 		r.t.Error(err)
 	}
 	if len(events) > r.Warnings {
-		r.t.Errorf("%d Warnings, where %d are enough: %q", len(events), r.Warnings, events)
+		r.t.Errorf("%d Warnings, want at most %d: %q", len(events), r.Warnings, events)
 	}
 	for _, c := range r.Logs {
 		text, err := os.ReadFile(c.LogPath)
@@ -310,12 +321,12 @@ func (r *Recorder) checkEvents(ctx context.Context) {
 	}
 }
 
-// isAside reports whether an object is left out.
+// isAside reports whether an object is excluded from the recording.
 func (r *Recorder) isAside(name string) bool {
 	return r.Aside != "" && strings.HasPrefix(name, r.Aside)
 }
 
-// slow is said of an API server, or a child process, that others keep busy.
+// slow matches messages about an API server or child process that is slow because the machine is busy.
 var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status|could not be asked: there was no answer within|net/http: request canceled`)
 
 var (
@@ -323,7 +334,7 @@ var (
 	countedName = regexp.MustCompile(`^([a-z]+)-\d+$`)
 )
 
-// settle is the name of an object without what differs from one run to the next.
+// settle returns the name of an object without the parts that differ between runs.
 func settle(name string) string {
 	return countedName.ReplaceAllString(runnerName.ReplaceAllString(name, "$1-RUNNER"), "$1-N")
 }

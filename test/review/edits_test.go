@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// author writes a pull request.
+// author generates a pull request.
 type author struct {
 	*rand.Rand
 	*fleet
 	touched map[int]bool
-	says    []string // in the text, besides what the oracle knows
+	texts   []string // extra texts that the review must contain
 }
 
-// pick returns a pool that nobody has touched yet; if none is left, one that isn't in the fleet.
+// pick returns a matching pool that no edit has touched yet, or a pool outside the fleet if there is none.
 func (a *author) pick(is func(*pool) bool) *pool {
 	start := a.IntN(len(a.pools))
 	for i := range a.pools {
@@ -31,7 +31,7 @@ func (a *author) pick(is func(*pool) bool) *pool {
 
 func anyPool(*pool) bool { return true }
 
-// alone are pools with a text of their own, which nothing is wrong with.
+// alone reports whether a pool has its own block of CUE and is valid.
 func alone(p *pool) bool {
 	return !p.table && !p.rest && !p.suspended && p.mem <= 16 && p.id < firstGuest
 }
@@ -55,10 +55,10 @@ func (a *author) add(p pool) *pool {
 	return &p
 }
 
-// lonely edits leave nothing to see of others.
+// lonely lists the edits that hide the effect of other edits.
 var lonely = []string{"half of the fleet is deleted", "broken CUE", "no prices"}
 
-// edits are what pull requests do. Several of them make one, too.
+// edits are the changes that a pull request can contain. A pull request may combine several.
 var edits = []struct {
 	name string
 	make func(a *author)
@@ -87,7 +87,7 @@ var edits = []struct {
 		p, o := a.pick(plain), a.pick(plain)
 		p.labels, o.labels = o.labels, p.labels
 		if min(p.id, o.id) >= 0 {
-			a.says = append(a.says, name(p)+" takes them", name(o)+" takes them")
+			a.texts = append(a.texts, name(p)+" takes them", name(o)+" takes them")
 		}
 	}},
 	{"a label less", func(a *author) { p := a.pick(alone); p.labels = p.labels[:1] }},
@@ -100,7 +100,7 @@ var edits = []struct {
 		for range fleetSize/2 + 1 {
 			a.remove(a.pick(anyPool))
 		}
-		a.says = append(a.says, "warning: ")
+		a.texts = append(a.texts, "warning: ")
 	}},
 	{"a pool without a scale set goes", func(a *author) { a.remove(a.pick(func(p *pool) bool { return p.rest })) }},
 	{"an addition", func(a *author) {
@@ -117,7 +117,7 @@ var edits = []struct {
 		p := a.pick(func(p *pool) bool { return plain(p) && p.team == "web" })
 		p.team, p.scale.Max = "free", 20
 		if p.id >= 0 {
-			a.says = append(a.says, "limits that hang on labels: "+name(p))
+			a.texts = append(a.texts, "limits that hang on labels: "+name(p))
 		}
 	}},
 	{"a note", func(a *author) { a.pick(alone).note = "ask the web team" }},
@@ -133,12 +133,12 @@ var edits = []struct {
 		a.pick(func(p *pool) bool { return alone(p) && p.team == "core" }).cpu++
 		a.add(pool{name: "late", team: "core", cpu: 2, mem: 4, scale: numbers{Max: 9}})
 	}},
-	{"a policy less", func(a *author) { a.rules.quiet = nil; a.says = append(a.says, "quiet is gone: ") }},
+	{"a policy less", func(a *author) { a.rules.quiet = nil; a.texts = append(a.texts, "quiet is gone: ") }},
 	{"an audited policy", func(a *author) {
 		a.rules.quiet.mode = "Audit"
-		a.says = append(a.says, "quiet is only audited from now on: ")
+		a.texts = append(a.texts, "quiet is only audited from now on: ")
 	}},
-	{"a selector", func(a *author) { a.rules.quiet.tier = "gold"; a.says = append(a.says, "quiet selects other pools: ") }},
+	{"a selector", func(a *author) { a.rules.quiet.tier = "gold"; a.texts = append(a.texts, "quiet selects other pools: ") }},
 	{"data of a policy", func(a *author) { a.rules.quiet.most = 3 }},
 	{"a policy more", func(a *author) { a.rules.extra = true }},
 	{"prices", func(a *author) { a.prices.cpu, a.prices.node = 0.04, 1.6 }},

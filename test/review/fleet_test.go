@@ -13,48 +13,48 @@ import (
 	"strings"
 )
 
-// unbounded is the max of a pool that declares none.
+// unbounded is the effective max of a pool that declares none.
 const unbounded = 2147483647
 
 type numbers struct{ Min, Max, Idle int }
 
-// window is a schedule: from an hour to another on some days of the week, or once.
+// window is a schedule: either a daily period on some days of the week, or a single period.
 type window struct {
 	name, zone string
 	days       []string
-	from, to   string // HH:MM, or times of one that is once
+	from, to   string // HH:MM, or timestamps if once is set
 	once       bool
 	field      string
 	number     int
 }
 
-// pool is a pool as somebody means it. Its id stays when it gets another name.
+// pool is a pool as its author intends it. The id stays the same when the pool is renamed.
 type pool struct {
 	id              int
 	ns, name        string
 	team, tier      string
 	labels          []string
 	group           string
-	connection      string // NAME, or NAMESPACE/NAME
+	connection      string // NAME or NAMESPACE/NAME
 	scale           numbers
 	cpu, mem        int
 	node, image     string
 	windows         []window
 	note            string
 	rest, suspended bool
-	table           bool // it is a row of a table
+	table           bool // declared as a row of a table
 }
 
-// rules are what policies say.
+// rules holds the parameters of the policies.
 type rules struct {
-	grants, ceilings map[string]int // max by team; max of all pools of a tier together
-	memory, idle     int            // the most GiB of a runner, and the most idle runners
-	ungranted        bool           // the rule of grants is gone
-	nights           bool           // team web has 3 runners until six in the morning, UTC
-	fails, failsPods string         // rules answer nonsense of these teams
+	grants, ceilings map[string]int // max by team; total max of all pools of a tier
+	memory, idle     int            // maximum GiB of a runner; maximum idle runners
+	ungranted        bool           // the grants rule was deleted
+	nights           bool           // team web is limited to 3 runners until 06:00 UTC
+	fails, failsPods string         // teams for which the rules return an invalid result
 	private          bool           // the runner group public is denied
 	quiet            *quiet         // a RunnerPolicy in CUE
-	extra            bool           // another one
+	extra            bool           // an additional RunnerPolicy
 }
 
 type quiet struct {
@@ -66,25 +66,26 @@ type prices struct {
 	cpu, gib, label, node, share float64
 }
 
-// fleet is one side of a pull request: what it means, and how it is written.
+// fleet is one side of a pull request: the intended pools and policies, and the files that declare them.
 type fleet struct {
-	own     string // the namespace that --namespace names; objects of it name none
+	own     string // the namespace given with --namespace; its objects do not name it
 	image   string
 	secret  string
 	consent []string
 	pools   []*pool
 	rules   rules
 	prices  *prices
-	broken  int // the pool that is a mistake, or -1
+	broken  int // id of the pool with an invalid max, or -1
 
 	files  map[string]string
-	places map[string]string // FILE:LINE by what stands there
+	places map[string]string // FILE:LINE of each declaration
 }
 
-// Of fleetSize pools, those from the first row on are of a table, and those from the first guest on use a connection of another namespace.
+// A fleet has fleetSize pools. Those from firstRow on are rows of a table. Those from firstGuest on use a
+// connection in another namespace.
 const firstRow, firstGuest, fleetSize = 28, 44, 48
 
-// newFleet makes pools of three namespaces, or all of one that --namespace names.
+// newFleet creates pools in three namespaces, or in the single namespace given with --namespace.
 func newFleet(r *rand.Rand, own string) *fleet {
 	f := &fleet{
 		own: own, broken: -1, image: "ghcr.io/acme/runner:2.329.0", secret: "github", consent: []string{"lab"},
@@ -111,7 +112,7 @@ func newFleet(r *rand.Rand, own string) *fleet {
 		case i%9 == 2:
 			p.rest = true
 		case own != "" && i == 12:
-			p.mem = 48 // denied at both sides
+			p.mem = 48 // denied on both sides
 		}
 		p.labels = []string{"linux", p.name}
 		p.decorate(r)
@@ -125,7 +126,7 @@ func newFleet(r *rand.Rand, own string) *fleet {
 	return f
 }
 
-// decorate gives some pools what not all have.
+// decorate sets optional fields of some pools.
 func (p *pool) decorate(r *rand.Rand) {
 	if p.id%4 == 0 {
 		p.tier = "spot"
@@ -150,10 +151,10 @@ func (p *pool) decorate(r *rand.Rand) {
 	}
 }
 
-// leaf is a field of a pool: its paths, its value, and how it is written.
+// leaf is a field of a pool: its paths, its value and its CUE.
 type leaf struct{ paths, value, line string }
 
-// leaves are all fields of a pool.
+// leaves returns all fields of a pool.
 func (f *fleet) leaves(p *pool) []leaf {
 	var all []leaf
 	add := func(paths string, value any, format string, args ...any) {
@@ -202,7 +203,7 @@ func (f *fleet) leaves(p *pool) []leaf {
 	return all
 }
 
-// leaves are the fields of the window of a place in the list.
+// leaves returns the fields of a window at index i of the list.
 func (w *window) leaves(i int) []leaf {
 	at, kind := fmt.Sprintf("spec.scale.schedules[%d].", i), "weekly"
 	if w.once {
@@ -219,7 +220,7 @@ func (w *window) leaves(i int) []leaf {
 		leaf{at + "scale." + w.field, strconv.Itoa(w.number), fmt.Sprintf("\tscale: %s: %d", w.field, w.number)}, leaf{"", "", "},"})
 }
 
-// write appends a line to a file, and remembers where what it holds stands.
+// write appends a line to a file, and records its position under the given keys.
 func (f *fleet) write(file, what, format string, args ...any) {
 	f.files[file] += fmt.Sprintf(format, args...) + "\n"
 	for _, key := range strings.Fields(what) {
@@ -238,7 +239,7 @@ func (f *fleet) render() {
 	f.renderPrices()
 }
 
-// named is the line by which an object of a namespace names it.
+// named returns the CUE that sets the namespace of an object.
 func (f *fleet) named(ns string) string {
 	if f.own != "" || ns == "" {
 		return ""
@@ -369,7 +370,7 @@ func (f *fleet) renderPolicies() {
 	f.write("policies.cue", "", "}")
 }
 
-// guard is a rule of the platform team, for both sides.
+// guard is the platform team's rule, which applies to both sides.
 const guard = "package corral.scaling\n\nlimit contains {\"field\": \"min\", \"atLeast\": 1, \"reason\": \"guard\"} if \"A100\" in input.pool.runnerLabels\n"
 
 func (f *fleet) renderPrices() {

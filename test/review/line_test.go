@@ -17,18 +17,18 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// outcome is what a pull request comes to.
+// outcome is the expected result of a review.
 type outcome struct {
 	*pair
 	pools    []*judged
-	problems []string // FILE:LINE of each
+	problems []string // FILE:LINE of each problem
 	cost     [2]amounts
-	max      [2]int // in force of all pools
+	max      [2]int // total max in force of all pools
 	endless  [2]bool
-	unbound  int // pools that lose their max
+	unbound  int // number of pools that lose their max
 }
 
-// judgeAll judges all pools of both sides.
+// judgeAll computes the expected result for all pools.
 func (x *pair) judgeAll() *outcome {
 	o := &outcome{pair: x, cost: [2]amounts{{Max: new(float64)}, {Max: new(float64)}}}
 	if id := x.head.broken; id >= 0 {
@@ -53,7 +53,7 @@ func (x *pair) judgeAll() *outcome {
 	return o
 }
 
-// add adds the numbers of a pool.
+// add adds a pool's max and cost to the totals.
 func (o *outcome) add(j *judged) {
 	for side, most := range j.most {
 		o.max[side] = min(unbounded, o.max[side]+most)
@@ -74,7 +74,7 @@ func (o *outcome) add(j *judged) {
 	}
 }
 
-// share takes off what ceilings that pools share keep them from having together.
+// share subtracts the cost that pools under a shared ceiling can never incur together.
 func (o *outcome) share() {
 	if o.head.prices == nil {
 		return
@@ -98,7 +98,7 @@ func (o *outcome) share() {
 	}
 }
 
-// refuses are the places at which a PoolSource or the API server refuses the pool.
+// refuses returns the places of the fields for which a PoolSource or the API server would reject the pool.
 func (x *pair) refuses(p *pool) []string {
 	if p == nil {
 		return nil
@@ -113,7 +113,7 @@ func (x *pair) refuses(p *pool) []string {
 	return nil
 }
 
-// bears are the labels of a pool's runners on GitHub.
+// bears returns the labels that the pool's runners have on GitHub.
 func (p *pool) bears() []string {
 	all := folded(p.labels)
 	if p.rest {
@@ -122,15 +122,19 @@ func (p *pool) bears() []string {
 	return all
 }
 
-// overlaps says whether the same jobs are for both: those that ask for all labels of one.
+// overlaps reports whether two pools compete for the same jobs, because all labels of one are labels of the other, or because both have
+// the name of one's scale set as a label.
 func overlaps(a, b *pool) bool {
 	within := func(a, b *pool) bool {
 		return !slices.ContainsFunc(a.bears(), func(l string) bool { return !slices.Contains(b.bears(), l) })
 	}
-	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a))
+	shared := !a.rest && !b.rest && slices.ContainsFunc([]string{a.name, b.name}, func(name string) bool {
+		return slices.Contains(a.bears(), name) && slices.Contains(b.bears(), name)
+	})
+	return path.Base(a.connection) == path.Base(b.connection) && a.group == b.group && (within(a, b) || within(b, a) || shared)
 }
 
-// newOverlaps counts pairs of pools that are newly for the same jobs.
+// newOverlaps counts the pairs of pools that compete for the same jobs only since this change.
 func (o *outcome) newOverlaps() (n int) {
 	for i, a := range o.pools {
 		for _, b := range o.pools[:i] {
@@ -146,7 +150,7 @@ func (o *outcome) newOverlaps() (n int) {
 	return n
 }
 
-// firstLine has the parts of the first line.
+// firstLine assembles the parts of the first line.
 type firstLine struct {
 	*outcome
 	all     []string
@@ -163,7 +167,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// pools counts those of which something is so.
+// pools adds a part with the number of matching pools, if there are any.
 func (w *firstLine) pools(is func(*judged) bool, one, many string) {
 	n, of := 0, len(w.head.pools)
 	for _, j := range w.outcome.pools {
@@ -194,7 +198,8 @@ func (w *firstLine) others(n int, format, noun string) {
 	}
 }
 
-// line is the first line: lost jobs and denials first, then what happens to runners and jobs, numbers, and what does no harm.
+// line returns the expected first line. Lost jobs and denials come first, then effects on runners and jobs, then
+// numbers, then harmless changes.
 func (o *outcome) line() string {
 	w := &firstLine{outcome: o}
 	if len(o.problems) > 0 {
@@ -234,7 +239,8 @@ func (o *outcome) line() string {
 	return strings.Join(w.all, " · ")
 }
 
-// isFreed says whether the policy binds the pool no more, or limits at the head would keep it from more if it had its former labels.
+// isFreed reports whether the policy no longer binds the pool, or binds it less tightly only because its labels
+// changed.
 func (x *pair) isFreed(j *judged, of string) bool {
 	if j.base == nil || j.head == nil {
 		return false
@@ -250,12 +256,12 @@ func (x *pair) isFreed(j *judged, of string) bool {
 	return decided && known && (is.Max > than.Max || is.Min < than.Min)
 }
 
-// rolls says whether runners of a template replace those of another.
+// rolls reports whether the pool's runners are replaced because its template changed.
 func (j *judged) rolls() bool {
 	return j.change == "Changed" && j.hasClass("ReplacesRunners") && !j.isRefused()
 }
 
-// numbers are the parts from the limits on.
+// numbers adds the parts about limits, and those that follow them.
 func (w *firstLine) numbers() {
 	if w.head.broken >= 0 {
 		return
@@ -324,7 +330,7 @@ func (w *firstLine) policies() (gone, added, changed int) {
 	return gone, added, changed
 }
 
-// money tells what it costs.
+// money adds the part about cost.
 func (w *firstLine) money() {
 	if w.head.prices == nil {
 		return
@@ -348,9 +354,9 @@ func (w *firstLine) money() {
 	w.all = append(w.all, text)
 }
 
-// prices counts those that differ.
+// prices counts the prices that differ.
 func (w *firstLine) prices() (n int) {
-	const fields = 13 // of a file
+	const fields = 13 // in a price file
 	was, is := w.base.prices, w.head.prices
 	switch {
 	case was == nil && is == nil:

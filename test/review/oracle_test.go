@@ -17,15 +17,15 @@ import (
 
 const (
 	rfc3339 = time.RFC3339
-	tick    = 30 * time.Minute // all that happens in the fleet does at a half hour
+	tick    = 30 * time.Minute // all events in the fleet happen on a half hour
 	week    = 7 * 24 * time.Hour
 	year    = 366 * 24 * time.Hour
 )
 
-// at is the time of all reviews here: a Tuesday.
+// at is the time of all reviews, a Tuesday.
 var at = time.Date(2026, 7, 7, 10, 0, 0, 0, time.UTC)
 
-// berlin is the zone of all schedules that name one.
+// berlin is the time zone of all schedules that name one.
 var berlin = sync.OnceValue(func() *time.Location {
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -34,7 +34,7 @@ var berlin = sync.OnceValue(func() *time.Location {
 	return zone
 })
 
-// holds says whether the window does at a time.
+// holds reports whether the window is open at a time.
 func (w *window) holds(t time.Time) bool {
 	if w.once {
 		from, _ := time.Parse(rfc3339, w.from)
@@ -49,7 +49,7 @@ func (w *window) holds(t time.Time) bool {
 	return slices.Contains(w.days, local.Weekday().String()) && w.from <= clock && clock < w.to
 }
 
-// scheduled are the numbers before policies.
+// scheduled returns the numbers before policies apply.
 func (p *pool) scheduled(t time.Time) numbers {
 	n, set := p.scale, map[string]bool{}
 	for _, w := range p.windows {
@@ -71,19 +71,20 @@ func (p *pool) scheduled(t time.Time) numbers {
 
 func (n numbers) cut() numbers { return numbers{min(n.Min, n.Max), n.Max, min(n.Idle, n.Max)} }
 
-// fewest is how many runners there are without a job.
+// fewest returns the number of runners that exist without any job.
 func (n numbers) fewest() int { return max(n.Min, n.Idle) }
 
-// quietly says whether the RunnerPolicy of the name binds the pool.
+// quietly reports whether the RunnerPolicy "quiet" binds the pool.
 func (f *fleet) quietly(p *pool) bool {
 	q := f.rules.quiet
 	return q != nil && p.ns == cmp.Or(f.own, "ml") && p.tier == q.tier
 }
 
-// isBeside says whether the rules beside the pools bind it.
+// isBeside reports whether the Rego modules in the pools' folder bind the pool.
 func (f *fleet) isBeside(p *pool) bool { return p.ns == f.own }
 
-// limited are the numbers after policies, of an idle pool in an idle fleet. They are none if a policy fails.
+// limited returns the numbers after policies, for an idle pool in an idle fleet. decided is false if a policy
+// fails.
 func (f *fleet) limited(p *pool, t time.Time) (n numbers, decided bool) {
 	n = p.scheduled(t)
 	if f.fails(p) {
@@ -113,15 +114,15 @@ func (f *fleet) limited(p *pool, t time.Time) (n numbers, decided bool) {
 	return n.cut(), true
 }
 
-// fails says whether the rules beside the pool answer nonsense of it.
+// fails reports whether the scaling rules in the folder return an invalid result for the pool.
 func (f *fleet) fails(p *pool) bool { return f.isBeside(p) && p.team == f.rules.fails && p.team != "" }
 
-// unasked says whether the rules beside the pool answer nonsense of its pod.
+// unasked reports whether the pod rules in the folder return an invalid result for the pool.
 func (f *fleet) unasked(p *pool) bool {
 	return f.isBeside(p) && p.team == f.rules.failsPods && p.team != ""
 }
 
-// limits are the numbers after policies in words, with what else they say of them.
+// limits describes the numbers after policies and the other results of the scaling rules.
 func (f *fleet) limits(p *pool) string {
 	n, decided := f.limited(p, at)
 	if !decided {
@@ -137,7 +138,7 @@ func (f *fleet) limits(p *pool) string {
 	return text
 }
 
-// findings are what policies say of a pod, by code, with what the place of each is called.
+// findings returns the policies' findings about a pod, and the names of their places, by code.
 func (f *fleet) findings(p *pool) map[string]string {
 	found := map[string]string{}
 	if !f.isBeside(p) {
@@ -158,7 +159,7 @@ func (f *fleet) findings(p *pool) map[string]string {
 	return found
 }
 
-// rate is what a runner costs in an hour.
+// rate returns the hourly price of a runner.
 func (f *fleet) rate(p *pool) float64 {
 	switch {
 	case slices.Contains(p.labels, "A100"):
@@ -169,13 +170,13 @@ func (f *fleet) rate(p *pool) float64 {
 	return float64(p.cpu)*f.prices.cpu + float64(p.mem)*f.prices.gib
 }
 
-// amounts by month.
+// amounts holds monthly costs.
 type amounts struct {
 	Min, Typical float64
 	Max          *float64
 }
 
-// cost is what a pool with the numbers of each half hour of the week costs.
+// cost returns the monthly cost of a pool, from its numbers in each half hour of the week.
 func (f *fleet) cost(p *pool, rate float64, numbersAt func(time.Time) numbers) *amounts {
 	fewest, highest, endless := 0, 0, false
 	for t := at; t.Before(at.Add(week)) && !p.suspended; t = t.Add(tick) {
@@ -197,7 +198,8 @@ func (f *fleet) cost(p *pool, rate float64, numbersAt func(time.Time) numbers) *
 
 func cents(v float64) float64 { return math.Round(v*100) / 100 }
 
-// together is how much less than each alone pools of a tier cost at most that share a ceiling.
+// together returns the monthly cost that pools of a tier with a shared ceiling can never incur together. Each half
+// hour, it fills the ceiling greedily, most expensive pool first.
 func (f *fleet) together(members []*member) (less float64) {
 	if f.prices == nil {
 		return 0
@@ -216,7 +218,7 @@ func (f *fleet) together(members []*member) (less float64) {
 			want := m.numbersAt(t).Max
 			got := min(want, max(0, left[m.tier]))
 			if f.fails(m.pool) {
-				got = want // the ceiling isn't asked for
+				got = want // the ceiling does not apply, because its policy fails
 			}
 			left[m.tier] -= got
 			less += float64(want-got) * m.rate * 730 / float64(week/tick)
@@ -231,7 +233,7 @@ type member struct {
 	numbersAt func(time.Time) numbers
 }
 
-// classes of a change, and the fields that they come from. What isn't here is of settings.
+// classes maps classes of changes to the fields that cause them. Changes to all other fields are settings.
 var classes = []struct {
 	name  string
 	paths []string
@@ -243,21 +245,21 @@ var classes = []struct {
 	{"Settings", []string{""}},
 }
 
-// judged is what becomes of a pool, as the oracle sees it.
+// judged is the oracle's prediction for a pool.
 type judged struct {
 	base, head   *pool
 	change       string
 	classes      []string
-	facts        []string // as they are compared
+	facts        []string // in the form that the test compares
 	states       map[string]string
 	was, is      numbers // in force
-	most         [2]int  // runners in force; none that policies deny
+	most         [2]int  // runners in force; 0 if policies deny the pod
 	cost         [2]*amounts
-	rates        [2]float64 // of an hour; none without runners
+	rates        [2]float64 // hourly; 0 without runners
 	otherLimits  bool
 	isListed     bool
-	unasked      bool // policies about its pod fail
-	becomesQuiet bool // is suspended from now on
+	unasked      bool // the pod policies fail
+	becomesQuiet bool // the head suspends the pool
 }
 
 // pair is a pull request.
@@ -265,7 +267,7 @@ type pair struct{ base, head *fleet }
 
 func name(p *pool) string { return strings.TrimPrefix(p.ns+"/"+p.name, "/") }
 
-// judge says what becomes of one pool.
+// judge predicts the effect on one pool.
 func (x *pair) judge(base, head *pool) *judged {
 	j := &judged{base: base, head: head, change: "Same", states: map[string]string{}}
 	x.compareFields(j)
@@ -283,7 +285,8 @@ func (x *pair) judge(base, head *pool) *judged {
 	return j
 }
 
-// place is where a field of a pool stands, or the pool; of those of a table that is where they are made.
+// place returns the position of a pool or of one of its fields. For a pool from a table, it is the position of the
+// comprehension that generates the rows' pools.
 func (f *fleet) place(p *pool, path string) string {
 	switch {
 	case p == nil:
@@ -296,7 +299,7 @@ func (f *fleet) place(p *pool, path string) string {
 	return f.places[fmt.Sprintf("%d/%s", p.id, path)]
 }
 
-// countMost says how many runners there may be: none that policies deny.
+// countMost sets the number of runners that each side allows. It is 0 if policies deny the pod.
 func (j *judged) countMost(x *pair) {
 	if j.ran() {
 		j.most[0] = j.was.Max
@@ -324,7 +327,7 @@ func (j *judged) has(level, state string) bool {
 	return false
 }
 
-// compareFields finds what differs, and its classes.
+// compareFields finds the fields that differ, and the classes of the change.
 func (x *pair) compareFields(j *judged) {
 	switch {
 	case j.base == nil:
@@ -390,7 +393,7 @@ func union(a, b map[string]string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// folded are labels as GitHub compares them.
+// folded returns labels in the form in which GitHub compares them: case-insensitive and in any order.
 func folded(labels []string) []string {
 	var all []string
 	for _, l := range labels {
@@ -427,7 +430,8 @@ func (x *pair) compareFindings(j *judged) {
 	}
 }
 
-// decided are the numbers that hold at the head: while a policy fails, those of the last decision, or the declared ones where these are lower.
+// decided returns the numbers in force at the head. While a policy fails, these are the numbers of the last
+// decision, or the declared numbers where they are lower.
 func (x *pair) decided(j *judged, t time.Time) numbers {
 	n, ok := x.head.limited(j.head, t)
 	if ok {
@@ -467,7 +471,7 @@ func (x *pair) compareLimits(j *judged) {
 	}
 }
 
-// sameNumbers says whether nothing that numbers come from differs.
+// sameNumbers reports whether all inputs of the numbers are the same on both sides.
 func (x *pair) sameNumbers(j *judged) bool {
 	a, b := *j.base, *j.head
 	return fmt.Sprint(x.base.rules, x.base.rules.quiet, a.scale, a.windows, a.team, a.tier, a.labels) == fmt.Sprint(x.head.rules, x.head.rules.quiet, b.scale, b.windows, b.team, b.tier, b.labels)
@@ -482,15 +486,16 @@ func (x *pair) horizon(j *judged) time.Duration {
 	return week
 }
 
-// isRefused says whether the pod at the head isn't taken.
+// isRefused reports whether policies reject the pod at the head.
 func (j *judged) isRefused() bool { return j.has("Deny", "New") || j.has("Deny", "Still") || j.unasked }
 
-// ran says whether the pool had runners at the base.
+// ran reports whether the pool had runners at the base.
 func (j *judged) ran() bool {
 	return j.base != nil && !j.has("Deny", "Still") && !j.has("Deny", "Fixed")
 }
 
-// runs is the pool whose runners there are at the head: that of the base, if its template goes on; nil if there are none.
+// runs returns the pool whose template the runners have at the head. This is the base's template if it stays in
+// use. It returns nil if there are no runners.
 func (x *pair) runs(j *judged) *pool {
 	isNewTemplate := j.change == "Changed" && j.hasClass("ReplacesRunners")
 	switch {
@@ -503,21 +508,21 @@ func (x *pair) runs(j *judged) *pool {
 	case !isNewTemplate && j.has("Deny", "New"):
 		return nil
 	case !isNewTemplate:
-		return j.head // what was so before goes on
+		return j.head // a template that was allowed before stays in use
 	}
-	former := *j.base
-	former.group, former.labels, former.ns = j.head.group, j.head.labels, j.head.ns
-	for finding := range x.head.findings(&former) {
+	previous := *j.base
+	previous.group, previous.labels, previous.ns = j.head.group, j.head.labels, j.head.ns
+	for finding := range x.head.findings(&previous) {
 		if strings.HasPrefix(finding, "Deny") {
-			return nil // the former template isn't allowed, either
+			return nil // the previous template is denied as well
 		}
 	}
-	return &former
+	return &previous
 }
 
 func (x *pair) compareCost(j *judged) {
 	if x.head.prices == nil {
-		return // nobody knows
+		return // the cost is unknown
 	}
 	if j.base != nil {
 		if j.ran() {
@@ -533,7 +538,7 @@ func (x *pair) compareCost(j *judged) {
 	}
 }
 
-// priced is the base with prices: those of the head, if it has none.
+// priced returns the base with prices. If the base has none, it uses the head's.
 func (x *pair) priced() *fleet {
 	base := *x.base
 	base.prices = cmp.Or(x.base.prices, x.head.prices)

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package review holds what `corral review` tells to an oracle: generated pull requests over a generated fleet, and what becomes of
-// each pool by an arithmetic of its own, which knows what the fleet means and reads none of its files.
+// Package review compares the output of `corral review` with an oracle. It generates pull requests over a
+// generated fleet. The oracle predicts the effect on each pool with its own arithmetic, from the intended fleet
+// rather than from the files.
 package review
 
 import (
@@ -51,7 +52,7 @@ func (f *fleet) save(t *testing.T, folder string) {
 	}
 }
 
-// corral runs the command, and returns what it prints and what it writes for programs.
+// corral runs `corral review`. It returns the printed text and the decoded JSON report.
 func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	t.Helper()
 	t.Chdir(folder)
@@ -76,7 +77,7 @@ func corral(t *testing.T, folder, own string) (text string, r review.Result) {
 	return stdout.String(), r
 }
 
-// factsOf are what is told of a pool, as the oracle puts them.
+// factsOf returns the reported facts about a pool, in the oracle's form.
 func factsOf(p *review.Pool) []string {
 	facts := []string{
 		fmt.Sprintf("%s %v loses jobs: %t", p.Change, p.Classes, p.LosesJobs),
@@ -87,7 +88,7 @@ func factsOf(p *review.Pool) []string {
 		facts = append(facts, fmt.Sprintf("%s of %s at %s", f.Class, f.Path, placed(cmp.Or(f.HeadAt, f.BaseAt))))
 	}
 	for _, f := range p.Findings {
-		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: f.Rule.Line})))
+		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: int(f.Rule.Line)})))
 	}
 	for _, effect := range p.Effects {
 		if from, _, ok := strings.Cut(effect, " on it has "); ok {
@@ -98,7 +99,7 @@ func factsOf(p *review.Pool) []string {
 	return facts
 }
 
-// placed is a place in the files of a side.
+// placed returns a position without the folder of its side.
 func placed(p *review.Place) string {
 	if p == nil {
 		return ""
@@ -107,7 +108,7 @@ func placed(p *review.Place) string {
 	return at
 }
 
-// seen is what is known of a pool.
+// seen holds the facts and costs of a pool that the test compares.
 type seen struct {
 	Facts []string
 	Costs [2]*amounts
@@ -137,7 +138,7 @@ func limitsOf(l *review.Limits) string {
 	return text
 }
 
-// CORRAL_REVIEWS=300 tries more.
+// Set CORRAL_REVIEWS to run more than 60 reviews.
 func TestReviewsAgreeWithAnOracle(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	pullRequests, err := strconv.Atoi(cmp.Or(os.Getenv("CORRAL_REVIEWS"), "60"))
@@ -161,12 +162,12 @@ func TestReviewsAgreeWithAnOracle(t *testing.T) {
 				names = append(names, edits[e].name)
 			}
 		}
-		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.says) })
+		t.Run(fmt.Sprintf("%02d %s", i, strings.Join(names, " and ")), func(t *testing.T) { compare(t, base, head, a.texts) })
 	}
 }
 
-// compare holds a review to the oracle.
-func compare(t *testing.T, base, head *fleet, says []string) {
+// compare compares a review with the oracle's prediction.
+func compare(t *testing.T, base, head *fleet, texts []string) {
 	t.Helper()
 	folder := t.TempDir()
 	base.save(t, filepath.Join(folder, "base"))
@@ -176,23 +177,23 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 	if first, _, _ := strings.Cut(text, "\n"); first != want.line() {
 		t.Errorf("the first line is\n%s, want\n%s", first, want.line())
 	}
-	told, known := map[string]seen{}, map[string]seen{}
+	reported, predicted := map[string]seen{}, map[string]seen{}
 	for i := range got.Pools {
 		p := &got.Pools[i]
-		told[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
+		reported[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = seen{factsOf(p), costsOf(p.Cost)}
 	}
 	for _, j := range want.pools {
 		if j.isListed {
-			known[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
+			predicted[name(cmp.Or(j.head, j.base))] = seen{j.facts, j.cost}
 		}
 	}
-	const cent = 0.011 // a half of one may be rounded either way
-	if diff := gocmp.Diff(known, told, cmpopts.EquateApprox(0, cent)); diff != "" {
+	const cent = 0.011 // half a cent may be rounded either way
+	if diff := gocmp.Diff(predicted, reported, cmpopts.EquateApprox(0, cent)); diff != "" {
 		t.Errorf("of pools (-want +got):\n%s", diff)
 	}
 	var problems []string
 	for _, d := range got.Head.Diagnostics {
-		problems = append(problems, placed(&review.Place{File: d.File, Line: d.Line}))
+		problems = append(problems, placed(&review.Place{File: d.File, Line: int(d.Line)}))
 	}
 	slices.Sort(problems)
 	slices.Sort(want.problems)
@@ -204,7 +205,7 @@ func compare(t *testing.T, base, head *fleet, says []string) {
 			t.Errorf("costs of side (-want +got):\n%s", diff)
 		}
 	}
-	for _, s := range says {
+	for _, s := range texts {
 		if head.broken < 0 && !strings.Contains(text, s) {
 			t.Errorf("there is no %q in\n%s", s, text)
 		}

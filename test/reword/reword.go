@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reword rewords the catalog: what programs do must not depend on its sentences.
+// Package reword changes the wording of the catalog, to prove that no program depends on the exact text of its
+// sentences.
 package reword
 
 import (
@@ -14,7 +15,7 @@ import (
 
 var words = regexp.MustCompile(`\{\w+\}|[^{]+`)
 
-// All writes each template of the catalog in capitals until the test ends. No other test may run meanwhile.
+// All writes the templates of the catalog in capitals until the test ends. No other test may run at the same time.
 func All(t *testing.T) {
 	t.Helper()
 	for _, row := range catalog.Rows() {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources tells the go command what a test depends on beside what it imports.
+// Package sources declares to the go command which files a test depends on in addition to its imports.
 package sources
 
 import (
@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// Open opens all that the corral command is built from, and more files or folders below the repository's root. The go command uses a
-// result again as long as what the test imports and opens is the same: of a folder the names, sizes and times of its files. What is
-// edited while the test runs counts as tested.
+// Open opens all sources of the corral command, and additional files or folders below the repository's root. The
+// go command reuses a cached test result while the test's imports and the files that it opened are unchanged. For
+// a folder, it compares the names, sizes and modification times of its files. An edit while the test runs counts
+// as tested.
 func Open(t *testing.T, root string, more ...string) {
 	t.Helper()
 	for _, name := range append(more, "go.mod", "go.sum", "apis", "cmd/corral", "controllers", "internal", "policies", "schema") {

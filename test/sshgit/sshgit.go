@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sshgit serves Git repositories over ssh on the loopback interface, to one user with one key.
+// Package sshgit serves Git repositories over SSH on the loopback interface, to one user with one key.
 package sshgit
 
 import (
@@ -21,27 +21,27 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Server is at Address until the test ends.
+// Server listens on Address until the test ends.
 type Server struct {
 	Address string
-	// Host is its key, and KnownHosts the line for it.
+	// Host is the server's key, and KnownHosts is its known_hosts line.
 	Host       ssh.Signer
 	KnownHosts []byte
-	// Identity is the private key of the user git, the only one let in.
+	// Identity is the private key of the user git, the only user with access.
 	Identity []byte
-	// Root is put before the path that is asked for.
+	// Root is prepended to the requested path.
 	Root string
-	// Run stands in for git-upload-pack if it is set.
+	// Run replaces git-upload-pack if it is set.
 	Run func(channel ssh.Channel)
 }
 
-// seeds of the server's key and of its user's.
+// Seeds of the server's key and of the user's key.
 const (
 	hostSeed = 1
 	userSeed = 2
 )
 
-// Key makes a key from a seed, which names it. The server's own are of the seeds 1 and 2.
+// Key derives a key from a seed. The server uses seed 1, and its user seed 2.
 func Key(t *testing.T, seed byte) (ssh.Signer, ed25519.PrivateKey) {
 	t.Helper()
 	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, ed25519.SeedSize))
@@ -52,14 +52,14 @@ func Key(t *testing.T, seed byte) (ssh.Signer, ed25519.PrivateKey) {
 	return signer, private
 }
 
-// UserKey is the one that is let in.
+// UserKey returns the key that the server accepts.
 func UserKey(t *testing.T) ed25519.PrivateKey {
 	t.Helper()
 	_, key := Key(t, userSeed)
 	return key
 }
 
-// Identity writes a private key as ssh-keygen does.
+// Identity encodes a private key as ssh-keygen does.
 func Identity(t *testing.T, key ed25519.PrivateKey, passphrase string) []byte {
 	t.Helper()
 	block, err := ssh.MarshalPrivateKey(key, "")
@@ -72,7 +72,7 @@ func Identity(t *testing.T, key ed25519.PrivateKey, passphrase string) []byte {
 	return pem.EncodeToMemory(block)
 }
 
-// Start serves.
+// Start starts a server.
 func Start(t *testing.T) *Server {
 	t.Helper()
 	s := &Server{}
@@ -105,7 +105,7 @@ func Start(t *testing.T) *Server {
 	return s
 }
 
-// URL of a repository at a path.
+// URL returns the URL of the repository at a path.
 func (s *Server) URL(path string) string { return "ssh://git@" + s.Address + path }
 
 func (s *Server) serve(ctx context.Context, conn net.Conn, config *ssh.ServerConfig) {

@@ -11,16 +11,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// denials are the answers by which GitHub denies that it has a runner, or says nothing.
+// denials are answers in which GitHub reports no runner, or nothing at all.
 var denials = []githubsim.Fault{
 	{Status: http.StatusOK},
 	{Status: http.StatusOK, Body: "{}"},
@@ -28,7 +28,7 @@ var denials = []githubsim.Fault{
 	{Status: http.StatusNotFound},
 }
 
-// busyRunners returns the runners of a namespace once so many have a job.
+// busyRunners waits until the given number of runners in a namespace have a job, and returns them.
 func (w *story) busyRunners(t *testing.T, namespace string, n int) []v1alpha1.Runner {
 	t.Helper()
 	list := &v1alpha1.RunnerList{}
@@ -47,8 +47,8 @@ func (w *story) busyRunners(t *testing.T, namespace string, n int) []v1alpha1.Ru
 	return list.Items
 }
 
-// The leader restarts, and somebody deletes a runner with a job while GitHub finds no runner of its name. Each runner keeps its pod and its
-// job until that is over, and GitHub is asked to remove the registration.
+// The leader restarts, and a user deletes a busy Runner, while GitHub finds no runner of its name. Each runner
+// keeps its pod and its job until the job is over, and Corral asks GitHub to remove the registration.
 func TestGitHubFindsNothing(t *testing.T) {
 	const namespace = "absent"
 	w := newStory(t, namespace)
@@ -75,7 +75,7 @@ func TestGitHubFindsNothing(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// After a restart, GitHub counts no runners and knows none of them for more than a minute, as at an outage of its own. All jobs go on.
+// After a restart, GitHub reports no runners for more than a minute, as during an outage. All jobs continue.
 func TestAnOutageThatHidesRunnersEndsNone(t *testing.T) {
 	const namespace = "hidden"
 	w := newStory(t, namespace)
@@ -100,15 +100,15 @@ func TestAnOutageThatHidesRunnersEndsNone(t *testing.T) {
 	asked := func() int { return w.GitHub.Report().Requests[githubsim.EndpointGetAgent] }
 	ctx, stop := context.WithTimeout(t.Context(), harness.Patience/2)
 	defer stop()
-	err := w.GitHub.WaitUntil(ctx, func() bool { return asked() >= 2*len(ids) }) // a minute apart
+	err := w.GitHub.WaitUntil(ctx, func() bool { return asked() >= 2*len(ids) }) // each runner is looked up once a minute
 	isCounted := asked() > 0
 	if err != nil && isCounted {
 		t.Error(err)
 	}
 	for _, r := range w.busyRunners(t, namespace, 5) {
-		want := fmt.Sprintf("GitHub does not know runner %d; ", r.Status.RunnerID)
-		if text := conditions.GetMessage(&r, v1alpha1.ReadyCondition); isCounted && !strings.HasPrefix(text, want) {
-			t.Errorf("runner %s says %q", r.Name, text)
+		want := fmt.Sprintf("id=\"%d\"", r.Status.RunnerID)
+		if causes, _ := recorder.Causes(&r, v1alpha1.ReadyCondition); isCounted && (!strings.HasPrefix(causes, "RunnerUnknown") || !strings.Contains(causes, want)) {
+			t.Errorf("runner %s has %s", r.Name, causes)
 		}
 	}
 	w.GitHub.ClearFaults()

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// kubectl runs kubectl as the administrator.
+// kubectl runs kubectl with cluster-admin rights.
 func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	assets, err := localcluster.Assets(t.Context(), io.Discard)
@@ -47,6 +47,11 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"unknown field":           {pool + "{connectionRef: {name: c}, runnerLables: [x], template: {}}", `unknown field "spec.runnerLables"`},
 		"no connection":           {pool + "{template: {}}", "spec.connectionRef: Required"},
 		"no template":             {pool + "{connectionRef: {name: c}}", "template must be set"},
+		"no container":            {pool + "{connectionRef: {name: c}, template: {spec: {}}}", "spec.template.spec.containers: Invalid value: a container must be named runner"},
+		"no container's name":     {pool + "{connectionRef: {name: c}, template: {spec: {containers: [{image: x}]}}}", "spec.template.spec.containers[0].name: Required"},
+		"no runner":               {pool + "{connectionRef: {name: c}, template: {spec: {containers: [{name: job}], initContainers: [{name: runner}]}}}", "a container must be named runner"},
+		"no REST runner":          {pool + "{connectionRef: {name: c}, registration: REST, template: {spec: {containers: [{name: job}]}}}", "a container must be named runner"},
+		"two runners":             {pool + "{connectionRef: {name: c}, template: {spec: {containers: [{name: runner}, {name: runner}]}}}", "spec.template.spec.containers[1]: Duplicate value"},
 		"an unknown stop":         {pool + "{connectionRef: {name: c}, template: {}, stopPolicy: Freeze}", "spec.stopPolicy"},
 		"REST runners on hold":    {pool + "{connectionRef: {name: c}, template: {}, registration: REST, stopPolicy: Hold}", "stopPolicy Hold needs a scale set"},
 		"an unknown connection":   {pool + "{connectionRef: {kind: GitLabConnection, name: c}, template: {}}", "spec.connectionRef.kind"},
@@ -99,10 +104,10 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		},
 		"an unknown event": {pool + "{connectionRef: {name: c}, template: {}, demand: {boosts: [{name: s, event: issues}]}}", "spec.demand.boosts[0].event"},
 		"a scale set's name without one": {
-			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "runners with registration REST have none",
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, scaleSetName: x}", "scaleSetName may not be set with registration REST",
 		},
 		"runners that stay in a scale set": {pool + "{connectionRef: {name: c}, template: {}, lifetime: Persistent}", "lifetime Persistent needs registration REST"},
-		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent is of pools with lifetime Persistent"},
+		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent may only be set with lifetime Persistent"},
 		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
 		"a comma in a label": {
 			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not have a comma",
@@ -156,13 +161,47 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			object := &unstructured.Unstructured{}
-			must(t, yaml.Unmarshal([]byte(tc.manifest), object))
-			// As kubectl create does.
+			manifest := strings.Replace(tc.manifest, "template: {}", "template: {spec: {containers: [{name: runner}]}}", 1)
+			must(t, yaml.Unmarshal([]byte(manifest), object))
+			// kubectl create uses the same options.
 			err := shared.Client.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it says %v, not %q", err, tc.want)
 			}
 		})
+	}
+}
+
+// An image bot applies the image of one container. Everything else of the template stays as its author applied it.
+func TestAnImageBotAppliesOneContainersImage(t *testing.T) {
+	t.Parallel()
+	must(t, shared.Cluster.CreateNamespace(t.Context(), "image-bot"))
+	apply := func(owner, spec string) *unstructured.Unstructured {
+		t.Helper()
+		object := &unstructured.Unstructured{}
+		must(t, yaml.Unmarshal([]byte("apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: linux, namespace: image-bot}\nspec: "+spec), object))
+		must(t, shared.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(owner), client.ForceOwnership))
+		return object
+	}
+	const declared = `{connectionRef: {name: acme}, template: {metadata: {labels: {team: a}}, spec: {
+  containers: [{name: runner, image: "runner:1", command: [/run.sh], resources: {limits: {cpu: "2"}}}, {name: docker, image: "docker:1"}],
+  initContainers: [{name: copy, image: "copy:1"}], volumes: [{name: work, emptyDir: {}}], nodeSelector: {pool: ci}}}}`
+	before := apply("author", declared)
+	after := apply("image-bot", `{template: {spec: {containers: [{name: runner, image: "runner:2"}]}}}`)
+	template := func(object *unstructured.Unstructured, image string) any {
+		value, _, _ := unstructured.NestedMap(object.Object, "spec", "template")
+		containers, _, _ := unstructured.NestedSlice(value, "spec", "containers")
+		containers[0].(map[string]any)["image"] = image
+		must(t, unstructured.SetNestedSlice(value, containers, "spec", "containers"))
+		return value
+	}
+	if diff := cmp.Diff(template(before, "runner:2"), after.Object["spec"].(map[string]any)["template"]); diff != "" {
+		t.Errorf("the bot changed more than the image (-want +got):\n%s", diff)
+	}
+	// An author who leaves the image to the bot keeps the bot's.
+	left := apply("author", strings.Replace(declared, `image: "runner:1", `, "", 1))
+	if diff := cmp.Diff(template(before, "runner:2"), left.Object["spec"].(map[string]any)["template"]); diff != "" {
+		t.Errorf("the author's next apply changed the template (-want +got):\n%s", diff)
 	}
 }
 
@@ -238,7 +277,7 @@ func TestAConnectionsURLNeverChanges(t *testing.T) {
 	must(t, shared.Client.Delete(t.Context(), c))
 }
 
-// age is the one column that depends on when one looks.
+// age matches the columns that depend on the current time.
 var age = regexp.MustCompile(`\b\d+[smhd]\S*|<invalid>|<unknown>`)
 
 func TestKubectlGetReadsWell(t *testing.T) {

@@ -18,9 +18,10 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/apiproxy"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// throughProxy runs the controller with a proxy between it and the API server.
+// throughProxy runs the controller behind a proxy of the API server.
 func (w *story) throughProxy(t *testing.T) *apiproxy.Proxy {
 	t.Helper()
 	proxy, err := apiproxy.Start(w.Cluster.Config)
@@ -37,7 +38,8 @@ func (w *story) throughProxy(t *testing.T) *apiproxy.Proxy {
 	return proxy
 }
 
-// The watch of Runners stays open and silent while jobs come, as behind a proxy that lost the stream.
+// The watch of Runners stays open but delivers no events while jobs arrive, as behind a proxy that lost its
+// upstream connection.
 func TestASilentWatchOfRunners(t *testing.T) {
 	w := newStory(t, "silent")
 	must(t, w.Connect(t.Context(), "silent", "acme", "silent-org"))
@@ -45,7 +47,7 @@ func TestASilentWatchOfRunners(t *testing.T) {
 	must(t, w.Client.Create(t.Context(), newPool("silent", "linux", "acme", atMost(4))))
 	w.listens(t, "silent", 1)
 	opened := proxy.Count(apiproxy.Watch, "runners")
-	proxy.Inject(apiproxy.Fault{Kind: apiproxy.FreezeWatch, Resource: "runners", Times: 1}) // the watch that is open
+	proxy.Inject(apiproxy.Fault{Kind: apiproxy.FreezeWatch, Resource: "runners", Times: 1}) // the open watch
 	ids := w.addJobs(t, "silent-org", "linux", 4, harness.LongJob)
 	eventually(t, func(context.Context) error {
 		if n := proxy.Count(apiproxy.Watch, "runners"); n == opened {
@@ -61,8 +63,8 @@ func TestASilentWatchOfRunners(t *testing.T) {
 	w.cleanUp(t, "silent")
 }
 
-// An admission policy refuses to delete Runners. Jobs go on, the session is kept and opened again when GitHub ends it, and the pool names who
-// refuses what.
+// An admission policy refuses to delete Runners. Jobs continue to run. Corral keeps the session and reopens it
+// when GitHub ends it. The pool's status names the policy and the refused operation.
 func TestDeletesOfRunnersAreRefused(t *testing.T) {
 	const namespace, why = "undeletable", "frozen by change-control"
 	w := newStory(t, namespace)
@@ -74,7 +76,7 @@ func TestDeletesOfRunnersAreRefused(t *testing.T) {
 	began := time.Now()
 	mend := proxy.Inject(apiproxy.Fault{Kind: apiproxy.Refuse, Resource: "runners", Verbs: []apiproxy.Verb{apiproxy.Delete}, Answer: &refusal})
 	const jobs = 20
-	for range jobs { // one after the other: each has messages of its own
+	for range jobs { // one after the other, so that each has messages of its own
 		w.allDone(t, w.addJobs(t, "undeletable-org", "linux", 1, time.Millisecond))
 	}
 	if set := w.GitHub.Report().ScaleSets[0]; !w.GitHub.ExpireSession(set.ID) {
@@ -87,7 +89,7 @@ func TestDeletesOfRunnersAreRefused(t *testing.T) {
 			return err
 		}
 		ready := conditions.Get(p, v1alpha1.ReadyCondition)
-		if ready == nil || ready.Reason != v1alpha1.DeletionRefusedReason || !strings.Contains(ready.Message, why) {
+		if ready == nil || ready.Reason != v1alpha1.DeletionRefusedReason || !strings.Contains(recorder.Facts(p, v1alpha1.ReadyCondition), why) {
 			return fmt.Errorf("the pool says %+v", ready)
 		}
 		return nil

@@ -39,20 +39,21 @@ import (
 // argoManager is the field manager of Argo CD's server-side apply.
 const argoManager = "argocd-controller"
 
-// sighting is a version of an object, and what its health script made of it.
+// sighting is a version of an object, with the result of its health script.
 type sighting struct {
 	object *unstructured.Unstructured
 	health argocd.Health
 }
 
-// observer sees every version of our objects, as Argo CD's cache does, and asks their health.
+// observer watches all versions of Corral's objects, as Argo CD's cache does, and runs their health scripts.
 type observer struct {
 	t    *testing.T
 	mu   sync.Mutex
 	seen []sighting
 }
 
-// observe watches the seven kinds in a namespace, and those of the cluster whose name it begins, until the test ends.
+// observe watches the seven kinds in a namespace until the test ends. Of cluster-scoped objects, it watches those
+// whose name starts with the namespace's.
 func observe(t *testing.T, namespace string) *observer {
 	t.Helper()
 	o := &observer{t: t}
@@ -84,7 +85,7 @@ func observe(t *testing.T, namespace string) *observer {
 
 func (o *observer) note(object *unstructured.Unstructured, script string) {
 	if object.GetDeletionTimestamp() != nil {
-		return // Argo CD says "Pending deletion" itself, and asks no script
+		return // Argo CD reports "Pending deletion" itself, without running the script
 	}
 	health, err := argocd.Ask(script, object.Object)
 	if err != nil || health.Status == "" || health.Message == "" {
@@ -95,15 +96,15 @@ func (o *observer) note(object *unstructured.Unstructured, script string) {
 	o.seen = append(o.seen, sighting{object, health})
 }
 
-// wanted is a health that an object must be seen with.
+// wanted is an object with the health that the test must observe.
 type wanted struct {
-	// file of testdata that it is recorded in, without its ending.
+	// file is the name of the recording in testdata, without its extension.
 	file, kind, name, status string
-	// text that its message must have.
+	// text must occur in the message.
 	text string
 }
 
-// find waits for an object of that health.
+// find waits for an object with the wanted health.
 func (o *observer) find(want wanted) sighting {
 	o.t.Helper()
 	var found sighting
@@ -126,8 +127,8 @@ func (o *observer) find(want wanted) sighting {
 	return found
 }
 
-// What Argo CD applies becomes Healthy; every other state has the health it should have; and Corral touches nothing
-// that was applied. UPDATE_GOLDEN=1 records the objects for the scripts' own tests.
+// Objects that Argo CD applies become Healthy, and objects in other states have the expected health. Corral
+// changes none of the applied fields. UPDATE_GOLDEN=1 records the objects for the tests of the health scripts.
 func TestArgoCDSeesHealthAndNoDifference(t *testing.T) {
 	const namespace = "argocd"
 	w := newStory(t, namespace)
@@ -155,7 +156,7 @@ func TestArgoCDSeesHealthAndNoDifference(t *testing.T) {
 	checkUntouched(t, objects)
 }
 
-// argoHealth lists what is seen of what argoSync and argoTroubles make.
+// argoHealth lists the expected health of the objects from argoSync and argoTroubles.
 func argoHealth(namespace string) []wanted {
 	return []wanted{
 		{"progressing", "GitHubConnection", "acme", "Progressing", "Waiting for the controller"},
@@ -186,7 +187,7 @@ func argoHealth(namespace string) []wanted {
 	}
 }
 
-// argoSync applies what the example of Argo CD compiles to, as Argo CD does, and returns it.
+// argoSync compiles the example for Argo CD, applies the objects as Argo CD does, and returns them.
 func (w *story) argoSync(t *testing.T, namespace string) []*unstructured.Unstructured {
 	t.Helper()
 	build := exec.CommandContext(t.Context(), w.Binary, "build", "--argocd", filepath.Join("..", "..", "examples", "argocd"))
@@ -202,7 +203,7 @@ func (w *story) argoSync(t *testing.T, namespace string) []*unstructured.Unstruc
 			return objects
 		}
 		must(t, err)
-		// What Argo CD adds: its destination's namespace, and to whom the object belongs.
+		// Argo CD adds the namespace of its destination, and an annotation that identifies the Application.
 		object.SetNamespace(namespace)
 		annotations := object.GetAnnotations()
 		if annotations == nil {
@@ -215,7 +216,7 @@ func (w *story) argoSync(t *testing.T, namespace string) []*unstructured.Unstruc
 	}
 }
 
-// argoTroubles makes objects in every other state.
+// argoTroubles creates objects in all other states.
 func (w *story) argoTroubles(t *testing.T, namespace string) *gitops {
 	t.Helper()
 	connection := func(name, secret string, verification v1alpha1.VerificationState) *v1alpha1.GitHubConnection {
@@ -228,7 +229,7 @@ func (w *story) argoTroubles(t *testing.T, namespace string) *gitops {
 	broken := map[string]string{"broken.rego": "package corral.scaling\n\nlimit contains {"}
 	policy := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "broken"}}
 	policy.Spec.Modules = broken
-	// It binds no pool: a policy that can't be asked holds those that it binds.
+	// It selects no pool, because a policy that cannot be evaluated blocks the pools that it binds.
 	policy.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has-it"}}
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-guard"}}
 	guard.Spec.Modules, guard.Spec.Namespaces = map[string]string{"limits.rego": teamLimits}, []string{namespace}
@@ -278,8 +279,8 @@ func argoSourceStates(t *testing.T, o *observer, g *gitops) {
 	}
 }
 
-// checkUntouched compares what was applied with what is there: Argo CD's server-side diff finds nothing, and
-// nobody else holds a field outside of status.
+// checkUntouched compares the applied objects with the live ones. Argo CD's server-side diff must be empty, and no
+// other field manager may own a field outside of status.
 func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, object := range objects {
@@ -298,7 +299,7 @@ func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
 		must(t, shared.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(predicted), client.FieldOwner(argoManager), client.ForceOwnership, client.DryRunAll))
 		live.SetManagedFields(nil)
 		predicted.SetManagedFields(nil)
-		// The status moves on meanwhile; Argo CD passes it over as well.
+		// The status keeps changing. Argo CD ignores it as well.
 		for _, o := range []*unstructured.Unstructured{live, predicted} {
 			unstructured.RemoveNestedField(o.Object, "status")
 			o.SetResourceVersion("")
@@ -312,8 +313,9 @@ func checkUntouched(t *testing.T, objects []*unstructured.Unstructured) {
 	}
 }
 
-// checkTree follows owners as Argo CD draws its tree: what Corral made hangs below a pool, and isn't taken for a
-// thing that Git declares. Only pods have no owner, see podspec.BelongsTo.
+// checkTree follows owner references as Argo CD's resource tree does. Objects that Corral created must belong to a
+// pool or runner, and must not be tracked as objects from Git. Only some pods have no owner, see
+// podspec.BelongsTo.
 func checkTree(t *testing.T, namespace string) {
 	t.Helper()
 	seen := map[string]int{}
@@ -345,16 +347,16 @@ func checkTree(t *testing.T, namespace string) {
 	}
 }
 
-// now is what a recorded time becomes.
+// now matches timestamps, which recordings replace.
 var now = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 
-// repository is where this machine keeps the test's repository.
+// repository matches the local URL of the test's repository.
 var repository = regexp.MustCompile(`file:///\S+/bare\.git`)
 
-// github is where this machine simulates it.
+// github matches the local URL of the simulated GitHub.
 var github = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 
-// scrubbed returns an object as YAML without what changes from one recording to the next.
+// scrubbed returns an object as YAML, without values that differ between recordings.
 func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
 	t.Helper()
 	object = object.DeepCopy()
@@ -368,7 +370,7 @@ func scrubbed(t *testing.T, object *unstructured.Unstructured) []byte {
 	return github.ReplaceAll(text, []byte("https://github.com"))
 }
 
-// record writes an object beside its kind's script, and what the script says into the list of tests.
+// record writes an object to the testdata of its kind's script, and adds the script's result to the list of tests.
 func record(t *testing.T, want wanted, object *unstructured.Unstructured) {
 	t.Helper()
 	folder := argocd.Folder(schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: want.kind})
@@ -402,7 +404,7 @@ func record(t *testing.T, want wanted, object *unstructured.Unstructured) {
 	must(t, os.WriteFile(list, text, 0o644))
 }
 
-// recordDifference writes what Argo CD would compare, for the test with its own code.
+// recordDifference writes the objects that Argo CD would compare, for the test that uses Argo CD's own code.
 func recordDifference(t *testing.T, target, live *unstructured.Unstructured) {
 	t.Helper()
 	for folder, object := range map[string]*unstructured.Unstructured{"target": target, "live": live} {

@@ -19,14 +19,14 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// claims are those of the namespace's caches.
+// claims lists the cache claims of a namespace.
 func (w *story) claims(ctx context.Context, namespace string) ([]corev1.PersistentVolumeClaim, error) {
 	list := &corev1.PersistentVolumeClaimList{}
 	err := w.Client.List(ctx, list, client.InNamespace(namespace), client.HasLabels{v1alpha1.CacheLabel})
 	return list.Items, err
 }
 
-// oneFreeClaim waits until no runner is left, and returns the only claim.
+// oneFreeClaim waits until there are no runners, and returns the only claim.
 func (w *story) oneFreeClaim(t *testing.T, namespace string) (claim corev1.PersistentVolumeClaim, holder string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -48,7 +48,7 @@ func (w *story) oneFreeClaim(t *testing.T, namespace string) (claim corev1.Persi
 	return claim, holder
 }
 
-// noClaims waits until all claims are gone.
+// noClaims waits until there are no claims.
 func (w *story) noClaims(t *testing.T, namespace string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -98,7 +98,8 @@ func TestTheNextRunnerTakesOverTheCacheAndADeadOnesIsDeleted(t *testing.T) {
 	w.noClaims(t, "cache")
 }
 
-// A cluster that was slow for a while leaves every free claim blamed, and one with an idle runner.
+// After the cluster was slow for a while, every free claim is suspected of delaying its pods, and so is the claim
+// of one idle runner.
 func TestASlowClusterLeavesNoPoolWithoutRunners(t *testing.T) {
 	w := newStory(t, "slow")
 	must(t, w.Connect(t.Context(), "slow", "acme", "slow-org"))

@@ -32,17 +32,18 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// clockBinary is the corral command whose machine has a clock of its own.
+// clockBinary builds the corral command with support for a fake clock.
 var clockBinary = sync.OnceValues(func() (string, error) { return harness.BuildWithClock(context.Background()) })
 
-// withClock runs a controller, as a pod of a name, whose machine has a clock of its own.
+// withClock runs a controller with a fake clock, as a pod of the given name.
 func (w *story) withClock(t *testing.T, clock *harness.Clock, pod string) *world.Controller {
 	t.Helper()
 	binary, err := clockBinary()
 	must(t, err)
-	proxy, err := apiproxy.Start(w.Cluster.Config) // whose certificate has been valid for an hour, unlike the API server's
+	proxy, err := apiproxy.Start(w.Cluster.Config) // its certificate is valid from one hour ago, unlike the API server's
 	must(t, err)
 	t.Cleanup(proxy.Close)
 	c, err := w.RunReplica(t.Context(), world.Replica{Pod: pod, Proxy: proxy, Env: []string{clock.Env()}}, binary, w.flags...)
@@ -54,7 +55,7 @@ func (w *story) withClock(t *testing.T, clock *harness.Clock, pod string) *world
 	return c
 }
 
-// offsetOf is how far a server's clock is ahead, by the metric.
+// offsetOf returns how far a server's clock is ahead, according to the controller's metric.
 func offsetOf(t *testing.T, c *world.Controller, server string) (seconds float64, isKnown bool) {
 	t.Helper()
 	answer, err := http.Get(c.MetricsURL)
@@ -71,7 +72,7 @@ func offsetOf(t *testing.T, c *world.Controller, server string) (seconds float64
 	return seconds, true
 }
 
-// knowsOffset waits until a controller knows how far a server's clock is ahead.
+// knowsOffset waits until the controller's metric reports how far a server's clock is ahead.
 func knowsOffset(t *testing.T, c *world.Controller, server string, want time.Duration) {
 	t.Helper()
 	eventually(t, func(context.Context) error {
@@ -82,7 +83,7 @@ func knowsOffset(t *testing.T, c *world.Controller, server string, want time.Dur
 	})
 }
 
-// peak counts the runners that are registered at once, at most, until the test ends.
+// peak tracks the highest number of runners registered at the same time, until the test ends.
 func (w *story) peak(t *testing.T) (most func() int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -103,7 +104,7 @@ func (w *story) peak(t *testing.T) (most func() int) {
 	}
 }
 
-// noFailures fails if a runner of a pool failed.
+// noFailures fails the test if a runner of the pool failed.
 func noFailures(t *testing.T, namespace string) {
 	t.Helper()
 	p := &v1alpha1.RunnerPool{}
@@ -120,7 +121,8 @@ func noFailures(t *testing.T, namespace string) {
 	}
 }
 
-// The clock of the controller's machine is an hour ahead, or behind: each job has its runner all the same, and no other runner starts.
+// The clock of the controller's machine is an hour ahead or behind. Each job still gets its runner, and no
+// additional runner starts.
 func TestAControllerWhoseClockIsWrong(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"ahead": time.Hour, "behind": -59 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +143,7 @@ func TestAControllerWhoseClockIsWrong(t *testing.T) {
 	}
 }
 
-// The clock of the controller's machine is put forward and back while jobs run.
+// The clock of the controller's machine jumps forward and back while jobs run.
 func TestAControllerWhoseClockJumps(t *testing.T) {
 	w := newStory(t, "jumps")
 	must(t, w.Connect(t.Context(), "jumps", "acme", "jumps-org"))
@@ -157,7 +159,7 @@ func TestAControllerWhoseClockJumps(t *testing.T) {
 	for i, ahead := range []time.Duration{time.Hour, -59 * time.Minute, 0} {
 		clock.Set(ahead)
 		knowsOffset(t, c, "kubernetes", -ahead)
-		patchScale(t, "jumps", fmt.Sprintf(`{"max":%d}`, 3+i)) // so that the pool is looked at again
+		patchScale(t, "jumps", fmt.Sprintf(`{"max":%d}`, 3+i)) // triggers a reconciliation
 		running(3 + i)
 	}
 	harness.CutShort(t, w.GitHub, ids[:5]...)
@@ -169,7 +171,7 @@ func TestAControllerWhoseClockJumps(t *testing.T) {
 	w.cleanUp(t, "jumps")
 }
 
-// patchScale changes how many runners a pool may have.
+// patchScale changes the scale of the pool.
 func patchScale(t *testing.T, namespace, change string) {
 	t.Helper()
 	p := &v1alpha1.RunnerPool{}
@@ -177,7 +179,8 @@ func patchScale(t *testing.T, namespace, change string) {
 	must(t, shared.Client.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"scale":`+change+`}}`))))
 }
 
-// GitHub's clock is an hour ahead of the cluster's: an App is believed, and the connection says what is wrong.
+// GitHub's clock is an hour ahead of the cluster's. GitHub still accepts the App's tokens, and the connection
+// reports the difference.
 func TestAGitHubWhoseClockIsWrong(t *testing.T) {
 	t.Parallel()
 	w := newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second, Clock: func() time.Time { return time.Now().Add(time.Hour) }},
@@ -192,8 +195,9 @@ func TestAGitHubWhoseClockIsWrong(t *testing.T) {
 		if err := w.Client.Get(ctx, key("theirs", "acme"), conn); err != nil {
 			return err
 		}
-		if said := conditions.GetMessage(conn, v1alpha1.ReadyCondition); !conditions.IsReady(conn) || !strings.Contains(said, "GitHub's clock differs from the API server's by 1h0m") && !strings.Contains(said, "by 59m5") {
-			return fmt.Errorf("the connection says %q", said)
+		causes, _ := recorder.Causes(conn, v1alpha1.ReadyCondition)
+		if !conditions.IsReady(conn) || !strings.Contains(causes, `ClockDiffers span="1h0m`) && !strings.Contains(causes, `ClockDiffers span="59m5`) {
+			return fmt.Errorf("the connection has %s", causes)
 		}
 		return nil
 	})
@@ -201,7 +205,8 @@ func TestAGitHubWhoseClockIsWrong(t *testing.T) {
 	w.cleanUp(t, "theirs")
 }
 
-// The clock of a node is wrong by an hour. What happens there counts from when it was seen.
+// A node's clock is wrong by an hour. Corral measures the duration of events on the node from the time when it
+// observed them.
 func TestANodeWhoseClockIsWrong(t *testing.T) {
 	t.Run("behind", func(t *testing.T) {
 		w := newStory(t, "node-behind")
@@ -210,7 +215,7 @@ func TestANodeWhoseClockIsWrong(t *testing.T) {
 		defer w.Node.Inject(nodeplay.Fault{Kind: nodeplay.KilledInJob, Namespace: "node-behind", Clock: -time.Hour})()
 		must(t, w.Client.Create(t.Context(), newPool("node-behind", "linux", "acme")))
 		w.addJobs(t, "node-behind-org", "linux", 1, harness.LongJob)
-		must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Jobs[githubsim.JobCompleted] == 1 })) // it fails it some time later
+		must(t, w.GitHub.WaitUntil(t.Context(), func() bool { return w.GitHub.Report().Jobs[githubsim.JobCompleted] == 1 })) // GitHub fails the job some time later
 		if n := w.GitHub.Report().RunnersMade; n != 1 {
 			t.Errorf("%d runners for a job whose runner was killed, and that no other gets", n)
 		}
@@ -229,7 +234,7 @@ func TestANodeWhoseClockIsWrong(t *testing.T) {
 		})
 		noFailures(t, "node-ahead")
 		patchScale(t, "node-ahead", `{"idle":0}`)
-		eventually(t, func(ctx context.Context) error { // once their protection is over, in half a minute
+		eventually(t, func(ctx context.Context) error { // once their protection has ended, after half a minute
 			_, err := settled(ctx, "node-ahead", 0, 0)
 			return err
 		})
@@ -237,13 +242,13 @@ func TestANodeWhoseClockIsWrong(t *testing.T) {
 	})
 }
 
-// The leader is lost, and what it had is replaced before another leads: the pool goes on with its session at once. GitHub does not say whose the
-// session is that is in the way.
+// The leader is lost, and its credentials are replaced before another replica leads. The pool resumes with its
+// session at once, although GitHub does not report the owner of the session that blocks a new one.
 func TestCredentialsThatAreReplacedWhileNobodyLeads(t *testing.T) {
 	for name, tc := range map[string]struct {
-		credentials func(*story, *testing.T, string) map[string][]byte // after the leader is lost; nil for the same
-		ahead       time.Duration                                      // of the clock of the one that follows
-		standby     bool                                               // it waits while the leader lives
+		credentials func(*story, *testing.T, string) map[string][]byte // credentials after the leader is lost; nil to keep them
+		ahead       time.Duration                                      // offset of the next leader's clock
+		standby     bool                                               // the next leader already runs while the first one leads
 	}{
 		"another-token":         {credentials: (*story).anotherToken},
 		"an-app":                {credentials: (*story).anApp},
@@ -298,7 +303,7 @@ func TestCredentialsThatAreReplacedWhileNobodyLeads(t *testing.T) {
 	}
 }
 
-// sessionOf waits until a pool's scale set is ready, and returns the id of its session.
+// sessionOf waits until a pool's scale set is ready, and returns the ID of its session.
 func (w *story) sessionOf(t *testing.T, namespace string) (id string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {

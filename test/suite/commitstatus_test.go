@@ -28,11 +28,11 @@ import (
 	"github.com/corral-dev/corral/test/sshgit"
 )
 
-// signedRepository is read over ssh, and only what Alice signed counts.
+// signedRepository is served over SSH. The PoolSource accepts only commits that Alice signed.
 type signedRepository struct {
 	*harness.Repository
 	server *sshgit.Server
-	key    string // Alice's, a file
+	key    string // file with Alice's private key
 }
 
 func newSignedRepository(t *testing.T, path string) *signedRepository {
@@ -58,7 +58,7 @@ func (r *signedRepository) secrets(namespace string) []client.Object {
 	}
 }
 
-// pushSigned is Push by Alice.
+// pushSigned pushes a commit that Alice signed.
 func (r *signedRepository) pushSigned(message string) string {
 	r.T.Helper()
 	public := r.key + ".pub"
@@ -72,7 +72,7 @@ func (r *signedRepository) pushSigned(message string) string {
 	return r.Git(tree, "rev-parse", "HEAD")
 }
 
-// connectApp makes a connection by an App that may tell of commits.
+// connectApp creates a connection with an App that may report statuses of commits.
 func (w *story) connectApp(t *testing.T, namespace, organization string) {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -96,8 +96,8 @@ func (w *story) connectApp(t *testing.T, namespace, organization string) {
 	}))
 }
 
-// Who pushes reads on GitHub what the cluster made of it: a commit that nobody known signed, a broken one with the
-// line that is wrong, and one that was applied.
+// GitHub shows the result of each commit to its author: a commit with an unknown signature, a commit with an error
+// and its line, and an applied commit.
 func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	w := newStory(t, "told")
 	ctx := t.Context()
@@ -125,7 +125,7 @@ func TestACommitReadsWhatBecameOfIt(t *testing.T) {
 	night.Open(t, w.World.World)
 	night.Warnings = 2
 
-	// run waits for the one check run of a commit, and for the status that goes with it.
+	// run waits for the only check run of a commit, and for the matching status.
 	run := func(commit, conclusion string) githubsim.CheckRun {
 		t.Helper()
 		eventually(t, func(context.Context) error {

@@ -55,7 +55,7 @@ func TestADockerPoolGoesFromZeroToZero(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// atZero waits until a pool has no runner.
+// atZero waits until a pool has no runners.
 func (w *story) atZero(t *testing.T, name client.ObjectKey) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -70,7 +70,7 @@ func (w *story) atZero(t *testing.T, name client.ObjectKey) {
 
 const hooksNamespace = "hooks-mode"
 
-// jobPods are definitions of the repository's first two pools, and with one whose jobs run as pods.
+// jobPods returns the definitions of two pools, optionally with a third one whose jobs run as pods.
 func jobPods(with bool) string {
 	text := definitions(3, "linux", "runner:1", true)
 	if with {
@@ -85,7 +85,8 @@ func jobPods(with bool) string {
 	return text
 }
 
-// maySetUpPools lets an account apply pools and what they need, and with the hooks' rights itself give these to others.
+// maySetUpPools lets an account apply pools and the objects that they need. With hooks, the account also has the
+// rights of the hooks, which it may then grant to others.
 func maySetUpPools(t *testing.T, hooks bool) {
 	t.Helper()
 	rules := `
@@ -140,7 +141,7 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		own.patchSource(`{"spec":{"serviceAccountName":"deployer"}}`)
 		commit := own.pushAndRequest("Try again")
 		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer",
-			"RunnerPool jobs: not applied, because the permissions of its hooks are missing")
+			"RunnerPool jobs")
 		absent(t, &v1alpha1.RunnerPool{}, pool)
 		if s := own.remote("jobs"); s != nil {
 			t.Errorf("GitHub has its scale set %+v", s)
@@ -186,7 +187,7 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 	w.cleanUp(t, hooksNamespace)
 }
 
-// killedInJob returns a runner with a job, in which it is killed soon.
+// killedInJob returns a busy runner that will be killed soon.
 func (w *story) killedInJob(t *testing.T, own *tenant) *v1alpha1.Runner {
 	t.Helper()
 	t.Cleanup(w.Node.Inject(nodeplay.Fault{
@@ -211,7 +212,8 @@ func (w *story) killedInJob(t *testing.T, own *tenant) *v1alpha1.Runner {
 	return runner
 }
 
-// hooksLeaveBehind plays the hooks of a runner that is killed in its job: they make a pod, lose it to an eviction, make it again, and leave that.
+// hooksLeaveBehind simulates the hooks of a runner that is killed during its job. They create a pod, lose it to an
+// eviction, create it again, and leave it behind.
 func (w *story) hooksLeaveBehind(t *testing.T, own *tenant) {
 	runner := w.killedInJob(t, own)
 	hooks := w.hooksOf(t)
@@ -245,7 +247,8 @@ func (w *story) hooksLeaveBehind(t *testing.T, own *tenant) {
 	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsDeleted", "Pod "+runner.Name+"-workflow, Secret "+runner.Name+"-secret-1, Job "+runner.Name+"-step-1")
 }
 
-// changeType has jobs' pods have no volume any more while a job runs whose pod has one: its hooks may make Jobs until it is over.
+// changeType removes the volume from the pods of jobs while a job with such a volume runs. The job's hooks may
+// create Jobs until it is over.
 func (w *story) changeType(t *testing.T, own *tenant) {
 	id := own.job("jobs", harness.LongJob)
 	own.runnerOf(id)
@@ -269,21 +272,21 @@ func (w *story) changeType(t *testing.T, own *tenant) {
 	})
 }
 
-// hooksLoseRights plays hooks whose account is bound to its Role no more when their runner is killed.
+// hooksLoseRights simulates hooks whose RoleBinding was deleted before their runner is killed.
 func (w *story) hooksLoseRights(t *testing.T, own *tenant) {
 	runner := w.killedInJob(t, own)
 	left := ofHooks(&corev1.Pod{Spec: jobPod}, runner.Name, "workflow")
 	must(t, w.hooksOf(t).Create(t.Context(), left))
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: hooksNamespace, Name: "jobs-hooks"}}
 	must(t, w.Client.Delete(t.Context(), binding))
-	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "its container hooks may have left behind Pod "+left.GetName()+", and Secrets and Jobs")
-	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "Let ServiceAccount jobs-hooks list and delete them. "+
-		"To delete them: kubectl delete pods,secrets,jobs -n "+hooksNamespace+" -l runner-pod="+runner.Name)
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", left.GetName())
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "ServiceAccount jobs-hooks")
+	w.waitEvent(t, hooksNamespace, runner.Name, "HookObjectsLeft", "kubectl delete pods,secrets,jobs -n "+hooksNamespace+" -l runner-pod="+runner.Name)
 	must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(left), left))
 	must(t, w.Client.Delete(t.Context(), left, client.GracePeriodSeconds(0)))
 }
 
-// hooksOf is a client that acts as the hooks do, with their token and no more rights than theirs.
+// hooksOf returns a client with the token and the rights of the hooks.
 func (w *story) hooksOf(t *testing.T) client.Client {
 	config, err := w.Cluster.ServiceAccountConfig(t.Context(), hooksNamespace, "jobs-hooks")
 	must(t, err)
@@ -308,7 +311,7 @@ var jobPod = corev1.PodSpec{
 	NodeSelector: map[string]string{"node": "none"},
 }
 
-// ofHooks is an object as the hooks of a runner make it.
+// ofHooks names and labels an object as a runner's hooks do.
 func ofHooks(obj client.Object, runner, suffix string) client.Object {
 	obj.SetNamespace(hooksNamespace)
 	obj.SetName(runner + "-" + suffix)

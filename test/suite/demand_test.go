@@ -19,6 +19,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // demandWorld is a namespace whose pools have an organization of their own.
@@ -30,7 +31,7 @@ type demandWorld struct {
 	hook      int64
 }
 
-// listen runs a controller that takes webhooks in, and returns its address.
+// listen runs a controller with a webhook receiver, and returns its address.
 func (w *story) listen(t *testing.T, args ...string) string {
 	t.Helper()
 	address, err := world.FreeAddress()
@@ -39,7 +40,7 @@ func (w *story) listen(t *testing.T, args ...string) string {
 	return address
 }
 
-// newDemandWorld makes a namespace with the connection acme, and a webhook of its organization.
+// newDemandWorld creates a namespace with the connection acme and a webhook of its organization.
 func (w *story) newDemandWorld(t *testing.T, namespace, address string) *demandWorld {
 	t.Helper()
 	d := &demandWorld{w: w, t: t, namespace: namespace, org: namespace + "-org"}
@@ -49,8 +50,8 @@ func (w *story) newDemandWorld(t *testing.T, namespace, address string) *demandW
 	return d
 }
 
-// example applies the pools of an example, as `corral build | kubectl apply` does. Its
-// organization becomes the world's own, and its texts are replaced as pairs say.
+// example applies the pools of an example, as `corral build | kubectl apply` does. It uses the world's
+// organization, and replaces texts according to pairs.
 func (d *demandWorld) example(name string, pairs ...string) {
 	d.t.Helper()
 	built := d.w.Corral(d.t, "build", filepath.Join("..", "..", "examples", name))
@@ -76,13 +77,13 @@ func (d *demandWorld) apply(manifest string) {
 	}
 }
 
-// jobs adds jobs of a repository of the organization.
+// jobs adds short jobs in a repository of the organization.
 func (d *demandWorld) jobs(n int, repository string, labels ...string) []string {
 	d.t.Helper()
 	return d.long(n, 200*time.Millisecond, repository, labels...)
 }
 
-// long is jobs for jobs that take longer.
+// long adds jobs of a given duration.
 func (d *demandWorld) long(n int, each time.Duration, repository string, labels ...string) []string {
 	d.t.Helper()
 	ids := make([]string, n)
@@ -94,7 +95,8 @@ func (d *demandWorld) long(n int, each time.Duration, repository string, labels 
 	return ids
 }
 
-// registered counts the organization's runners that the REST API registered, by whether they are online.
+// registered counts the organization's runners that were registered with the REST API, and those of them that are
+// online.
 func (d *demandWorld) registered() (all, online int) {
 	for _, r := range d.w.GitHub.Report().Runners {
 		if r.Scope == "orgs/"+d.org {
@@ -114,7 +116,7 @@ func (d *demandWorld) pool(name string) *v1alpha1.RunnerPool {
 	return p
 }
 
-// until waits until a pool is as wanted; got says what it is instead.
+// until waits until a pool passes a check.
 func (d *demandWorld) until(name string, check func(*v1alpha1.RunnerPool) bool) {
 	d.t.Helper()
 	eventually(d.t, func(context.Context) error {
@@ -126,10 +128,10 @@ func (d *demandWorld) until(name string, check func(*v1alpha1.RunnerPool) bool) 
 	})
 }
 
-// ready says whether a pool is served.
+// ready reports whether a pool is ready.
 func ready(p *v1alpha1.RunnerPool) bool { return conditions.IsReady(p) }
 
-// idle waits until a pool has so many free runners, and none more.
+// idle waits until a pool has the given number of idle runners, and no others.
 func (d *demandWorld) idle(name string, n int32) {
 	d.t.Helper()
 	d.until(name, func(p *v1alpha1.RunnerPool) bool {
@@ -137,7 +139,7 @@ func (d *demandWorld) idle(name string, n int32) {
 	})
 }
 
-// end removes the pools and looks that nothing of the organization is left.
+// end deletes the pools, and checks that nothing of the organization is left.
 func (d *demandWorld) end() {
 	d.t.Helper()
 	must(d.t, d.w.Client.DeleteAllOf(d.t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(d.namespace)))
@@ -149,7 +151,7 @@ func (d *demandWorld) end() {
 	})
 }
 
-// One controller serves all of these at once, each in a namespace of its own.
+// All subtests share one controller, and each has its own namespace.
 func TestDemand(t *testing.T) {
 	w := newStory(t, "webhooks", "approval", "unkind", "looking", "observe", "windows", "unreadable", "rotation", "metrics")
 	prom := newPrometheus(t)
@@ -218,7 +220,7 @@ func (w *story) whatWaitsForAnApproval(t *testing.T, address string) {
 	d.end()
 }
 
-// lost lets a part of the deliveries go wrong in each way that there is.
+// lost injects every kind of delivery fault, each with a probability.
 func lost(d *demandWorld) (clear func()) {
 	var remove []func()
 	for _, f := range []githubsim.DeliveryFault{
@@ -272,7 +274,7 @@ func TestAnOutageIsCaughtUpThroughTheListOfDeliveries(t *testing.T) {
 func (w *story) queueIsFoundByLooking(t *testing.T, address string) {
 	d := w.newDemandWorld(t, "looking", address)
 	w.GitHub.AddRunnerGroup(d.org, githubsim.Group{Name: "builders"})
-	for _, name := range []string{"tools-x", "infra"} { // which are listed once a minute
+	for _, name := range []string{"tools-x", "infra"} { // the controller lists repositories once a minute
 		must(t, w.GitHub.AddRepository(githubsim.Repository{FullName: d.org + "/" + name}))
 	}
 	d.example("rest-runners", "jobs:\n", "interval: 10s\n      jobs:\n")
@@ -308,7 +310,7 @@ func (w *story) observingActsOnNothing(t *testing.T, address string) {
 	d.end()
 }
 
-// plain is a pool to which fields of its spec are added.
+// plain is a pool to which tests append fields of its spec.
 const plain = `
 apiVersion: corral.dev/v1alpha1
 kind: RunnerPool
@@ -350,7 +352,7 @@ func (w *story) unreadableSchedule(t *testing.T, address string) {
 		d.apply(strings.Replace(one, "max: 5", "max: 5, schedules: ["+schedule+"]", 1))
 		d.until("linux", func(p *v1alpha1.RunnerPool) bool {
 			c := conditions.Get(p, v1alpha1.ReadyCondition)
-			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(c.Message, text)
+			return conditions.IsStalled(p) && c.Reason == v1alpha1.InvalidSpecReason && strings.Contains(recorder.Facts(p, v1alpha1.ReadyCondition), text)
 		})
 		w.allDone(t, d.long(2, 200*time.Millisecond, "app", "linux"))
 		d.idle("linux", 1)
@@ -369,7 +371,7 @@ func (w *story) secretChanges(t *testing.T, address string) {
 	must(t, w.Client.Patch(t.Context(), world.HookSecret(d.namespace, "acme-webhook"), client.RawPatch("application/merge-patch+json", []byte(both))))
 	w.allDone(t, d.jobs(2, "shop", "web"))
 	w.GitHub.ChangeHook(d.hook, func(h *githubsim.Hook) { h.Secret = "new" })
-	w.allDone(t, d.jobs(2, "shop", "web")) // also of what came before the Secret was read again
+	w.allDone(t, d.jobs(2, "shop", "web")) // includes events that arrived before the Secret was read again
 	d.end()
 	for _, delivery := range w.GitHub.Deliveries(d.hook) {
 		if delivery.Code != http.StatusAccepted && delivery.Code != http.StatusUnauthorized {

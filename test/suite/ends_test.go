@@ -26,19 +26,20 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// podEnd is how the pods of a pool end, and what is to be read of that.
+// podEnd is a fault that ends a pool's pods, with the expected reports.
 type podEnd struct {
 	fault nodeplay.Fault
-	// spec of the pod besides its containers, and container besides its image, as JSON with a comma before it.
+	// spec and container are JSON fields for the pod's spec and its container. Each field is preceded by a comma.
 	spec, container string
-	// actor, reason and cause of each runner, and the reason of the pool's condition Healthy; "" if it stays True.
+	// actor, reason and cause are the expected ones of each runner. health is the expected reason of the pool's
+	// Healthy condition; "" if it stays True.
 	actor  v1alpha1.RunnerActor
 	reason string
 	cause  v1alpha1.RunnerCause
 	health string
 }
 
-// endings are the stories of one namespace, with a pool each.
+// endings are the stories of one namespace, with one pool each.
 type endings struct {
 	*story
 	namespace string
@@ -54,7 +55,7 @@ func newEndings(t *testing.T, namespace string) *endings {
 	return &endings{story: w, namespace: namespace, q: newQuestion(t, namespace)}
 }
 
-// template is one of a version.
+// template returns the pod template of a version.
 func (end podEnd) template(version string) runtime.RawExtension {
 	const text = `{"metadata":{"labels":{"version":%q}},"spec":{"containers":[{"name":"runner","image":"runner:%s"%s}],"terminationGracePeriodSeconds":1%s}}`
 	return runtime.RawExtension{Raw: fmt.Appendf(nil, text, version, version, end.container, end.spec)}
@@ -78,14 +79,15 @@ func (e *endings) strike(t *testing.T, name string, end podEnd, idle int32) (poo
 	return pool, heal
 }
 
-// says checks that so many runners of a pool ended as told, by its status and by corral explain. It returns once the condition Healthy has its reason.
+// says checks that the given number of runners ended as expected, according to the pool's status and corral
+// explain. It first waits until the Healthy condition has the expected reason.
 func (e *endings) says(t *testing.T, name string, end podEnd, least int) {
 	t.Helper()
 	isIt := func(f v1alpha1.RunnerFailure) bool {
 		if f.Cause != end.cause || f.Exit == nil || f.Exit.Reason != end.reason {
 			return false
 		}
-		return f.Exit.Actor == end.actor || end.actor == v1alpha1.ActorUnknown && f.Exit.Actor == v1alpha1.ActorOutsider // if the deletion is seen in time
+		return f.Exit.Actor == end.actor || end.actor == v1alpha1.ActorUnknown && f.Exit.Actor == v1alpha1.ActorOutsider // if the controller saw the deletion in time
 	}
 	count := func(list []v1alpha1.RunnerFailure) (n int) {
 		for _, f := range list {
@@ -116,7 +118,7 @@ func (e *endings) says(t *testing.T, name string, end podEnd, least int) {
 	e.statusSays(t, name, end)
 }
 
-// conditionText has the reasons of what holds a pool.
+// conditionText returns the reasons for which a pool is held back.
 func conditionText(held []explain.Held) (reasons []string) {
 	for _, h := range held {
 		var reason string
@@ -127,11 +129,12 @@ func conditionText(held []explain.Held) (reasons []string) {
 	return reasons
 }
 
-// statusSays checks that a finding of corral status names the pool and has the cause of a failed runner. The runner may be another pool's with the same finding.
+// statusSays checks that a finding of corral status names the pool and has the cause of a failed runner. If
+// several pools share the finding, the runner may belong to another pool.
 func (e *endings) statusSays(t *testing.T, name string, end podEnd) {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), shared.Binary, "status", "--kubeconfig", e.Cluster.Kubeconfig(), "-n", e.namespace, "-o", "json")
-	out, _ := c.Output() // it exits with 1 for what it finds
+	out, _ := c.Output() // it exits with 1 if it finds problems
 	page := explain.Page{}
 	must(t, json.Unmarshal(out, &page))
 	if !slices.ContainsFunc(page.Findings, func(f explain.Finding) bool {
@@ -141,7 +144,7 @@ func (e *endings) statusSays(t *testing.T, name string, end podEnd) {
 	}
 }
 
-// warned lists the pools with an event of one of some reasons.
+// warned lists the pools with an event of one of the given reasons.
 func (e *endings) warned(t *testing.T, reasons ...string) (pools []string) {
 	t.Helper()
 	list := &eventsv1.EventList{}
@@ -154,7 +157,7 @@ func (e *endings) warned(t *testing.T, reasons ...string) (pools []string) {
 	return pools
 }
 
-// goesOn checks that a pool was never held back, and works.
+// goesOn checks that a pool was never held back, and that it runs jobs.
 func (e *endings) goesOn(t *testing.T, name string) {
 	t.Helper()
 	waitPool(t, key(e.namespace, name), func(p *v1alpha1.RunnerPool) error {
@@ -166,7 +169,7 @@ func (e *endings) goesOn(t *testing.T, name string) {
 	e.allDone(t, e.addJobs(t, e.namespace+"-org", name, 1, time.Millisecond))
 }
 
-// each tells stories side by side, and returns when all are told.
+// each runs stories in parallel, and returns when all have finished.
 func each[T any](t *testing.T, stories map[string]T, tell func(t *testing.T, name string, of T)) {
 	t.Helper()
 	t.Run("stories", func(t *testing.T) {
@@ -199,7 +202,8 @@ func ofOthers(kind nodeplay.FaultKind, actor v1alpha1.RunnerActor, reason string
 	return podEnd{fault: nodeplay.Fault{Kind: kind, Times: 4}, actor: actor, reason: reason, cause: v1alpha1.CauseRemoved, health: deleted}
 }
 
-// What nodes and others do to runners without a job is told with its actor and its reason, and holds no pool back.
+// If a node or an external actor ends idle runners, the actor and reason are reported, and the pool is not held
+// back.
 func TestEndsByNodesAndOthersAreNamedAndBlameNoTemplate(t *testing.T) {
 	e := newEndings(t, "ends")
 	stories := map[string]podEnd{
@@ -207,7 +211,7 @@ func TestEndsByNodesAndOthersAreNamedAndBlameNoTemplate(t *testing.T) {
 		"shutdown":       ofNode(nodeplay.NodeShutsDown, "Terminated"),
 		"critical":       ofNode(nodeplay.CriticalPodComes, "Preempting"),
 		"lost":           ofNode(nodeplay.ContainerLost, "ContainerStatusUnknown"),
-		"node-memory":    ofNode(nodeplay.OutOfMemory, "OOMKilled"), // its container has no limit
+		"node-memory":    ofNode(nodeplay.OutOfMemory, "OOMKilled"), // its container has no memory limit
 		"tainted":        ofNode(nodeplay.NodeTainted, "DeletionByTaintManager"),
 		"gpu":            refusal("UnexpectedAdmissionError"),
 		"out-of-cpu":     refusal("OutOfcpu"),
@@ -225,7 +229,7 @@ func TestEndsByNodesAndOthersAreNamedAndBlameNoTemplate(t *testing.T) {
 		},
 	}
 	each(t, stories, func(t *testing.T, name string, end podEnd) {
-		end.fault.Times = 0 // the fault lasts until every answer was read: on a slow machine a pool recovers between two commands
+		end.fault.Times = 0 // the fault lasts until all reports were checked, because a pool could recover between two commands on a slow machine
 		_, heal := e.strike(t, name, end, 3)
 		e.says(t, name, end, 3)
 		heal()
@@ -242,7 +246,7 @@ func TestEndsByNodesAndOthersAreNamedAndBlameNoTemplate(t *testing.T) {
 	e.cleanUp(t, e.namespace)
 }
 
-// With a job, GitHub fails the job; who ended the runner, and why, is told all the same.
+// If a runner ends during a job, GitHub fails the job. The actor and reason are reported as well.
 func TestEndsByNodesAndOthersWithAJobAreNamed(t *testing.T) {
 	e := newEndings(t, "joblost")
 	stories := map[string]podEnd{
@@ -255,7 +259,7 @@ func TestEndsByNodesAndOthersWithAJobAreNamed(t *testing.T) {
 	}
 	each(t, stories, func(t *testing.T, name string, end podEnd) {
 		end.fault.InJob, end.fault.Times, end.cause, end.health = true, 3, "", ""
-		end.fault.After = 5 * time.Second // by then the job is known
+		end.fault.After = 5 * time.Second // by then, the controller knows the job
 		e.strike(t, name, end, 0)
 		jobs := e.addJobs(t, e.namespace+"-org", name, 3, harness.LongJob)
 		e.says(t, name, end, 3)
@@ -275,7 +279,7 @@ func TestEndsByNodesAndOthersWithAJobAreNamed(t *testing.T) {
 	e.cleanUp(t, e.namespace)
 }
 
-// What the template is to blame for still opens the circuit after three.
+// Failures that the template causes still open the circuit breaker after three runners.
 func TestEndsThatTheTemplateCausesHoldThePoolBack(t *testing.T) {
 	e := newEndings(t, "blamed")
 	limited := `,"resources":{"limits":{"memory":"1Gi"}}`
@@ -303,7 +307,8 @@ func TestEndsThatTheTemplateCausesHoldThePoolBack(t *testing.T) {
 	e.cleanUp(t, e.namespace)
 }
 
-// An update whose new runners are ended by nodes and others waits and goes on; it is not rolled back.
+// If nodes and external actors end the new runners of an update, the update waits and then continues. It is not
+// rolled back.
 func TestAnUpdateOutlivesEndsByNodesAndOthers(t *testing.T) {
 	e := newEndings(t, "updates-end")
 	stories := map[string]nodeplay.Fault{

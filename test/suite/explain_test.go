@@ -27,10 +27,11 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// asker is who may read Corral's objects and pods of one namespace, and one ConfigMap: what
-// docs/policies/explain.md asks for.
+// asker is a ServiceAccount that may read Corral's objects, the pods and one ConfigMap of a namespace.
+// docs/policies/explain.md requires these rights.
 const asker = `
 apiVersion: v1
 kind: ServiceAccount
@@ -52,7 +53,7 @@ subjects:
 - {kind: ServiceAccount, name: asker, namespace: NAMESPACE}
 `
 
-// question is the corral command in the hands of somebody with few rights.
+// question runs the corral command with few rights.
 type question struct {
 	t          *testing.T
 	kubeconfig string
@@ -68,7 +69,7 @@ func newQuestion(t *testing.T, namespace string) question {
 	return q
 }
 
-// ask runs `corral explain` and returns what it says, its complaint, and its exit code.
+// ask runs `corral explain` and returns its output, its errors, and its exit code.
 func (q question) ask(args ...string) (answer, complaint string, code int) {
 	q.t.Helper()
 	c := exec.CommandContext(q.t.Context(), shared.Binary, append([]string{"explain", "--kubeconfig", q.kubeconfig}, args...)...)
@@ -81,7 +82,7 @@ func (q question) ask(args ...string) (answer, complaint string, code int) {
 	return stdout.String(), stderr.String(), c.ProcessState.ExitCode()
 }
 
-// says checks that an answer has some words.
+// says checks that an answer contains texts.
 func (q question) says(args []string, texts ...string) {
 	q.t.Helper()
 	answer, complaint, code := q.ask(args...)
@@ -95,7 +96,7 @@ func (q question) says(args []string, texts ...string) {
 	}
 }
 
-// Somebody whose job waits is told for which pool and by which rule, with rights in one namespace only.
+// A user whose job waits can find out for which pool and because of which rule, with rights in only one namespace.
 func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	namespace := "explain"
 	w := newStory(t, namespace)
@@ -116,13 +117,12 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	})
 	bound := "RunnerPolicy/explain/limits corral.scaling.limit (limits.rego:3)"
 	q.says([]string{"pool/linux", "-n", namespace},
-		"RunnerPool explain/linux is ready", "max   1; declared is 10", "1 by "+bound+": for now",
-		"Raising spec.scale.max above 1 has no effect", "RunnerPolicy/explain/limits (enforced, on scaling): ready", "the policies of the cluster: ")
+		"RunnerPool explain/linux", "10", "1 by "+bound+": for now", "spec.scale.max", "RunnerPolicy/explain/limits (", "the policies of the cluster: ")
 	page := w.GitHub.ConfigURL(namespace+"-org") + "/app/actions/runs/"
-	q.says([]string{"job", page + "9001", "-n", namespace}, "Runners here have 1 job of this run.", "explain/"+runner+" of RunnerPool explain/linux")
+	q.says([]string{"job", page + "9001", "-n", namespace}, "1 job", "explain/"+runner+" of RunnerPool explain/linux")
 	q.says([]string{"job", page + "9002/job/2", "--labels", "linux", "-n", namespace},
-		"If it waits, it is for RunnerPool explain/linux: it is full: it has 1 job of at most 1. Its max is 1, declared 10, by the rule "+bound)
-	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux is Busy", "the end of its job", "run 9001")
+		"RunnerPool explain/linux", "10", bound)
+	q.says([]string{"runner/" + runner, "-n", namespace}, "Runner explain/"+runner+" of RunnerPool explain/linux", "Busy", "run 9001")
 	historyIsKept(t, q, namespace)
 
 	_, complaint, code := q.ask("pool/lunix", "-n", namespace)
@@ -137,7 +137,7 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// GitHub refuses runners whose version is old: a pool says so two weeks ahead, and for how long they are good.
+// GitHub rejects old runner versions. A pool reports this two weeks in advance, with the remaining time.
 func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 	t.Parallel()
 	const namespace = "version"
@@ -150,19 +150,19 @@ func TestAnOldVersionOfTheRunnerIsTold(t *testing.T) {
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "linux", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) })))
 	by := published.Add(30 * 24 * time.Hour).UTC()
-	text := fmt.Sprintf("GitHub may refuse runner 2.330.0 from %s on: update the image to 2.331.0", by.Format(time.DateOnly))
+	want := fmt.Sprintf(`RunnerVersionEnds version="2.330.0" day=%q latest="2.331.0"`, by.Format(time.DateOnly))
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
-		if said := conditions.GetMessage(p, v1alpha1.RunnerVersionCondition); said != text || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
-			return fmt.Errorf("RunnerVersion says %q", said)
+		if causes, _ := recorder.Causes(p, v1alpha1.RunnerVersionCondition); causes != want || !conditions.IsFalse(p, v1alpha1.RunnerVersionCondition) {
+			return fmt.Errorf("the causes of RunnerVersion are %s", causes)
 		}
 		return nil
 	})
-	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "2.330.0: GitHub may refuse it from "+by.Format(time.RFC3339)+" (in ", "2.331.0 is the latest.")
+	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "2.330.0", by.Format(time.RFC3339), "2.331.0")
 	measures(t, c, fmt.Sprintf(`corral_pool_runner_update_by_timestamp_seconds{namespace="version",pool="linux",version="2.330.0"} %v`, float64(by.Unix())))
 	w.cleanUp(t, namespace)
 }
 
-// measures fails unless a line stands in a controller's metrics.
+// measures fails the test unless the controller's metrics contain a line.
 func measures(t *testing.T, c *world.Controller, line string) {
 	t.Helper()
 	answer, err := http.Get(c.MetricsURL)
@@ -183,7 +183,7 @@ func (w *story) longJob(t *testing.T, namespace string, run int64) (id string) {
 	return id
 }
 
-// busyRunner waits for a runner whose status has its job.
+// busyRunner waits for a runner whose status contains its job.
 func busyRunner(t *testing.T, namespace string) (name string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -202,7 +202,8 @@ func busyRunner(t *testing.T, namespace string) (name string) {
 	return name
 }
 
-// historyIsKept checks that what was decided is in the pool's ConfigMap, and is answered from there.
+// historyIsKept checks that decisions are recorded in the pool's ConfigMap, and that corral explain reads them
+// from there.
 func historyIsKept(t *testing.T, q question, namespace string) {
 	t.Helper()
 	pool, config := &v1alpha1.RunnerPool{}, &corev1.ConfigMap{}

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// keptPod waits until the pod of one runner of a pool is kept, ended, and nothing else is left of that runner.
+// keptPod waits until the pod of one failed runner is kept after its end, and nothing else of that runner is left.
 func (w *story) keptPod(t *testing.T, pool client.ObjectKey) (kept corev1.Pod) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -60,7 +60,7 @@ func TestACrashLoopLeavesItsTracesAndOneWordEndsIt(t *testing.T) {
 	must(t, w.Client.Create(t.Context(), pool))
 	eventually(t, func(ctx context.Context) error {
 		must(t, w.Client.Get(ctx, client.ObjectKeyFromObject(pool), pool))
-		if n := len(pool.Status.Failures); n < 4 { // the fourth is one that was tried after a while
+		if n := len(pool.Status.Failures); n < 4 { // the fourth failure is an attempt after a delay
 			return fmt.Errorf("%d failures", n)
 		}
 		return nil
@@ -69,7 +69,7 @@ func TestACrashLoopLeavesItsTracesAndOneWordEndsIt(t *testing.T) {
 	if last.Cause != v1alpha1.CauseCrash || last.Node == "" || last.Exit == nil || last.Exit.Code != 1 || last.Exit.Message != "Connecting to GitHub An error occurred: the runner ends." {
 		t.Errorf("the last failure is %s", last.String())
 	}
-	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "Last failures", last.Runner+" on node "+last.Node+": Crash: Error (exit code 1)", "; it said last: Connecting to GitHub", "; next try ")
+	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, last.Runner, last.Node, "Crash: Error (exit code 1)", "Connecting to GitHub")
 	kept := w.keptPod(t, client.ObjectKeyFromObject(pool))
 	newQuestion(t, namespace).says([]string{"pool/linux", "-n", namespace}, "kubectl logs -n "+namespace+" "+kept.Name)
 

@@ -10,7 +10,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// GitHub answers late, twice, not at all and with errors, all at once.
+// GitHub answers late, twice, not at all and with errors, all at the same time.
 func TestJobsAreDoneWhileGitHubMisbehaves(t *testing.T) {
 	w := newStory(t, "faults")
 	must(t, w.Connect(t.Context(), "faults", "acme", "faults-org"))

@@ -19,11 +19,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/fluxsource"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// fluxed is a PoolSource on a GitRepository of Flux, whose source-controller is played.
+// fluxed is a PoolSource that reads a Flux GitRepository. The test simulates source-controller.
 type fluxed struct {
 	*gitops
 	artifacts *harness.Artifacts
@@ -45,7 +47,7 @@ func (w *story) newFluxed(t *testing.T, namespace string) *fluxed {
 	return f
 }
 
-// source makes a PoolSource that looks by itself once an hour only.
+// source creates a PoolSource that reconciles on its own only once an hour.
 func (f *fluxed) source(name, kind string, dependsOn ...string) {
 	f.T.Helper()
 	source := &v1alpha1.PoolSource{
@@ -60,7 +62,7 @@ func (f *fluxed) source(name, kind string, dependsOn ...string) {
 	must(f.T, f.w.Client.Create(f.T.Context(), source))
 }
 
-// push has source-controller make an artifact of what is in the repository.
+// push commits to the repository, and publishes the result as an artifact, as source-controller would.
 func (f *fluxed) push(message string) string {
 	f.T.Helper()
 	commit := f.Push(message)
@@ -69,15 +71,16 @@ func (f *fluxed) push(message string) string {
 	return commit
 }
 
-// says waits until the Ready condition of a source is so.
-func (f *fluxed) says(name, reason, message string) {
+// says waits until the condition Ready of a source has a reason, and values in its causes.
+func (f *fluxed) says(name, reason string, values ...string) {
 	f.T.Helper()
 	eventually(f.T, func(ctx context.Context) error {
 		s := &v1alpha1.PoolSource{}
 		must(f.T, f.w.Client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, s))
 		ready := conditions.Get(s, v1alpha1.ReadyCondition)
-		if ready == nil || ready.Reason != reason || !strings.Contains(ready.Message, message) {
-			return fmt.Errorf("%s is not %s with %q: %+v", name, reason, message, ready)
+		facts := recorder.Facts(s, v1alpha1.ReadyCondition)
+		if ready == nil || ready.Reason != reason || slices.ContainsFunc(values, func(value string) bool { return !strings.Contains(facts, value) }) {
+			return fmt.Errorf("%s is not %s with %q: %+v, %s", name, reason, values, ready, facts)
 		}
 		return nil
 	})
@@ -106,16 +109,16 @@ func TestPoolsFromFlux(t *testing.T) {
 
 	t.Run("the controller runs without Flux, says so, and needs no restart once it is there", func(t *testing.T) {
 		f.T = t
-		f.says("pools", v1alpha1.ArtifactFailedReason, "the kind GitRepository of source.toolkit.fluxcd.io is not installed")
+		f.says("pools", v1alpha1.ArtifactFailedReason, "FluxKindMissing\nGitRepository\nsource.toolkit.fluxcd.io")
 	})
 	w.InstallFlux(t)
 	t.Run("what is not there yet is waited for", func(t *testing.T) {
 		f.T = t
-		f.says("pools", v1alpha1.ArtifactFailedReason, "GitRepository flux/pools is not there")
+		f.says("pools", v1alpha1.ArtifactFailedReason, "FluxSourceMissing\nGitRepository flux/pools")
 		w.SetArtifact(t, f.object, func() {
 			conditions.MarkFalse(f.object, meta.ReadyCondition, "GitOperationFailed", "authentication required")
 		})
-		f.says("pools", v1alpha1.ArtifactFailedReason, "has no artifact yet: GitOperationFailed: authentication required")
+		f.says("pools", v1alpha1.ArtifactFailedReason, "ArtifactMissing\nGitRepository flux/pools", "GitOperationFailed: authentication required")
 	})
 	t.Run("an artifact is applied when it is announced", func(t *testing.T) {
 		f.T = t
@@ -143,10 +146,10 @@ func TestPoolsFromFlux(t *testing.T) {
 		forged := honest.DeepCopy()
 		forged.Digest = "sha256:" + strings.Repeat("0", 64)
 		w.SetArtifact(t, f.object, func() { f.object.Status.Artifact = forged })
-		f.says("pools", v1alpha1.ArtifactFailedReason, "digest does not match")
+		f.says("pools", v1alpha1.ArtifactFailedReason, fluxsource.ErrDigest.Error())
 		f.artifacts.Forget()
 		w.SetArtifact(t, f.object, func() { f.object.Status.Artifact = honest })
-		f.says("pools", v1alpha1.ArtifactFailedReason, "artifact not found")
+		f.says("pools", v1alpha1.ArtifactFailedReason, fluxsource.ErrNotFound.Error())
 		f.push("Make it again")
 		f.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s.Capacity == 5 })
 	})
@@ -173,13 +176,14 @@ func TestPoolsFromFlux(t *testing.T) {
 				Interval:  metav1.Duration{Duration: time.Hour},
 			},
 		}))
-		f.says("foreign", v1alpha1.AccessDeniedReason, "spec.sourceRef names namespace default")
+		f.says("foreign", v1alpha1.AccessDeniedReason, "CrossNamespace\nspec.sourceRef\ndefault")
 	})
 	f.T = t
 	f.idleAgain()
 }
 
-// dependents makes a source of each other kind, one depending on the next, and has the artifact of the first come last.
+// dependents creates a source of each other kind. Each depends on the next one. The artifact of the first one
+// appears last.
 func (f *fluxed) dependents() {
 	f.T.Helper()
 	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: f.namespace, Name: name} }
@@ -194,10 +198,15 @@ func (f *fluxed) dependents() {
 	f.source("image", v1alpha1.OCIRepositoryKind, "pools")
 	f.w.SetArtifact(f.T, external, func() { external.Status.Artifact = holds("external") })
 	f.w.SetArtifact(f.T, bucket, func() { bucket.Status.Artifact = holds("bucket") })
-	f.says("external", v1alpha1.DependencyNotReadyReason, "PoolSource flux/bucket is not ready")
-	f.says("bucket", v1alpha1.DependencyNotReadyReason, "PoolSource flux/image is not ready")
+	f.says("external", v1alpha1.DependencyNotReadyReason, "DependencyUnready", "flux/bucket")
+	f.says("bucket", v1alpha1.DependencyNotReadyReason, "DependencyUnready", "flux/image")
 	f.w.SetArtifact(f.T, image, func() { image.Status.Artifact = holds("image") })
 	for _, name := range []string{"image", "bucket", "external"} {
-		f.says(name, v1alpha1.SucceededReason, "Applied revision v1@sha256:"+name+": 1 pool")
+		f.says(name, v1alpha1.SucceededReason)
+		s := &v1alpha1.PoolSource{}
+		must(f.T, f.w.Client.Get(f.T.Context(), client.ObjectKey{Namespace: f.namespace, Name: name}, s))
+		if want := "v1@sha256:" + name; s.Status.LastAppliedRevision != want {
+			f.T.Errorf("revision %s is applied, want %s", s.Status.LastAppliedRevision, want)
+		}
 	}
 }

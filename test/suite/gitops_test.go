@@ -24,9 +24,10 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// definitions are two pools on the connection acme.
+// definitions returns CUE with one or two pools on the connection acme.
 func definitions(maximum int, label, image string, second bool) string {
 	text := fmt.Sprintf(`package pools
 
@@ -51,7 +52,7 @@ pools: linux: spec: {
 	return text
 }
 
-// gitops is a PoolSource on a repository.
+// gitops is a PoolSource with its repository.
 type gitops struct {
 	*harness.Repository
 	w         *story
@@ -66,7 +67,7 @@ func (w *story) newGitops(t *testing.T, namespace string, interval time.Duration
 	return w.newSource(t, namespace, interval)
 }
 
-// newSource is newGitops where there is a connection.
+// newSource is like newGitops, for a namespace that already has a connection.
 func (w *story) newSource(t *testing.T, namespace string, interval time.Duration) *gitops {
 	t.Helper()
 	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: client.ObjectKey{Namespace: namespace, Name: "pools"}}
@@ -81,7 +82,7 @@ func (w *story) newSource(t *testing.T, namespace string, interval time.Duration
 	return g
 }
 
-// request asks for a reconciliation, as `flux reconcile` does.
+// request triggers a reconciliation, as `flux reconcile` does.
 func (g *gitops) request() {
 	g.T.Helper()
 	g.requests++
@@ -90,7 +91,7 @@ func (g *gitops) request() {
 		client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// applied waits until a commit is applied.
+// applied waits until a commit has been applied.
 func (g *gitops) applied(commit string) {
 	g.T.Helper()
 	eventually(g.T, func(ctx context.Context) error {
@@ -112,7 +113,7 @@ func (g *gitops) job(label string, duration time.Duration) string {
 	return id
 }
 
-// remote returns what the simulated GitHub has of a scale set; nil if it isn't there.
+// remote returns the state of a scale set on the simulated GitHub, or nil if it does not exist.
 func (g *gitops) remote(name string) *githubsim.ScaleSetReport {
 	for _, s := range g.w.GitHub.Report().ScaleSets {
 		if s.Name == name && strings.Contains(s.Scope, g.namespace+"-org") {
@@ -196,7 +197,7 @@ func TestACommitTakesEffectOnRequest(t *testing.T) {
 			s := &v1alpha1.PoolSource{}
 			must(t, w.Client.Get(ctx, g.key, s))
 			ready := conditions.Get(s, meta.ReadyCondition)
-			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(ready.Message, "pools.cue:9:10: ") {
+			if !conditions.IsStalled(s) || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) || !strings.Contains(recorder.Facts(s, ready.Type), "pools.cue:9:10: ") {
 				return fmt.Errorf("attempted %s, ready %+v", s.Status.LastAttemptedRevision, ready)
 			}
 			if strings.HasSuffix(s.Status.LastAppliedRevision, commit) {
@@ -242,7 +243,7 @@ func TestACommitTakesEffectWithinOneInterval(t *testing.T) {
 func TestDeletingAPoolLetsItsJobFinish(t *testing.T) {
 	w := newStory(t, "deletion-background", "deletion-foreground")
 	w.controller(t)
-	// Foreground is how some GitOps tools prune: everything below is deleted at once.
+	// Some GitOps tools prune in the foreground, which deletes all dependents at once.
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(policy), func(t *testing.T) {
 			g := w.newGitops(t, "deletion-"+strings.ToLower(string(policy)), time.Hour)
@@ -263,7 +264,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 	for _, propagation := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(propagation), func(t *testing.T) {
 			namespace := "source-" + strings.ToLower(string(propagation))
-			w := newStory(t, namespace) // the connection is looked at again after half a minute
+			w := newStory(t, namespace) // the connection is reconciled again after half a minute
 			w.controller(t)
 			g := w.newGitops(t, namespace, time.Hour)
 			acme := &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: "acme"}}
@@ -277,7 +278,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 				"connections: schema.#Connections & {acme: spec: {url: %q, secretRef: name: \"acme\"}}\n", acme.Spec.URL))
 			g.sync(g.Push("Declare the connection"))
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s != nil && s.SessionOwner != "" })
-			busy := g.job("linux", 3*time.Second) // in the foreground, the pool stays until it is done
+			busy := g.job("linux", 3*time.Second) // with foreground deletion, the pool stays until the job is done
 			g.runnerOf(busy)
 			must(t, w.Client.Delete(t.Context(), source, client.PropagationPolicy(propagation)))
 			eventually(t, func(ctx context.Context) error {
@@ -286,7 +287,7 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 				}
 				return nil
 			})
-			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(acme), acme)) // the job runs
+			must(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(acme), acme)) // because the job is still running
 			g.finished(busy)
 			g.waitRemote("linux", func(s *githubsim.ScaleSetReport) bool { return s == nil })
 			eventually(t, func(ctx context.Context) error {
@@ -300,14 +301,14 @@ func TestDeletingASourceKeepsItsConnectionUntilTheJobIsDone(t *testing.T) {
 	}
 }
 
-// sync asks for a commit to be applied and waits for it.
+// sync triggers a reconciliation, and waits until a commit has been applied.
 func (g *gitops) sync(commit string) {
 	g.T.Helper()
 	g.request()
 	g.applied(commit)
 }
 
-// runnerOf waits for a job to run and returns its runner.
+// runnerOf waits until a job runs, and returns the name of its runner.
 func (g *gitops) runnerOf(job string) string {
 	g.T.Helper()
 	var runner string
@@ -330,13 +331,13 @@ func (g *gitops) image(runner string) string {
 	return pod.Spec.Containers[0].Image
 }
 
-// finished waits for a job to succeed.
 // cutShort ends a job of harness.LongJob.
 func (g *gitops) cutShort(job string) {
 	g.T.Helper()
 	harness.CutShort(g.T, g.w.GitHub, job)
 }
 
+// finished waits until a job has succeeded.
 func (g *gitops) finished(job string) {
 	g.T.Helper()
 	eventually(g.T, func(context.Context) error {
@@ -352,13 +353,14 @@ func (g *gitops) finished(job string) {
 	})
 }
 
-// idleAgain removes everything and checks that nothing is left.
+// idleAgain deletes everything and checks that nothing is left.
 func (g *gitops) idleAgain() {
 	g.T.Helper()
 	g.w.cleanUp(g.T, g.namespace)
 }
 
-// retire deletes the sources of a namespace. They are suspended first: one at work may apply its pools once more after it is deleted.
+// retire deletes the sources of a namespace. It suspends them first, because a running reconciliation could
+// otherwise apply the pools again after its source was deleted.
 func retire(ctx context.Context, namespace string) error {
 	sources := &v1alpha1.PoolSourceList{}
 	if err := shared.Client.List(ctx, sources, client.InNamespace(namespace)); err != nil {
@@ -382,8 +384,8 @@ func retire(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// cleanUp deletes the sources and pools of a namespace and waits until nothing of them is left
-// here or on GitHub, and no promise was broken.
+// cleanUp deletes the sources and pools of a namespace. It waits until nothing of them is left in the cluster or
+// on GitHub, and checks GitHub's invariants.
 func (w *story) cleanUp(t *testing.T, namespace string) {
 	t.Helper()
 	must(t, retire(t.Context(), namespace))

@@ -24,7 +24,8 @@ import (
 // holdFinalizer is the finalizer of a controller that is not Corral.
 const holdFinalizer = "example.com/hold"
 
-// hold puts a finalizer on each object of a list's kind in a namespace as soon as it is created. The returned function takes them off again.
+// hold adds a finalizer to each object of a kind in a namespace as soon as it is created. letGo removes the
+// finalizers.
 func (w *story) hold(t *testing.T, namespace string, list client.ObjectList) (letGo func()) {
 	t.Helper()
 	c, err := client.NewWithWatch(w.Cluster.Config, client.Options{Scheme: kube.Scheme()})
@@ -40,7 +41,7 @@ func (w *story) hold(t *testing.T, namespace string, list client.ObjectList) (le
 	go func() {
 		for e := range events.ResultChan() {
 			if object, ok := e.Object.(client.Object); ok && e.Type == watch.Added {
-				_ = set(object, append(slices.Clone(object.GetFinalizers()), holdFinalizer)) // one that is being deleted takes none
+				_ = set(object, append(slices.Clone(object.GetFinalizers()), holdFinalizer)) // an object that is being deleted accepts no finalizer
 			}
 		}
 	}()
@@ -59,7 +60,7 @@ func (w *story) hold(t *testing.T, namespace string, list client.ObjectList) (le
 	}
 }
 
-// held returns the runners of a namespace that only the finalizer of another controller keeps.
+// held returns the runners of a namespace that exist only because of another controller's finalizer.
 func (w *story) held(ctx context.Context, namespace string) ([]v1alpha1.Runner, error) {
 	list := &v1alpha1.RunnerList{}
 	if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -70,7 +71,8 @@ func (w *story) held(ctx context.Context, namespace string) ([]v1alpha1.Runner, 
 	}), nil
 }
 
-// Another controller keeps each Runner by a finalizer. The pool takes them for gone, also after a restart, and all jobs run.
+// Another controller's finalizer keeps each deleted Runner. The pool does not count these Runners, even after a
+// restart, and all jobs run.
 func TestRunnersThatAnotherFinalizerKeeps(t *testing.T) {
 	const namespace = "held"
 	w := newStory(t, namespace)
@@ -115,8 +117,8 @@ func TestRunnersThatAnotherFinalizerKeeps(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// The Secrets of former runners stay, as they do where no garbage collector runs. A controller that begins again at zero gives no name twice
-// and registers each runner once.
+// The Secrets of finished runners remain, as without a garbage collector. A restarted controller does not reuse
+// names, and registers each runner only once.
 func TestSecretsOfFormerRunnersThatStay(t *testing.T) {
 	const namespace = "uncollected"
 	w := newStory(t, namespace)
@@ -143,7 +145,7 @@ func TestSecretsOfFormerRunnersThatStay(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// noRunners returns an error while a namespace has Runners.
+// noRunners returns an error if a namespace has Runners.
 func (w *story) noRunners(ctx context.Context, namespace string) error {
 	list := &v1alpha1.RunnerList{}
 	if err := w.Client.List(ctx, list, client.InNamespace(namespace)); err != nil || len(list.Items) > 0 {

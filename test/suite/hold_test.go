@@ -14,7 +14,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// A pool on hold finishes its job, accepts no other, and keeps its idle runners. The job that waited runs once the hold ends.
+// A pool on hold finishes its job, accepts no other jobs, and keeps its idle runners. The waiting job runs once
+// the hold ends.
 func TestAPoolOnHold(t *testing.T) {
 	const namespace = "hold"
 	w := newStory(t, namespace)

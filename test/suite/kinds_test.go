@@ -27,11 +27,11 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// kind is one kind of runner, in a namespace of its own.
+// kind is one kind of runner, in its own namespace.
 type kind struct {
 	namespace string
 	change    func(p *v1alpha1.RunnerPool)
-	// claims is how many claims of a cache outlive the runners.
+	// claims is the number of cache claims that outlive the runners.
 	claims int
 }
 
@@ -41,24 +41,24 @@ func inMode(mode v1alpha1.ContainerModeType, hooks *v1alpha1.HooksSpec) func(*v1
 	}
 }
 
-// kinds are all but those that stay, whose story is TestPersistentRunners.
+// kinds lists all kinds except for persistent runners, which TestPersistentRunners covers.
 var kinds = []kind{
 	{"kind-plain", func(p *v1alpha1.RunnerPool) { p.Spec.WorkFolder = "/builds" }, 0},
 	{"kind-docker", inMode(v1alpha1.DockerMode, nil), 0},
 	{"kind-kubernetes", inMode(v1alpha1.KubernetesMode, &v1alpha1.HooksSpec{WorkVolumeClaim: &v1alpha1.WorkVolumeClaim{Size: "1Gi"}}), 0},
 	{"kind-novolume", inMode(v1alpha1.KubernetesNoVolumeMode, nil), 0},
-	// An update goes on although the only claim is that of the runner which it replaces.
+	// An update proceeds although the runner to be replaced holds the only claim.
 	{"kind-cached", func(p *v1alpha1.RunnerPool) {
 		p.Spec.Cache = &v1alpha1.CacheSpec{Size: "1Gi", MountPath: "/cache", MaxClaims: 1, OnMissing: v1alpha1.WaitForClaim}
 	}, 1},
 }
 
-// ofVersion is a template with a version.
+// ofVersion returns a template with a version label.
 func ofVersion(version string) runtime.RawExtension {
 	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"metadata":{"labels":{"version":%q}},"spec":{"containers":[{"name":"runner","image":"runner:1"}]}}`, version)}
 }
 
-// kindStory is the story of one kind; all are told side by side, step by step.
+// kindStory is the story of one kind. All kinds go through each step before the next one.
 type kindStory struct {
 	kind
 	w *story
@@ -85,7 +85,7 @@ func (k *kindStory) jobs(n int, each time.Duration) []string {
 	return k.w.addJobs(k.t, k.namespace+"-org", "linux", n, each)
 }
 
-// free waits until the only runner is idle and of a version, and returns its name.
+// free waits until the only runner is idle and has the given version. It returns the runner's name.
 func (k *kindStory) free(version string) (name string) {
 	k.t.Helper()
 	eventually(k.t, func(ctx context.Context) error {
@@ -104,7 +104,7 @@ func (k *kindStory) free(version string) (name string) {
 	return name
 }
 
-// busy waits until a runner has the job, and returns its name.
+// busy waits until a runner has the job, and returns the runner's name.
 func (k *kindStory) busy(id string) (name string) {
 	k.t.Helper()
 	eventually(k.t, func(context.Context) error {
@@ -121,14 +121,14 @@ func (k *kindStory) busy(id string) (name string) {
 	return name
 }
 
-// all does a step of each kind's story.
+// all runs a step for each kind.
 func all(kinds []*kindStory, step func(k *kindStory)) {
 	for _, k := range kinds {
 		step(k)
 	}
 }
 
-// Each kind goes from zero to zero, through an update, a denied template, a drain and a deletion.
+// Each kind scales from zero to zero, and goes through an update, a denied template, a drain and a deletion.
 func TestEachKindGoesItsWay(t *testing.T) {
 	var namespaces []string
 	for _, k := range kinds {
@@ -147,7 +147,8 @@ func TestEachKindGoesItsWay(t *testing.T) {
 	all(stories, func(k *kindStory) { w.allDone(t, jobs[k.namespace]) })
 	all(stories, func(k *kindStory) { w.atZero(t, key(k.namespace, "linux")) })
 
-	// An update replaces the idle runner. What is made of the pool bears its metadata.
+	// An update replaces the idle runner. Objects that Corral creates for the pool have the pool's object
+	// metadata.
 	all(stories, func(k *kindStory) { k.edit(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(1)) }) })
 	before := map[string]string{}
 	all(stories, func(k *kindStory) { before[k.namespace] = k.free("1") })
@@ -159,7 +160,8 @@ func TestEachKindGoesItsWay(t *testing.T) {
 		}
 	})
 
-	// A denied template reaches no runner; the former goes on. Then the pool is drained of its idle runner, while one works.
+	// A denied template is used for no runner, and the previous one stays in use. Then the pool scales down its
+	// idle runner while another runner works.
 	all(stories, (*kindStory).deny)
 	all(stories, func(k *kindStory) { jobs[k.namespace] = k.jobs(1, harness.LongJob) })
 	all(stories, func(k *kindStory) { before[k.namespace] = k.busy(jobs[k.namespace][0]) })
@@ -170,7 +172,7 @@ func TestEachKindGoesItsWay(t *testing.T) {
 	all(stories, func(k *kindStory) { w.atZero(t, key(k.namespace, "linux")) })
 	all(stories, (*kindStory).checkClaims)
 
-	// A pool that is deleted lets its job finish.
+	// A deleted pool lets its job finish.
 	all(stories, func(k *kindStory) { jobs[k.namespace] = k.jobs(1, harness.LongJob) })
 	all(stories, func(k *kindStory) { k.busy(jobs[k.namespace][0]) })
 	all(stories, func(k *kindStory) { must(t, w.Client.Delete(t.Context(), k.pool())) })
@@ -181,11 +183,11 @@ func TestEachKindGoesItsWay(t *testing.T) {
 	})
 }
 
-// begin makes the pool, and the account that its definitions would come with.
+// begin creates the pool, and the hooks' ServiceAccount that its definitions would include.
 func (k *kindStory) begin() {
 	k.t.Helper()
 	p := newPool(k.namespace, "linux", "acme", k.change, func(p *v1alpha1.RunnerPool) {
-		p.Labels = map[string]string{"app.kubernetes.io/instance": "fleet"} // Argo CD's
+		p.Labels = map[string]string{"app.kubernetes.io/instance": "fleet"} // set by Argo CD
 		p.Spec.Template = ofVersion("1")
 		p.Spec.ObjectMetadata = &v1alpha1.ObjectMetadata{Labels: map[string]v1alpha1.LabelValue{"team": "kinds"}}
 	})
@@ -195,7 +197,8 @@ func (k *kindStory) begin() {
 	must(k.t, k.w.Client.Create(k.t.Context(), p))
 }
 
-// checkMetadata looks for the pool's metadata on all that is made for it, and for none of its own.
+// checkMetadata checks that every object created for the pool has the labels of objectMetadata, but not the pool's
+// own labels.
 func (k *kindStory) checkMetadata() {
 	k.t.Helper()
 	for name, list := range map[string]client.ObjectList{
@@ -224,7 +227,8 @@ func (k *kindStory) checkMetadata() {
 	}
 }
 
-// deny has a policy deny version 3, which is then declared: what was accepted before goes on.
+// deny creates a policy that denies version 3, and then declares that version. The previously accepted version
+// stays in use.
 func (k *kindStory) deny() {
 	k.t.Helper()
 	policy := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: "no-third"}}
@@ -251,7 +255,7 @@ deny contains {"msg": "no third version"} if input.pod.metadata.labels.version =
 	k.free("2")
 }
 
-// checkClaims counts the claims that the next runners will find.
+// checkClaims checks the number of claims that are left for the next runners.
 func (k *kindStory) checkClaims() {
 	k.t.Helper()
 	list := &corev1.PersistentVolumeClaimList{}
@@ -264,7 +268,8 @@ func (k *kindStory) checkClaims() {
 	})
 }
 
-// The API server judges the example's pod by the rules of os.name windows, by which it refuses what only Linux has.
+// For pods with os.name windows, the API server rejects fields that exist only on Linux. It accepts the example's
+// pod.
 func TestAnAPIServerTakesAPodOfWindows(t *testing.T) {
 	w := newStory(t, "kind-windows")
 	must(t, w.Cluster.CreateNamespace(t.Context(), "kind-windows"))

@@ -13,13 +13,13 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// addJobs adds jobs to an account and returns their ids.
+// addJobs adds jobs to an account and returns their IDs.
 func (w *story) addJobs(t *testing.T, account, label string, n int, duration time.Duration) []string {
 	t.Helper()
 	return harness.AddJobs(t, w.GitHub, account, label, n, duration)
 }
 
-// allDone waits until all jobs succeeded.
+// allDone waits until all jobs have succeeded.
 func (w *story) allDone(t *testing.T, ids []string) {
 	t.Helper()
 	harness.AllDone(t, w.GitHub, ids)

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// prometheus answers every query with one number, or as told.
+// prometheus is a simulated Prometheus server with a replaceable handler.
 type prometheus struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -48,15 +48,15 @@ func (p *prometheus) does(answer http.HandlerFunc) {
 	p.answer = answer
 }
 
-// says answers with an instant vector of one sample.
+// says sets the answer to an instant vector with one sample.
 func (p *prometheus) says(value string) {
 	p.does(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[%d,%q]}]}}`, time.Now().Unix(), value)
 	})
 }
 
-// externalMetrics stands in for a server of the external metrics API: a kind whose list is
-// what the API answers with.
+// externalMetrics simulates a server of the external metrics API. It defines a custom resource whose list has the
+// form of the API's answer.
 const externalMetrics = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -74,7 +74,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// value is a series of the external metric.
+// value returns a series of the external metric.
 func value(name, queue, value string) string {
 	return fmt.Sprintf(`---
 apiVersion: external.metrics.k8s.io/v1beta1
@@ -87,7 +87,7 @@ value: %q
 `, name, queue, queue, time.Now().UTC().Format(time.RFC3339), value)
 }
 
-// held says whether a source of demand gives no signal, so that what it said last holds.
+// held reports whether a source of demand currently has no data, so that its last value is used.
 func held(p *v1alpha1.RunnerPool, name string) bool {
 	return slices.ContainsFunc(p.Status.Demand, func(d v1alpha1.DemandStatus) bool { return d.Name == name && d.Stale })
 }
@@ -104,7 +104,7 @@ func (w *story) metricsAreDemand(t *testing.T, address string, prom *prometheus)
 		}
 		return nil
 	})
-	for _, name := range []string{"reports", "etl-x", "app"} { // which are listed once a minute
+	for _, name := range []string{"reports", "etl-x", "app"} { // the controller lists repositories once a minute
 		must(t, w.GitHub.AddRepository(githubsim.Repository{FullName: d.org + "/" + name}))
 	}
 	d.example("metrics", "interval: 30s", "interval: 10s", "queue_messages_ready", "queue-messages-ready",
@@ -112,17 +112,17 @@ func (w *story) metricsAreDemand(t *testing.T, address string, prom *prometheus)
 
 	t.Run("the external metrics API", func(t *testing.T) {
 		d.t = t
-		d.idle("release", 3) // 21 for the selector, ten a runner
+		d.idle("release", 3) // the selected series add up to 21, with ten per runner
 	})
 	t.Run("Prometheus", func(t *testing.T) {
 		d.t = t
 		prom.says("9")
-		d.idle("release", 5) // two a runner
+		d.idle("release", 5) // two per runner
 	})
 	t.Run("a Prometheus that hangs holds", func(t *testing.T) {
 		d.t = t
 		prom.does(func(_ http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed that the caller has left
+			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client disconnected
 			<-r.Context().Done()
 		})
 		d.until("release", func(p *v1alpha1.RunnerPool) bool { return held(p, "trains") })

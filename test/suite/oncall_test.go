@@ -28,12 +28,13 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// Each situation is one that may page the engineer on call. What is wrong then, by object and code, is SITUATION of testdata/oncall.txtar.
+// Each situation might page an on-call engineer. The part SITUATION of testdata/oncall.txtar lists the problems
+// that are then visible, by object and code.
 var situations = []struct {
 	name string
-	// cause is said by each command that is asked why; "" where nothing is wrong.
+	// cause is a code, a parameter or the text of another program in the JSON answer of each command that explains the trouble; "" for no trouble.
 	cause string
-	// warnings are how many events the trouble is worth.
+	// warnings is the maximum number of Warning events.
 	warnings int
 	tell     func(*situation)
 }{
@@ -41,19 +42,19 @@ var situations = []struct {
 	{"good-commit", "", 0, aGoodCommit},
 	{"broken-commit", "pools.cue:8:2: pools.linux.spec.runnerLables: field not allowed", 1, aBrokenCommit},
 	{"pruning-commit", "", 1, aPruningCommit},
-	{"wrong-token", "GitHub answered 401", 1, aWrongToken},
-	{"missing-group", `runner group "gpu"`, 1, aMissingGroup},
-	{"github-500", "GitHub answered 500", 1, aGitHubThatAnswers500},
-	{"github-429", "GitHub answered 429", 1, aGitHubThatAnswers429},
+	{"wrong-token", v1alpha1.CredentialsRefusedReason, 1, aWrongToken},
+	{"missing-group", "RunnerGroupMissing", 1, aMissingGroup},
+	{"github-500", v1alpha1.GitHubUnavailableReason, 1, aGitHubThatAnswers500},
+	{"github-429", v1alpha1.GitHubUnavailableReason, 1, aGitHubThatAnswers429},
 	{"failing-pods", "Error (exit code 1)", 1, failingPods},
-	{"full-pool", "full", 0, aFullPool},
-	{"suspended", "suspend", 0, aSuspendedPool},
+	{"full-pool", v1alpha1.MaxReachedReason, 0, aFullPool},
+	{"suspended", v1alpha1.SuspendedReason, 0, aSuspendedPool},
 	{"denied", "container runner is privileged", 1, aDeniedPool},
 	{"ceiling", "corral.scaling.limit (limits.rego:3)", 0, aCeiling},
 	{"stuck-runner", "Unschedulable", 0, aStuckRunner},
-	{"stolen-session", "held by somebody else", 1, aStolenSession},
-	{"deletion-while-busy", "deleted", 0, aDeletionWhileBusy},
-	{"secret-gone", "Secret acme isn't there", 1, aSecretThatIsGone},
+	{"stolen-session", "ScaleSetHeld", 1, aStolenSession},
+	{"deletion-while-busy", "linux", 0, aDeletionWhileBusy},
+	{"secret-gone", v1alpha1.CredentialsMissingReason, 1, aSecretThatIsGone},
 	{"restart-in-a-burst", "", 0, aRestartInABurst},
 }
 
@@ -68,7 +69,7 @@ func TestOnCall(t *testing.T) {
 	}
 }
 
-// situation is a story that is recorded: a namespace with the connection acme.
+// situation is a recorded story, in a namespace with the connection acme.
 type situation struct {
 	recorder.Recorder
 	t         *testing.T
@@ -77,10 +78,10 @@ type situation struct {
 }
 
 const (
-	// jobsRun is the first workflow run of a situation.
+	// jobsRun is the ID of a situation's first workflow run.
 	jobsRun = 9001
-	// brief is how long a job takes, so that GitHub tells of its start and its end one after the other, and a controller on a busy machine
-	// logs between the two that the runner is busy.
+	// brief is the duration of a job. GitHub then reports its start and its end in separate messages. Between
+	// them, even a controller on a busy machine logs that the runner is busy.
 	brief = 4 * time.Second
 )
 
@@ -89,7 +90,7 @@ func newSituation(t *testing.T, name string) *situation {
 	t.Parallel()
 	options := githubsim.Options{LostAfter: 20 * time.Second}
 	if name == "stolen-session" {
-		options.SessionExpiry = 15 * time.Second // the thief never polls
+		options.SessionExpiry = 15 * time.Second // the session's other owner never polls
 	}
 	w := newStoryOn(t, options, "--watch-namespaces="+name)
 	w.elect(t, name+"-lease")
@@ -106,7 +107,7 @@ func (s *situation) begin() {
 	s.Logs = append(s.Logs, s.w.start(s.t))
 }
 
-// pool makes the pool linux and returns it.
+// pool creates the pool linux and returns it.
 func (s *situation) pool(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.t.Helper()
 	p := newPool(s.namespace, "linux", "acme", append([]func(*v1alpha1.RunnerPool){atMost(3)}, change...)...)
@@ -118,7 +119,7 @@ func atMost(n int32) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Max = &n }
 }
 
-// listening makes the pool linux and waits until it takes jobs.
+// listening creates the pool linux and waits until it accepts jobs.
 func (s *situation) listening(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	s.t.Helper()
 	p := s.pool(change...)
@@ -126,7 +127,7 @@ func (s *situation) listening(change ...func(*v1alpha1.RunnerPool)) *v1alpha1.Ru
 	return p
 }
 
-// jobs adds some for the pool linux, each of a workflow run of its own.
+// jobs adds jobs for the pool linux, each in a workflow run of its own.
 func (s *situation) jobs(n int, duration time.Duration) []string {
 	s.t.Helper()
 	ids := make([]string, n)
@@ -140,18 +141,18 @@ func (s *situation) jobs(n int, duration time.Duration) []string {
 	return ids
 }
 
-// announced waits until GitHub knows how many jobs the pool linux takes.
+// announced waits until GitHub knows the announced capacity of the pool linux.
 func (s *situation) announced(n int) {
 	s.t.Helper()
 	must(s.t, s.w.GitHub.WaitUntil(s.t.Context(), func() bool { return s.w.GitHub.Report().ScaleSets[0].Capacity == n }))
 }
 
-// job is what is asked of corral explain about a job.
+// job returns the arguments of corral explain for a job.
 func (s *situation) job(number int) string {
 	return fmt.Sprintf("job %s/app/actions/runs/%d --labels linux", s.w.GitHub.ConfigURL(s.namespace+"-org"), jobsRun+number)
 }
 
-// cancel ends jobs that would go on for long.
+// cancel ends long jobs.
 func (s *situation) cancel(ids []string) {
 	s.t.Helper()
 	for _, id := range ids {
@@ -161,13 +162,13 @@ func (s *situation) cancel(ids []string) {
 	}
 }
 
-// patch merges JSON into an object.
+// patch applies a JSON merge patch to an object.
 func (s *situation) patch(o client.Object, json string) {
 	s.t.Helper()
 	must(s.t, s.w.Client.Patch(s.t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(json))))
 }
 
-// says is a check that an object's Ready has a reason.
+// says returns a check that an object's Ready condition has a reason.
 func (s *situation) says(o kube.Object, reason string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := s.w.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
@@ -181,19 +182,19 @@ func (s *situation) says(o kube.Object, reason string) func(context.Context) err
 	}
 }
 
-// away is a check that a pool and its connection say that GitHub can't be used.
+// away is a check that a pool and its connection say that GitHub is unavailable.
 func (s *situation) away(p *v1alpha1.RunnerPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return errors.Join(s.says(p, v1alpha1.GitHubUnavailableReason)(ctx), s.says(s.connection(), v1alpha1.GitHubUnavailableReason)(ctx))
 	}
 }
 
-// ready is a check that an object is as it should be.
+// ready returns a check that an object is ready.
 func (s *situation) ready(o kube.Object) func(context.Context) error {
 	return s.says(o, v1alpha1.SucceededReason)
 }
 
-// runs is a check of the pool linux: it has so many jobs and busy runners.
+// runs returns a check that the pool linux has the given numbers of jobs and busy runners, and no other runners.
 func (s *situation) runs(jobs, busy int32) func(context.Context) error {
 	return func(ctx context.Context) error {
 		p := &v1alpha1.RunnerPool{}
@@ -207,7 +208,7 @@ func (s *situation) runs(jobs, busy int32) func(context.Context) error {
 	}
 }
 
-// runner is a check that a runner is in a state for a cause.
+// runner returns a check that a runner has the given state and cause.
 func (s *situation) runner(state v1alpha1.RunnerState, cause v1alpha1.RunnerCause) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list := &v1alpha1.RunnerList{}
@@ -221,12 +222,12 @@ func (s *situation) runner(state v1alpha1.RunnerState, cause v1alpha1.RunnerCaus
 	}
 }
 
-// calm is a check that the pool linux is ready and at rest.
+// calm checks that the pool linux is ready and has no jobs and no runners.
 func (s *situation) calm(ctx context.Context) error {
 	return errors.Join(s.ready(&v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "linux"}})(ctx), s.runs(0, 0)(ctx))
 }
 
-// ends waits until the pool linux is at rest, writes down what was told, and cleans up.
+// ends waits until the pool linux is ready and idle, records the story, and cleans up.
 func (s *situation) ends() {
 	s.t.Helper()
 	eventually(s.t, s.calm)
@@ -244,7 +245,7 @@ func aNormalJob(s *situation) {
 	s.ends()
 }
 
-// commits is a source of two pools that is listened to.
+// commits starts the controller and a source with two pools, and waits until the pools are idle.
 func (s *situation) commits() (g *gitops, source *v1alpha1.PoolSource) {
 	s.t.Helper()
 	s.begin()
@@ -262,7 +263,7 @@ func aGoodCommit(s *situation) {
 	s.ends()
 }
 
-// both is a check of two.
+// both combines two checks.
 func (s *situation) both(one, other func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return errors.Join(one(ctx), other(ctx)) }
 }
@@ -292,7 +293,7 @@ func aPruningCommit(s *situation) {
 	s.ends()
 }
 
-// useToken puts a token into the connection's Secret.
+// useToken writes a token to the connection's Secret.
 func (s *situation) useToken(token string) {
 	s.t.Helper()
 	s.patch(s.w.CredentialsSecret(s.namespace, "acme"), fmt.Sprintf(`{"stringData":{%q:%q}}`, v1alpha1.TokenKey, token))
@@ -302,7 +303,7 @@ func (s *situation) connection() *v1alpha1.GitHubConnection {
 	return &v1alpha1.GitHubConnection{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "acme"}}
 }
 
-// look again at the connection, as is asked for by whoever mended its Secret.
+// requestConnection reconciles the connection, as a user would request after fixing its Secret.
 func (s *situation) requestConnection() {
 	s.t.Helper()
 	s.patch(s.connection(), `{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":"now"}}}`)
@@ -338,7 +339,7 @@ func aGitHubThatAnswers500(s *situation) {
 	ids := s.jobs(1, brief)
 	s.Look("GitHub answers 500", s.away(p), "pool/linux", s.job(0))
 	s.w.GitHub.ClearFaults()
-	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500}) // until somebody listens to what becomes of the job
+	s.w.GitHub.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointJITConfig, Status: 500}) // until the session is open and reports the end of the job
 	eventually(s.t, s.ready(&v1alpha1.RunnerScaleSet{ObjectMeta: p.ObjectMeta}))
 	s.w.GitHub.ClearFaults()
 	s.w.allDone(s.t, ids)
@@ -356,7 +357,7 @@ func aGitHubThatAnswers429(s *situation) {
 	s.ends()
 }
 
-// inject strikes so many of the situation's pods; all if 0.
+// inject strikes the given number of the situation's pods, or all if it is 0.
 func (s *situation) inject(kind nodeplay.FaultKind, times int) (heal func()) {
 	heal = s.w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace, Times: times})
 	s.t.Cleanup(heal)
@@ -453,7 +454,7 @@ func aStolenSession(s *situation) {
 	}
 	ids := s.jobs(1, brief)
 	s.Look("somebody else holds the session", s.says(p, v1alpha1.OwnedElsewhereReason), "pool/linux", s.job(0))
-	s.w.allDone(s.t, ids) // once the thief's session has expired
+	s.w.allDone(s.t, ids) // once the other owner's session has expired
 	s.ends()
 }
 
@@ -486,7 +487,7 @@ func aSecretThatIsGone(s *situation) {
 	s.ends()
 }
 
-// A controller that is killed says nothing, and GitHub's words of the time in between are lost.
+// A killed controller cannot shut down cleanly, and misses GitHub's messages until it restarts.
 func aRestartInABurst(s *situation) {
 	s.begin()
 	s.listening(atMost(8))

@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// turns waits until a condition of an object has a status, and a reason unless that is "".
+// turns waits until a condition of an object has a status, and also a reason unless that is empty.
 func (w *story) turns(t *testing.T, o kube.Object, condition string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -39,7 +39,7 @@ func (w *story) turns(t *testing.T, o kube.Object, condition string, status meta
 	})
 }
 
-// A clean-up policy deletes each pod as soon as it runs.
+// A cleanup job deletes each pod as soon as it runs.
 func TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly(t *testing.T) {
 	const namespace = "deleted-at-once"
 	w := newStory(t, namespace)
@@ -63,7 +63,7 @@ func TestPodsThatAreDeletedAtOnceAreReplacedEverMoreSlowly(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// Each pod takes longer to start than the pool's deadline allows: the deadline grows, and jobs begin.
+// Each pod takes longer to start than the pool's deadline allows. The deadline is extended until jobs start.
 func TestPodsThatAreSlowerThanTheirDeadline(t *testing.T) {
 	const namespace, jobs = "slower-than-deadline", 3
 	w := newStory(t, namespace)
@@ -82,7 +82,7 @@ func TestPodsThatAreSlowerThanTheirDeadline(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// A quota rejects the Secrets of registrations.
+// A quota rejects the Secrets with the runners' registrations.
 func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	const namespace, jobs = "refused-secrets", 7
 	w := newStory(t, namespace)
@@ -118,7 +118,7 @@ func TestRefusedSecretsCostOneRegistrationEach(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// A quota admits three Runners. The other jobs that GitHub assigned wait, and run when the quota is raised.
+// A quota allows three Runners. The other jobs that GitHub assigned wait, and run once the quota is raised.
 func TestAQuotaOnRunnersIsTold(t *testing.T) {
 	const namespace, jobs, admitted = "quota-on-runners", 10, 3
 	w := newStory(t, namespace)
@@ -146,7 +146,7 @@ func TestAQuotaOnRunnersIsTold(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// GitHub refuses good credentials for a while.
+// GitHub temporarily rejects valid credentials.
 func TestAPassingRefusalOfCredentialsIsWithdrawn(t *testing.T) {
 	const namespace = "passing-refusal"
 	w := newStory(t, namespace)

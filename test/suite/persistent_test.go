@@ -19,7 +19,8 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// staying is a pool of at most one persistent runner, of a version, with what is added to its spec.
+// staying returns a pool with at most one persistent runner, with a version in its template and additional fields
+// in its spec.
 func staying(version, more string) string {
 	return fmt.Sprintf(`
 apiVersion: corral.dev/v1alpha1
@@ -41,7 +42,7 @@ const (
 	always    = "scale: {min: 1, max: 1}"
 )
 
-// only waits for the only runner of the pool, as it is to be.
+// only waits until the pool has exactly one runner, which passes a check.
 func (d *demandWorld) only(what string, check func(*v1alpha1.Runner) bool) *v1alpha1.Runner {
 	d.t.Helper()
 	var only *v1alpha1.Runner
@@ -64,7 +65,7 @@ func (d *demandWorld) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// worked returns the runner that did a job.
+// worked returns the runner that ran a job.
 func (d *demandWorld) worked(id string) string {
 	for _, j := range d.w.GitHub.Jobs() {
 		if j.ID == id {
@@ -93,7 +94,7 @@ func idleAfter(jobs int32) func(*v1alpha1.Runner) bool {
 	}
 }
 
-// A runner takes job after job, survives the end of its process, and is replaced between two jobs only.
+// A persistent runner runs several jobs, survives a restart of its process, and is replaced only between jobs.
 func TestPersistentRunners(t *testing.T) {
 	w := newStory(t, "persistent")
 	d := w.newDemandWorld(t, "persistent", w.listen(t))
@@ -132,7 +133,8 @@ func (d *demandWorld) threeJobsOnOne() *v1alpha1.Runner {
 	return r
 }
 
-// killed kills a runner's process, without a job and in one: its container runs again, with the same registration.
+// killed kills a runner's process, once while it is idle and once during a job. Its container restarts with the
+// same registration.
 func (d *demandWorld) killed(r *v1alpha1.Runner) {
 	d.t.Helper()
 	before, id := d.pod(r.Name), d.registrationOf(r.Name)
@@ -171,7 +173,7 @@ func (d *demandWorld) registrationOf(name string) int {
 	return 0
 }
 
-// updated changes the template while the runner has a job: it finishes that, and another takes its place.
+// updated changes the template while the runner has a job. The runner finishes the job and is then replaced.
 func (d *demandWorld) updated(old *v1alpha1.Runner) *v1alpha1.Runner {
 	d.t.Helper()
 	job, runner := d.begun(harness.LongJob)
@@ -191,7 +193,8 @@ func (d *demandWorld) updated(old *v1alpha1.Runner) *v1alpha1.Runner {
 	return young
 }
 
-// denied has a policy deny the template while the runner has a job: that goes on, and then the runner goes.
+// denied adds a policy that denies the template while the runner has a job. The job continues, and the runner is
+// removed afterwards.
 func (d *demandWorld) denied(r *v1alpha1.Runner) {
 	d.t.Helper()
 	job, runner := d.begun(harness.LongJob)
@@ -212,7 +215,7 @@ deny contains {"msg": "no runner stays here"} if input.pool.lifetime == "Persist
 	d.only("idle", idleAfter(0))
 }
 
-// retired has a runner replaced after so many jobs.
+// retired checks that a runner is replaced after its maximum number of jobs.
 func (d *demandWorld) retired() {
 	d.t.Helper()
 	d.apply(staying("2", always+"\n  persistent: {maxJobs: 2}"))

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// teamPolicy is the policy that the repository holds: its deny is in line 7, its limit in line 16.
+// teamPolicy is the policy in the repository. Its deny is on line 7, and its limit on line 16.
 const teamPolicy = `package corral.template
 
 import rego.v1
@@ -45,7 +45,7 @@ import rego.v1
 limit contains {"field": "max", "atMost": 60, "reason": "a team has 60 runners"} if input.pool.scale.max > 60
 `
 
-// poolWith declares one pool, linux.
+// poolWith returns CUE that declares the pool linux.
 func poolWith(maximum int, privileged bool) string {
 	context := ""
 	if privileged {
@@ -63,8 +63,8 @@ pools: schema.#Pools & {linux: spec: {
 `, maximum, context)
 }
 
-// A commit adds a pool and the policy that denies it; the next one mends the pool; a policy from elsewhere
-// can't be widened by anything in the repository.
+// A commit adds a pool and a policy that denies it. The next commit fixes the pool. A policy from outside of the
+// repository cannot be weakened by any change in it.
 func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	namespace := "policies-git"
 	w := newStory(t, namespace)
@@ -127,13 +127,14 @@ func TestPoliciesOfARepositoryDecideOnItsPools(t *testing.T) {
 	waitLimits(t, key(namespace, "linux"), 7)
 }
 
-// ends deletes what a story declared, and waits until nothing of it is left: others look at the whole of GitHub.
+// ends deletes the objects of a story when the test ends, and waits until nothing is left, because other checks
+// cover the whole simulated GitHub.
 func ends(t *testing.T, namespace string) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx := context.Background()
 		if t.Failed() {
-			return // its controller may be gone
+			return // the controller may have exited
 		}
 		must(t, retire(ctx, namespace))
 		for _, kind := range []client.Object{&v1alpha1.RunnerPool{}, &v1alpha1.RunnerPolicy{}} {
@@ -143,7 +144,7 @@ func ends(t *testing.T, namespace string) {
 	})
 }
 
-// pushAndRequest pushes and has the source look at once.
+// pushAndRequest pushes a commit, and triggers a reconciliation of the source.
 func (g *gitops) pushAndRequest(message string) string {
 	g.T.Helper()
 	commit := g.Push(message)
@@ -151,7 +152,7 @@ func (g *gitops) pushAndRequest(message string) string {
 	return commit
 }
 
-// waitAnnounced waits until GitHub has heard of a capacity.
+// waitAnnounced waits until GitHub has received a capacity.
 func (g *gitops) waitAnnounced(set string, capacity int) {
 	g.T.Helper()
 	eventually(g.T, func(context.Context) error {
@@ -183,8 +184,8 @@ func waitLimits(t *testing.T, key client.ObjectKey, maximum int32) {
 	})
 }
 
-// A change of a policy alone moves the limits of the pools that it binds, without waiting for an interval. No
-// pod is started again, no busy runner ended, and accepted jobs are served.
+// A change of a policy takes effect on its pools immediately, without waiting for an interval. No pod restarts, no
+// busy runner is stopped, and accepted jobs run.
 func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 	namespace := "policies-change"
 	w := newStory(t, namespace)
@@ -202,7 +203,7 @@ func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 	for i := range pools {
 		waitLimits(t, key(namespace, fmt.Sprintf("p%d", i)), 20)
 	}
-	// Jobs that run and jobs that were accepted before the limit fell.
+	// Jobs that run, and jobs that were accepted before the limit was lowered.
 	running := harness.AddJobs(t, w.GitHub, namespace+"-org", "p0", 6, harness.LongJob)
 	waitPool(t, key(namespace, "p0"), func(p *v1alpha1.RunnerPool) error {
 		if p.Status.Runners.Busy < 6 {
@@ -232,7 +233,7 @@ func TestAPolicyChangeMovesLimitsAtOnce(t *testing.T) {
 	}
 }
 
-// limitPolicy bounds every pool of a namespace.
+// limitPolicy limits the max of every pool in a namespace.
 func limitPolicy(namespace, name string, maximum int) *v1alpha1.RunnerPolicy {
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	p.Spec.Modules = map[string]string{"limits.rego": limitModule(maximum)}

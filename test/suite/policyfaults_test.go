@@ -17,29 +17,31 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// What goes wrong with a policy that had decided, and what the pool's condition says then.
+// policyFaults lists failures of a policy that has decided before, and the expected message of the pool's
+// condition.
 var policyFaults = []struct{ name, module, says string }{
 	{
 		name:   "loops",
 		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 90} if {\n\tsome i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1\n}\n",
-		says:   "RunnerPolicy/NAMESPACE/limits: TimedOut",
+		says:   "RunnerPolicy/NAMESPACE/limits\nTimedOut",
 	},
 	{
 		name:   "fills the memory",
 		module: hungryModule(0),
-		says:   "RunnerPolicy/NAMESPACE/limits: TimedOut",
+		says:   "RunnerPolicy/NAMESPACE/limits\nTimedOut",
 	},
 	{
 		name:   "ends with an error",
 		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 90, \"reason\": r} if r := sprintf(\"%d\", [to_number(input.pool.name)])\n",
-		says:   "RunnerPolicy/NAMESPACE/limits: EvaluationError",
+		says:   "RunnerPolicy/NAMESPACE/limits\nEvaluationError",
 	},
 	{
 		name:   "answers what is none",
 		module: "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": \"many\"}\n",
-		says:   "RunnerPolicy/NAMESPACE/limits: InvalidAnswer",
+		says:   "RunnerPolicy/NAMESPACE/limits\nInvalidAnswer",
 	},
 	{
 		name:   "could be undefined",
@@ -53,13 +55,13 @@ var policyFaults = []struct{ name, module, says string }{
 	},
 }
 
-// hungryModule fills the memory as fast as Rego can; n makes it one of many.
+// hungryModule uses as much memory as Rego can. n makes each module different.
 func hungryModule(n int) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": count(list)} if list := [[i, %d, \"x\"] | some i in numbers.range(1, 50000000)]\n", n)
 }
 
-// While a policy can't be asked, its last decision stays in force: nothing grows beyond it, no job is lost,
-// conditions say so, and it recovers without a restart.
+// While a policy cannot be evaluated, its last decision stays in force. The pool does not grow beyond it, no job
+// is lost, and the conditions report the failure. The pool recovers without a restart.
 func TestPoliciesThatFail(t *testing.T) {
 	namespace := "policies-fail"
 	w := newStory(t, namespace)
@@ -80,12 +82,12 @@ func TestPoliciesThatFail(t *testing.T) {
 	harness.AllDone(t, w.GitHub, jobs)
 	w.vanishes(t, namespace)
 
-	// The same after a restart in that state; a pool that is new then is never served.
+	// The same holds after a restart. A pool that is created in this state is not served.
 	setModule(t, policy, policyFaults[5].module)
 	w.waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
 	must(t, c.Stop())
 	w.controller(t)
-	ends(t, namespace) // while this one is there
+	ends(t, namespace) // while this controller is running
 	must(t, w.Client.Create(t.Context(), newPool(namespace, "late", "acme")))
 	waitReason(t, key(namespace, "late"), v1alpha1.PolicyPendingReason)
 	w.waitHeld(t, key(namespace, "linux"), policyFaults[5].says, 8)
@@ -101,7 +103,7 @@ func TestPoliciesThatFail(t *testing.T) {
 	waitDecided(t, key(namespace, "late"))
 }
 
-// vanishes takes the ConfigMap away that a policy's modules are in.
+// vanishes deletes the ConfigMap that contains a policy's modules.
 func (w *story) vanishes(t *testing.T, namespace string) {
 	t.Helper()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rules", Labels: map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}}}
@@ -112,7 +114,7 @@ func (w *story) vanishes(t *testing.T, namespace string) {
 	must(t, shared.Client.Create(t.Context(), p))
 	waitLimits(t, key(namespace, "linux"), 5)
 	must(t, shared.Client.Delete(t.Context(), config))
-	w.waitHeld(t, key(namespace, "linux"), "ConfigMap "+namespace+"/rules can't be read", 5)
+	w.waitHeld(t, key(namespace, "linux"), "ConfigMap "+namespace+"/rules", 5)
 	config.ResourceVersion = ""
 	must(t, shared.Client.Create(t.Context(), config))
 	waitDecided(t, key(namespace, "linux"))
@@ -120,13 +122,13 @@ func (w *story) vanishes(t *testing.T, namespace string) {
 	waitLimits(t, key(namespace, "linux"), 8)
 }
 
-// waitHeld waits until a pool says that policies can't be asked, and why, and holds its limit. Runners are counted on GitHub, where
-// one whose job is done is gone at once: its Runner may say so seconds later.
+// waitHeld waits until a pool reports that a policy fails, with a fact about the failure, and keeps its limit. It counts runners on GitHub, which
+// removes a runner as soon as its job is done. The Runner may report that seconds later.
 func (w *story) waitHeld(t *testing.T, key client.ObjectKey, says string, maximum int32) {
 	t.Helper()
 	waitPool(t, key, func(p *v1alpha1.RunnerPool) error {
 		ready, c := conditions.Get(p, v1alpha1.ReadyCondition), conditions.Get(p, v1alpha1.PolicyCondition)
-		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.PolicyFailedReason || !strings.Contains(c.Message, says) || ready.Reason != v1alpha1.PolicyFailedReason {
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.PolicyFailedReason || !strings.Contains(recorder.Facts(p, v1alpha1.PolicyCondition), says) || ready.Reason != v1alpha1.PolicyFailedReason {
 			return fmt.Errorf("want %q, conditions are %+v", says, p.Status.Conditions)
 		}
 		return nil
@@ -164,7 +166,7 @@ func waitReason(t *testing.T, key client.ObjectKey, reason string) {
 	})
 }
 
-// Many pools, each with a policy of its own that fills the memory.
+// Many pools, each with its own policy that exhausts the memory.
 func TestManyHungryPolicies(t *testing.T) {
 	namespace := "policies-hungry"
 	w := newStory(t, namespace)
@@ -173,7 +175,7 @@ func TestManyHungryPolicies(t *testing.T) {
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
 	before, err := c.Memory()
 	must(t, err)
-	const pools = 6 // each has a child of its own, which ends at its memory
+	const pools = 6 // the policy of each runs in a child process of its own, which exits at its memory limit
 	for i := range pools {
 		name := fmt.Sprintf("p%d", i)
 		p := limitPolicy(namespace, name, 0)
@@ -218,8 +220,9 @@ func TestManyHungryPolicies(t *testing.T) {
 	}
 }
 
-// Rules that take all memory, all CPU and a document that does, pushed beside one that had decided: before and after a
-// kill, the pool goes on with what was decided last, who is beside goes on as ever, and the leader stays as small as it was.
+// Policies that exhaust the memory or the CPU, directly or with data, are added next to a working policy. Before and
+// after the controller is killed, the pool keeps its last decision, the other namespace is not affected, and the
+// leader's memory does not grow.
 func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	namespace, beside := "policies-hostile", "policies-beside"
 	w := newStory(t, namespace, beside)
@@ -255,7 +258,7 @@ func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	goOn := func() {
 		t.Helper()
 		for _, name := range []string{"bomb", "cpu", "memory", "number"} {
-			w.waitHeld(t, key(namespace, "linux"), "RunnerPolicy/"+namespace+"/"+name+": ", 8)
+			w.waitHeld(t, key(namespace, "linux"), "RunnerPolicy/"+namespace+"/"+name+"\n", 8)
 		}
 		for _, name := range []string{namespace, beside} {
 			harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, name+"-org", "linux", 5, 100*time.Millisecond))
@@ -271,7 +274,7 @@ func TestHostilePoliciesAndALostLeader(t *testing.T) {
 	}
 	c.Kill()
 	c = w.start(t)
-	ends(t, namespace) // while this one is there
+	ends(t, namespace) // while this controller is running
 	ends(t, beside)
 	goOn()
 	again, err := c.Memory()

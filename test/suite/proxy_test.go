@@ -17,20 +17,21 @@ import (
 	"time"
 
 	"github.com/elazarl/goproxy"
-	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// proxied is a host that only the proxy finds.
+// proxied is a host that only the proxy can resolve.
 const proxied = "ghes.example.com"
 
-// An Enterprise Server has a certificate of a CA that nobody knows, and is reached by a proxy alone, which asks for a password: by
-// the controller, for webhooks, too, and by runners. Who has neither is told which of them is missing.
+// An Enterprise Server has a certificate from a private CA, and is reachable only through a proxy with
+// authentication. The controller, the management of webhooks, and runners all use both. If one of the settings is
+// missing, the error names it.
 func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	const namespace = "proxied"
 	t.Parallel()
@@ -45,21 +46,21 @@ func TestAnEnterpriseServerWithAPrivateCABehindAProxy(t *testing.T) {
 	d := w.newDemandWorld(t, namespace, address)
 	must(t, w.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}, StringData: map[string]string{"username": "corral", "password": "wrong"}}))
 	d.connection(`{"proxy":{"https":{"url":"` + proxy + `","secretRef":{"name":"proxy"}},"scope":"ControllerAndRunners"}}`)
-	d.says("Secret proxy has no key address, or another than the proxy: set it to " + proxy)
+	d.says("ProxyNotNamed\nspec.proxy.https\nproxy\naddress\n" + proxy)
 	secret := func(key, value string) {
 		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"stringData":{%q:%q}}`, key, value))
 		must(t, w.Client.Patch(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "proxy"}}, patch))
 	}
 	secret("address", proxy)
-	d.connection(`{"allowedNamespaces":["none"]}`) // has it read again
+	d.connection(`{"allowedNamespaces":["none"]}`) // triggers a reconciliation
 	d.says("Proxy Authentication Required")
 	secret("password", "p@ss:word")
 	d.connection(`{"ca":{"configMapRef":{"name":"ca"}}}`)
-	d.says("spec.ca.configMapRef: ca isn't there")
+	d.says("ReferenceMissing\nspec.ca.configMapRef: ca")
 	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	must(t, w.Client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "ca"}, Data: map[string]string{"ca.crt": certificate}}))
 	d.connection(`{"verification":"Active"}`)
-	d.says("; without RunnerReleases: ")
+	d.says("FeatureMissing\nRunnerReleases")
 
 	d.example("webhooks", "max: 50", "max: 4")
 	must(t, w.Client.Create(ctx, newPool(namespace, "sets", "acme")))
@@ -81,20 +82,20 @@ func (d *demandWorld) connection(spec string) {
 	must(d.t, d.w.Client.Patch(d.t.Context(), connection, client.RawPatch("application/merge-patch+json", []byte(`{"spec":`+spec+`}`))))
 }
 
-// says waits until the connection's condition says words.
+// says waits until the causes of the connection's condition Ready have these facts.
 func (d *demandWorld) says(text string) {
 	d.t.Helper()
 	eventually(d.t, func(ctx context.Context) error {
 		connection := &v1alpha1.GitHubConnection{}
 		must(d.t, d.w.Client.Get(ctx, key(d.namespace, "acme"), connection))
-		if said := conditions.GetMessage(connection, v1alpha1.ReadyCondition); !strings.Contains(said, text) {
-			return fmt.Errorf("the connection says %q, never %q", said, text)
+		if facts := recorder.Facts(connection, v1alpha1.ReadyCondition); !strings.Contains(facts, text) {
+			return fmt.Errorf("the connection has %q, want %q", facts, text)
 		}
 		return nil
 	})
 }
 
-// newProxy runs a proxy that asks for a password, and counts the connections that it made to the server.
+// newProxy runs a proxy that requires a password. It counts the connections that the proxy made to the server.
 func newProxy(t *testing.T, server string) (url string, passed *atomic.Int64) {
 	t.Helper()
 	passed = &atomic.Int64{}
@@ -120,7 +121,7 @@ func newProxy(t *testing.T, server string) (url string, passed *atomic.Int64) {
 	return s.URL, passed
 }
 
-// discard is a log that nobody reads.
+// discard is a logger that drops all messages.
 type discard struct{}
 
 func (discard) Printf(string, ...any) {}

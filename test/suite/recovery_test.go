@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// start runs a controller that the test ends itself.
+// start runs a controller that the test may stop itself.
 func (w *story) start(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
 	c, err := w.RunController(t.Context(), w.Binary, slices.Concat(w.flags, args)...)
@@ -34,7 +34,7 @@ func (w *story) start(t *testing.T, args ...string) *world.Controller {
 	return c
 }
 
-// untilDone waits until at least n of an account's jobs are completed.
+// untilDone waits until at least n of the jobs are completed.
 func (w *story) untilDone(t *testing.T, ids []string, n int) {
 	t.Helper()
 	mine := map[string]bool{}
@@ -70,7 +70,7 @@ func TestAControllerKilledInABurstLosesNothing(t *testing.T) {
 	w.cleanUp(t, "crash")
 }
 
-// github.com refuses the session that a crashed controller left open, and doesn't say whose it is.
+// github.com rejects a new session while the one of the crashed controller is open, and does not report its owner.
 func TestAControllerRestartedInPlaceGoesOnWithItsSession(t *testing.T) {
 	t.Parallel()
 	w := newStoryOn(t, githubsim.Options{}, "--watch-namespaces=again")
@@ -108,7 +108,8 @@ func TestAControllerRestartedInPlaceGoesOnWithItsSession(t *testing.T) {
 	w.cleanUp(t, "again")
 }
 
-// github.com tells 0 idle runners at times, for hours. They are looked up, and go on.
+// github.com sometimes reports 0 idle runners for hours. The controller looks the runners up individually, and
+// keeps them.
 func TestIdleRunnersThatGitHubDoesNotCountGoOn(t *testing.T) {
 	t.Parallel()
 	w := newStoryOn(t, githubsim.Options{IdleUncounted: true}, "--watch-namespaces=uncounted", "--leader-elect=false")
@@ -160,7 +161,8 @@ func TestTheLossOfAllStatusIsRecovered(t *testing.T) {
 	w.cleanUp(t, "loss")
 }
 
-// settled returns a namespace's runners once so many of them are busy and idle.
+// settled returns the names of a namespace's runners, or an error unless the given numbers of them are busy and
+// idle.
 func settled(ctx context.Context, namespace string, busy, idle int) ([]string, error) {
 	list := &v1alpha1.RunnerList{}
 	if err := shared.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -178,7 +180,7 @@ func settled(ctx context.Context, namespace string, busy, idle int) ([]string, e
 	return names, nil
 }
 
-// wipe removes the status of everything, as a restore from a backup does.
+// wipe removes the status of all objects, as a restore from a backup does.
 func wipe(t *testing.T, namespace string) {
 	t.Helper()
 	lists := []client.ObjectList{&v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}, &v1alpha1.RunnerScaleSetList{}}

@@ -20,8 +20,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// GitHub posts to a replica that isn't the leader, and the leader is lost without a word in
-// the middle of a storm.
+// GitHub sends webhooks to a replica that is not the leader, and the leader crashes while many events arrive.
 func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 	w := newStory(t, "replicas")
 	replica := func() (*world.Controller, string) {
@@ -34,7 +33,7 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 	d.example("webhooks", "max: 50", "max: 20")
 	d.until("linux-web", ready)
 	second, address := replica()
-	measures(t, leader, `leader_election_master_status{name="corral.corral.dev"} 1`) // without it, CorralNobodyLeads fires
+	measures(t, leader, `leader_election_master_status{name="corral.corral.dev"} 1`) // without this metric, the alert CorralNobodyLeads would fire
 	measures(t, second, `leader_election_master_status{name="corral.corral.dev"} 0`)
 	w.GitHub.ChangeHook(d.hook, func(h *githubsim.Hook) {
 		h.URL, h.Parallel = world.WebhookURL(address, d.namespace, "acme"), 8
@@ -60,8 +59,9 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 	d.end()
 }
 
-// The leader's process is suspended for longer than its lease while GitHub registers a runner. Meanwhile another leader ends that runner. When the
-// first process resumes, it gets GitHub's answer, and must not create the pod.
+// The leader's process is suspended for longer than its lease while GitHub registers a runner. Meanwhile, another
+// leader removes that runner. When the first process resumes, it gets GitHub's answer, and must not create the
+// pod.
 func TestALeaderThatWasSuspendedWritesNothing(t *testing.T) {
 	const namespace = "zombie"
 	w := newStory(t, namespace)
@@ -98,7 +98,7 @@ func TestALeaderThatWasSuspendedWritesNothing(t *testing.T) {
 	must(t, second.Stop())
 }
 
-// accepted counts the events that the controller said it has.
+// accepted counts the events that the controller accepted.
 func (d *demandWorld) accepted() (accepted, all int) {
 	for _, delivery := range d.w.GitHub.Deliveries(d.hook) {
 		all++

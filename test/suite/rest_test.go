@@ -11,8 +11,8 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// Registrations whose answer is lost, limits, a GitHub that fails, and a controller that is killed: each
-// job is done, and nothing is left registered.
+// Answers to registrations are lost, GitHub limits requests and fails, and the controller is killed. Each job
+// still runs, and no registration is left.
 func TestRESTRunnersWhileGitHubAndTheControllerFail(t *testing.T) {
 	w := newStory(t, "restfaults")
 	address, err := world.FreeAddress()

@@ -33,14 +33,14 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// settledWorld is a namespace in which nothing changes by itself.
+// settledWorld is a namespace in which nothing changes on its own.
 type settledWorld struct {
 	*gitops
 	running *world.Controller
 	asked   int
 }
 
-// begin runs the controller as the container of a pod, as it is shipped.
+// begin runs the controller as it runs in a container.
 func (s *settledWorld) begin(args ...string) {
 	s.T.Helper()
 	c, err := s.w.RunControllerAs(s.T.Context(), "corral-0", s.w.Binary, slices.Concat(s.w.flags, args)...)
@@ -52,7 +52,7 @@ func (s *settledWorld) begin(args ...string) {
 	s.running = c
 }
 
-// each does something with each object of ours.
+// each calls a function for each of Corral's objects.
 func (s *settledWorld) each(ctx context.Context, do func(kind string, o kube.Object) error) error {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.PoolSourceList{}, &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPolicyList{}, &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerScaleSetList{}, &v1alpha1.RunnerList{},
@@ -67,7 +67,7 @@ func (s *settledWorld) each(ctx context.Context, do func(kind string, o kube.Obj
 	return nil
 }
 
-// settled waits until all sessions are open, and each object was looked at since.
+// settled waits until all sessions are open, and each object has been reconciled since.
 func (s *settledWorld) settled() {
 	s.T.Helper()
 	s.w.listens(s.T, s.namespace, 3)
@@ -96,7 +96,7 @@ func (s *settledWorld) settled() {
 	})
 }
 
-// listens waits until so many sessions of a namespace's scale sets are open on GitHub.
+// listens waits until the given number of scale sets of a namespace have an open session on GitHub.
 func (w *story) listens(t *testing.T, namespace string, n int) {
 	t.Helper()
 	must(t, w.GitHub.WaitUntil(t.Context(), func() bool {
@@ -110,7 +110,7 @@ func (w *story) listens(t *testing.T, namespace string, n int) {
 	}))
 }
 
-// said returns the conditions of all objects, with the times of their last change, and all events.
+// said returns the conditions of all objects, including the times of their last transitions, and all events.
 func (s *settledWorld) said() (conditions map[string][]metav1.Condition, events []string) {
 	s.T.Helper()
 	conditions = map[string][]metav1.Condition{}
@@ -160,8 +160,8 @@ func (s *settledWorld) metrics() string {
 	return string(text)
 }
 
-// A controller that is stopped or killed, and begins again, changes no condition and tells nobody anything. Its log says
-// what it was started with and is calm. What is deleted is named, and a deleted pool is followed until its job is over.
+// A controller that is stopped or killed and starts again changes no condition and emits no event. Its log
+// contains its flags and no warnings. It names deleted objects, and follows a deleted pool until its job is over.
 func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 	const namespace = "restart"
 	t.Parallel()
@@ -214,7 +214,7 @@ func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 	w.cleanUp(t, namespace)
 }
 
-// isFull waits until the pool full says that a job waits for room.
+// isFull waits until the pool full reports that a job is waiting because max is reached.
 func (s *settledWorld) isFull() {
 	s.T.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -226,7 +226,7 @@ func (s *settledWorld) isFull() {
 	})
 }
 
-// isCalm checks the log of a controller that found all as it was.
+// isCalm checks the log of a controller that found everything unchanged.
 func (s *settledWorld) isCalm(when string) {
 	s.T.Helper()
 	lines := s.log()
@@ -240,7 +240,7 @@ func (s *settledWorld) isCalm(when string) {
 	}
 }
 
-// levelIsTold checks that a change of the level is logged, and that debug says what passes see.
+// levelIsTold checks that a change of the log level is logged, and that the level debug logs reconciliations.
 func (s *settledWorld) levelIsTold() {
 	s.T.Helper()
 	request, err := http.NewRequestWithContext(s.T.Context(), http.MethodPut, strings.TrimSuffix(s.running.MetricsURL, "metrics")+"loglevel", strings.NewReader(`{"level":"debug"}`))
@@ -265,7 +265,7 @@ var (
 	commitHash = regexp.MustCompile(`sha1:[0-9a-f]{8,40}`)
 )
 
-// deletionsAreTold removes a pool from the source, and deletes one whose runner has a job.
+// deletionsAreTold removes a pool from the source, and deletes a pool whose runner has a job.
 func (s *settledWorld) deletionsAreTold(runner, working string) {
 	t := s.T
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// newStoryOfItsOwn begins a story in a cluster of its own, for what would disturb the others.
+// newStoryOfItsOwn begins a story in its own cluster, because it would disturb other stories.
 func newStoryOfItsOwn(t *testing.T, namespace string) *story {
 	t.Helper()
 	t.Parallel()
@@ -34,7 +34,7 @@ func newStoryOfItsOwn(t *testing.T, namespace string) *story {
 	return w
 }
 
-// registrations returns an error unless GitHub has so many registrations.
+// registrations returns a check that GitHub has n registrations.
 func (w *story) registrations(n int) func(context.Context) error {
 	return func(context.Context) error {
 		if list := w.GitHub.Report().Runners; len(list) != n {
@@ -44,8 +44,8 @@ func (w *story) registrations(n int) func(context.Context) error {
 	}
 }
 
-// Etcd is restored from a backup while the controller runs. A Runner that was being ended is ended again, and registrations of Runners that
-// were made after the backup are removed.
+// Etcd is restored from a backup while the controller runs. A Runner that was being deleted is deleted again.
+// Registrations of Runners that were created after the backup are removed.
 func TestARestoreOfEtcd(t *testing.T) {
 	const namespace = "restored"
 	w := newStoryOfItsOwn(t, namespace)

@@ -16,7 +16,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// What only the cluster knows is told by a review that asks it: here it has another pool by a name of the base. The review changes nothing.
+// A review with access to the cluster reports facts that only the cluster knows. Here, the cluster has a different
+// pool under a name of the base. The review changes nothing.
 func TestAReviewAsksTheClusterWhatItWouldSay(t *testing.T) {
 	t.Parallel()
 	const namespace = "reviewed"

@@ -15,13 +15,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// What else is seldom asked of the API server: a connection that comes, moves a pool and goes by Git, while the server
-// streams no lists, as those before Kubernetes 1.34 don't by default.
+// This story uses permissions that other stories rarely use. Git adds and removes a connection, and a pool moves
+// to it and back. The API server does not stream lists, which is the default before Kubernetes 1.34.
 func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T) {
 	w := newStory(t, "rights")
-	w.Env = []string{"KUBE_FEATURE_WatchListClient=false"} // how client-go's features are switched
+	w.Env = []string{"KUBE_FEATURE_WatchListClient=false"} // client-go reads its feature gates from these variables
 	w.controller(t)
-	g := w.newGitops(t, "rights", 5*time.Second) // so often is pruning tried again
+	g := w.newGitops(t, "rights", 5*time.Second) // pruning is retried at this interval
 	one := definitions(3, "linux", "runner:1", false)
 	g.Write("pools.cue", one)
 	g.sync(g.Push("One pool"))

@@ -28,10 +28,11 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// A GitHub Enterprise Server offers jobs, which have to be acquired; the App's
-// credentials come from a mounted folder and are rotated there.
+// A GitHub Enterprise Server offers jobs that runners have to acquire. The App's credentials come from a mounted
+// folder and are rotated there.
 func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	w := newStory(t, "ghes")
 	ctx := t.Context()
@@ -60,19 +61,19 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	must(t, w.Client.Create(ctx, newPool("ghes", "linux", "ghes")))
 	w.controller(t, "--credentials-dir="+mounts)
 
-	ready := func(check func(status, reason, message string) bool) {
+	ready := func(check func(status, reason, facts string) bool) {
 		t.Helper()
 		eventually(t, func(ctx context.Context) error {
 			must(t, w.Client.Get(ctx, key("ghes", "ghes"), connection))
 			c := conditions.Get(connection, v1alpha1.ReadyCondition)
-			if c == nil || !check(string(c.Status), c.Reason, c.Message) {
+			if c == nil || !check(string(c.Status), c.Reason, recorder.Facts(connection, c.Type)) {
 				return fmt.Errorf("ready is %+v", c)
 			}
 			return nil
 		})
 	}
-	ready(func(_, reason, message string) bool {
-		return reason == v1alpha1.PermissionMissingReason && strings.Contains(message, "organization_self_hosted_runners")
+	ready(func(_, reason, facts string) bool {
+		return reason == v1alpha1.PermissionMissingReason && strings.Contains(facts, "organization_self_hosted_runners")
 	})
 	server.AddApp(githubsim.App{
 		ID: 7, InstallationID: 70, Account: "acme", PublicKey: &private.PublicKey,
@@ -95,7 +96,7 @@ func TestAnAppOnAnEnterpriseServer(t *testing.T) {
 	}
 }
 
-// Controllers write only the status of what a user wrote.
+// Controllers write only the status of objects that users write.
 func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
 	w := newStory(t, "mine")
 	ctx := t.Context()
@@ -117,7 +118,7 @@ func TestWhatAUserWroteStaysAsItIs(t *testing.T) {
 	w.cleanUp(t, "mine")
 }
 
-// declared returns an object without what the API server keeps and without its status.
+// declared returns an object without its status and the fields that the API server maintains.
 func declared(t *testing.T, obj client.Object) []byte {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -133,7 +134,7 @@ func declared(t *testing.T, obj client.Object) []byte {
 	return text
 }
 
-// Profiles are those of a running process, on a port of localhost that was asked for.
+// Profiles of a running process are served on the requested port of localhost.
 func TestProfilesAreServedToLocalhost(t *testing.T) {
 	w := newStory(t, "profiles")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,17 +25,19 @@ import (
 	"github.com/corral-dev/corral/internal/explain"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// onDuty is corral status in the hands of somebody who is called at night.
+// onDuty runs corral status as an on-call engineer would.
 type onDuty struct {
 	t          *testing.T
 	kubeconfig string
-	// binary is how corral is called.
+	// binary is the path of the corral command.
 	binary string
 }
 
-// look runs the command and returns what it finds, each with its severity, code and objects, what it could not look at, and its exit code.
+// look runs the command. It returns the findings with their severity, code and objects, the parts that could not
+// be read, and the exit code.
 func (o onDuty) look(ctx context.Context) (found []string, code int, err error) {
 	c := exec.CommandContext(ctx, o.binary, "status", "--kubeconfig", o.kubeconfig, "-n", "status", "--lease-namespace", "status-lease", "-o", "json")
 	c.Env = append(os.Environ(), "KUBECONFIG=/nowhere")
@@ -49,7 +50,7 @@ func (o onDuty) look(ctx context.Context) (found []string, code int, err error) 
 		return nil, 0, err
 	}
 	for _, f := range page.Findings {
-		objects := slices.DeleteFunc(f.Objects, func(name string) bool { return strings.HasPrefix(name, "Runner/") }) // which differ by the moment
+		objects := slices.DeleteFunc(f.Objects, func(name string) bool { return strings.HasPrefix(name, "Runner/") }) // the runners depend on timing
 		found = append(found, fmt.Sprintf("%s %s: %s", f.Severity, f.Reason, strings.Join(objects, ", ")))
 	}
 	for _, u := range page.NotLookedAt {
@@ -58,7 +59,7 @@ func (o onDuty) look(ctx context.Context) (found []string, code int, err error) 
 	return found, c.ProcessState.ExitCode(), nil
 }
 
-// sees waits until the command ends with a code and finds what is wanted.
+// sees waits until the command returns the wanted exit code and findings.
 func (o onDuty) sees(code int, want ...string) {
 	o.t.Helper()
 	eventually(o.t, func(ctx context.Context) error {
@@ -85,11 +86,12 @@ pools: linux: {}
 pools: crash: {}
 `
 
-// Faults of docs/faults.md are seen by who has nothing but corral status: what is wrong, the worst first, whom it hurts and what to do.
+// corral status alone shows faults of docs/faults.md: the problem, with the most severe first, the affected
+// objects, and the fix.
 func TestStatusSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	const namespace = "status"
-	// A fault does not end a poll that is held.
+	// A fault does not end the current poll.
 	w := newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, Hold: time.Second}, "--watch-namespaces="+namespace)
 	w.elect(t, "status-lease")
 	g := w.newGitops(t, namespace, 5*time.Second)
@@ -134,11 +136,11 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "acme"}}
 	must(t, w.Client.Delete(t.Context(), secret))
 	connection := &v1alpha1.GitHubConnection{ObjectMeta: secret.ObjectMeta}
-	w.annotate(t, connection, "reconcile.fluxcd.io/requestedAt", "now") // it is looked at once a minute
+	w.annotate(t, connection, "reconcile.fluxcd.io/requestedAt", "now") // otherwise it is reconciled once a minute
 	on.sees(1, "error CredentialsMissing: GitHubConnection/status/acme")
 	waitPool(t, key(namespace, "linux"), func(p *v1alpha1.RunnerPool) error {
-		if message := conditions.GetMessage(p, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "a restart of the controller would stop it") {
-			return fmt.Errorf("it goes on with a former token, and says %q", message)
+		if causes, _ := recorder.Causes(p, v1alpha1.ReadyCondition); !strings.HasSuffix(causes, `UsesFormerCredentials connection="acme"`) {
+			return fmt.Errorf("it continues with a previous token, and has %s", causes)
 		}
 		return nil
 	})
@@ -158,7 +160,7 @@ func (w *story) annotate(t *testing.T, object client.Object, name, value string)
 	must(t, w.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, name, value))))
 }
 
-// plugin is corral as kubectl runs it: by a link.
+// plugin returns corral as kubectl runs it, through a link.
 func (o onDuty) plugin() onDuty {
 	o.t.Helper()
 	link := filepath.Join(o.t.TempDir(), "kubectl-corral")

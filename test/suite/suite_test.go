@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite tells whole stories: the real API server, the controller as a
-// process of its own with its own rights, a simulated GitHub, and pods that run.
+// Package suite contains end-to-end stories with a real API server, the controller as a separate process with its
+// own permissions, a simulated GitHub, and pods that run.
 package suite
 
 import (
@@ -26,13 +26,13 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// shared is the world of all stories. They are told side by side, each in namespaces of its own.
+// shared is the world of all stories. They run in parallel, each in namespaces of its own.
 var shared *harness.World
 
-// atOnce is how many stories are told at a time: they wait much and work little.
+// atOnce is the number of stories that run in parallel. They mostly wait.
 const atOnce = "8"
 
-// Words of the harness.
+// Aliases for functions of the harness.
 var (
 	must       = harness.Must
 	eventually = harness.Eventually
@@ -53,30 +53,31 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// story is a part of the world: a GitHub of its own, and controllers of its own that know of its namespaces only.
+// story is a part of the world, with its own simulated GitHub and its own controllers, which watch only the
+// story's namespaces.
 type story struct {
 	*harness.World
-	// flags of its controllers.
+	// flags are passed to its controllers.
 	flags []string
-	// estate is the namespace of the platform team in stories of tenants.
+	// estate is the platform team's namespace in stories about tenants.
 	estate string
 }
 
-// newStory begins a story that is told beside others.
+// newStory begins a story that runs in parallel with others.
 func newStory(t *testing.T, namespaces ...string) *story {
 	t.Helper()
 	t.Parallel()
 	return newLoneStory(t, "--watch-namespaces="+strings.Join(namespaces, ","), "--leader-elect=false")
 }
 
-// newLoneStory begins a story that is told before those, as it changes what all share. When a story ends, nothing may be left
-// on its GitHub.
+// newLoneStory begins a story that runs before the parallel ones, because it changes shared objects. When a story
+// ends, nothing may be left on its GitHub.
 func newLoneStory(t *testing.T, flags ...string) *story {
 	t.Helper()
 	return newStoryOn(t, githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}, flags...)
 }
 
-// newStoryOn begins a story on a GitHub with options.
+// newStoryOn begins a story on a simulated GitHub with the given options.
 func newStoryOn(t *testing.T, options githubsim.Options, flags ...string) *story {
 	t.Helper()
 	apart, end, err := shared.WithGitHub(options)
@@ -89,7 +90,7 @@ func newStoryOn(t *testing.T, options githubsim.Options, flags ...string) *story
 	return w
 }
 
-// checkGitHub fails if a promise was broken, or something is left.
+// checkGitHub fails the test if an invariant was violated or something is left on GitHub.
 func (w *story) checkGitHub(t *testing.T) {
 	t.Helper()
 	if broken := w.GitHub.Invariants(); len(broken) > 0 {
@@ -100,7 +101,8 @@ func (w *story) checkGitHub(t *testing.T) {
 	}
 }
 
-// elect has the story's controllers agree on a leader, by a lease in a namespace of its own.
+// elect creates a namespace for the leader election lease of the story's controllers, with the necessary
+// permissions.
 func (w *story) elect(t *testing.T, namespace string) {
 	t.Helper()
 	must(t, w.Cluster.CreateNamespace(t.Context(), namespace))
@@ -113,13 +115,14 @@ func (w *story) elect(t *testing.T, namespace string) {
 	w.flags = append(w.flags, "--leader-elect", "--leader-election-namespace="+namespace)
 }
 
-// controller runs the controller until the test ends; its log is shown if the test fails.
+// controller runs the controller until the test ends. If the test fails, it prints the controller's log.
 func (w *story) controller(t *testing.T, args ...string) *world.Controller {
 	t.Helper()
 	return w.Controller(t, slices.Concat(w.flags, args)...)
 }
 
-// recorderOf records what is wrong in a namespace, for a story of testdata/faults.txtar. Its controllers agree on a leader in NAMESPACE-lease.
+// recorderOf returns a recorder of the problems in a namespace, for a story of testdata/faults.txtar. The
+// controllers' lease is in NAMESPACE-lease.
 func recorderOf(t *testing.T, namespace, suffix string, c *world.Controller) *recorder.Recorder {
 	return &recorder.Recorder{
 		Namespace: namespace, Archive: "testdata/faults.txtar", Story: t.Name() + suffix, LeaseNamespace: namespace + "-lease", Logs: []*world.Controller{c},
@@ -127,7 +130,7 @@ func recorderOf(t *testing.T, namespace, suffix string, c *world.Controller) *re
 	}
 }
 
-// eachItem calls do with every object of a list of ours.
+// eachItem calls do with every object of a list of Corral's objects.
 func eachItem(list client.ObjectList, do func(kube.Object) error) error {
 	return meta.EachListItem(list, func(item runtime.Object) error { return do(item.(kube.Object)) })
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
 // tenant is a namespace whose team may push to one repository.
@@ -43,7 +44,7 @@ func (w *story) newTenant(t *testing.T, namespace string, change ...func(*v1alph
 	return &tenant{w.newRepositoryOf(t, namespace, "pools", change...)}
 }
 
-// newRepositoryOf makes a source on a repository of its own.
+// newRepositoryOf creates a source with a repository of its own.
 func (w *story) newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alpha1.PoolSource)) *gitops {
 	t.Helper()
 	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, name)}
@@ -60,7 +61,8 @@ func (w *story) newRepositoryOf(t *testing.T, namespace, name string, change ...
 	return g
 }
 
-// pools declares a pool base, so that there is always one, what is added to it, and what else is declared.
+// pools returns CUE that declares the pool base with additional fields, and further definitions. base ensures that
+// there is always a pool.
 func (w *story) pools(base, more string) string {
 	return fmt.Sprintf(`package pools
 
@@ -77,7 +79,7 @@ pools: base: spec: {
 `, w.estate, base, more)
 }
 
-// anotherPool declares one more, on a connection.
+// anotherPool returns CUE that declares a pool on a connection.
 func anotherPool(name, connection, more string) string {
 	return fmt.Sprintf(`pools: %q: {
 	spec: {
@@ -89,28 +91,34 @@ func anotherPool(name, connection, more string) string {
 `, name, connection, more)
 }
 
-// push pushes definitions and has them looked at.
+// push pushes definitions, and triggers a reconciliation.
 func (p *tenant) push(base, more string) string {
 	p.T.Helper()
 	p.Write("pools.cue", p.w.pools(base, more))
 	return p.pushAndRequest("Try something")
 }
 
-// refused waits until a commit isn't applied, for reasons that the message names.
-func (p *tenant) refused(commit string, texts ...string) {
+// refused waits until a commit isn't applied, for causes with these facts.
+func (p *tenant) refused(commit string, facts ...string) {
 	p.T.Helper()
 	waitSource(p.T, p.key, func(s *v1alpha1.PoolSource) error {
 		ready := conditions.Get(s, meta.ReadyCondition)
 		if ready == nil || ready.Status != metav1.ConditionFalse || !strings.HasSuffix(s.Status.LastAttemptedRevision, commit) {
 			return fmt.Errorf("commit %s: attempted %s, Ready %+v", commit, s.Status.LastAttemptedRevision, ready)
 		}
-		for _, word := range texts {
-			if !strings.Contains(ready.Reason+": "+ready.Message, word) {
-				return fmt.Errorf("%q isn't in %s: %s", word, ready.Reason, ready.Message)
-			}
-		}
-		return nil
+		return hasFacts(s, facts)
 	})
+}
+
+// hasFacts returns an error unless the condition Ready of an object has these facts: a reason, a code, a parameter or the text of another program.
+func hasFacts(obj kube.Object, facts []string) error {
+	got := conditions.GetReason(obj, meta.ReadyCondition) + "\n" + recorder.Facts(obj, meta.ReadyCondition)
+	for _, fact := range facts {
+		if !strings.Contains(got, fact) {
+			return fmt.Errorf("%s: %q isn't in %s", obj.GetName(), fact, got)
+		}
+	}
+	return nil
 }
 
 func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSource) error) {
@@ -124,8 +132,8 @@ func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSou
 	})
 }
 
-// unready waits until one of ours isn't ready for a reason, and returns what is said.
-func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, texts ...string) string {
+// unready waits until an object of Corral isn't ready for a reason, with these facts, and returns the message.
+func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, facts ...string) string {
 	t.Helper()
 	var message string
 	eventually(t, func(ctx context.Context) error {
@@ -136,18 +144,13 @@ func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string,
 		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != reason {
 			return fmt.Errorf("%s: Ready is %+v, want %s", key, ready, reason)
 		}
-		for _, word := range texts {
-			if !strings.Contains(ready.Message, word) {
-				return fmt.Errorf("%s: %q isn't in %q", key, word, ready.Message)
-			}
-		}
 		message = ready.Message
-		return nil
+		return hasFacts(obj, facts)
 	})
 	return message
 }
 
-// absent fails if an object is there.
+// absent fails the test if an object exists.
 func absent(t *testing.T, obj client.Object, key client.ObjectKey) {
 	t.Helper()
 	if err := shared.Client.Get(t.Context(), key, obj); !apierrors.IsNotFound(err) {
@@ -155,7 +158,7 @@ func absent(t *testing.T, obj client.Object, key client.ObjectKey) {
 	}
 }
 
-// allow sets whom the platform's connection allows.
+// allow sets the namespaces that the platform's connection allows.
 func (w *story) allow(t *testing.T, namespaces ...string) {
 	t.Helper()
 	list := `"` + strings.Join(namespaces, `","`) + `"`
@@ -166,10 +169,10 @@ func (w *story) allow(t *testing.T, namespaces ...string) {
 		client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"allowedNamespaces":[`+list+`]}}`))))
 }
 
-// toApply is all that a source's account needs.
+// toApply lists the verbs that a source's account needs.
 const toApply = "create, patch, delete"
 
-// grant lets a service account do so with our kinds in its namespace.
+// grant lets a service account use verbs on a resource of Corral in its namespace.
 func grant(t *testing.T, namespace, account, verbs, resource string) {
 	t.Helper()
 	must(t, shared.Cluster.Apply(t.Context(), fmt.Appendf(nil, `
@@ -194,8 +197,8 @@ subjects:
 `, namespace, account, verbs, resource)))
 }
 
-// platform is the platform team's part: a connection in a namespace of its own, a mounted credential, and a server of the attacker's that
-// counts who comes.
+// platform contains the platform team's objects: a connection in its own namespace and a mounted credential. It
+// also has an attacker's server that counts requests.
 type platform struct {
 	*story
 	mounts string
@@ -220,7 +223,7 @@ func (w *story) newPlatform(t *testing.T, estate string) *platform {
 	return p
 }
 
-// Each is a sentence of what a tenant can't do who may push to a repository.
+// Each subtest states something that a tenant with push access to a repository cannot do.
 func TestATenantWithPushRights(t *testing.T) {
 	w := newStory(t, "tenants", "tenants-a", "tenants-key", "tenants-server", "tenants-none", "tenants-hang")
 	p := w.newPlatform(t, "tenants")
@@ -259,7 +262,7 @@ func pushAnothersObject(t *testing.T, p *platform, a *tenant) {
 	other.Write("pools.cue", strings.ReplaceAll(p.pools("", ""), "base", "shared"))
 	other.applied(other.pushAndRequest("One pool"))
 	commit := a.push(anotherPool("shared", `name: "mine"`, ""), "")
-	a.refused(commit, "PoolSource \"others\" holds it")
+	a.refused(commit, "ObjectHeld", `PoolSource "others"`)
 	held := &v1alpha1.RunnerPool{}
 	must(t, p.Client.Get(t.Context(), key(a.namespace, "shared"), held))
 	if held.Spec.ConnectionRef.Name != "main" || held.Labels[v1alpha1.SourceLabel] != "others" {
@@ -292,7 +295,7 @@ func pushWiderPolicy(t *testing.T, p *platform, a *tenant) {
 	a.applied(a.push("", ""))
 }
 
-// The digests of two templates begin alike: such a pair is found in three seconds.
+// The digests of the two templates start with the same digits. Such a pair can be found in three seconds.
 func pushTwinTemplate(t *testing.T, p *platform, a *tenant) {
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "images-" + a.namespace}}
 	guard.Spec.Namespaces = []string{a.namespace}
@@ -318,10 +321,10 @@ deny contains {"msg": "not this image"} if input.pod.spec.containers[0].image ==
 		return nil
 	})
 	a.applied(a.push("", twin(`annotations: n: "1790303"`, "runner:2")))
-	unready(t, key(a.namespace, "twin"), &v1alpha1.RunnerPool{}, v1alpha1.PolicyDeniedReason, "revision "+first+" goes on", "not this image")
+	unready(t, key(a.namespace, "twin"), &v1alpha1.RunnerPool{}, v1alpha1.PolicyDeniedReason, "PreviousRevision\n"+first, "not this image")
 	absent(t, &appsv1.ControllerRevision{}, key(a.namespace, first+"-1"))
 	commit := a.push("", twin(`annotations: "corral.dev/job": "{}"`, "runner:1"))
-	a.refused(commit, "keys of corral.dev are the controller's own")
+	a.refused(commit, "corral.dev/job")
 	a.applied(a.push("", ""))
 }
 
@@ -341,12 +344,12 @@ func pushPodWithKey(t *testing.T, p *platform, _ *tenant) {
 	}
 }
 
-// declareConnection is a connection in CUE.
+// declareConnection returns CUE that declares a connection.
 func declareConnection(name, url, credentials string) string {
 	return fmt.Sprintf("connections: schema.#Connections\nconnections: %q: spec: {url: %q, %s}\n", name, url, credentials)
 }
 
-// The attacker's connection is there before that of the credentials, and turns to them later.
+// The attacker's connection exists before the connection that owns the credentials, and refers to them later.
 func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 	own := p.newTenant(t, "tenants-server")
 	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "mine"`)))
@@ -364,10 +367,10 @@ func pushConnectionElsewhere(t *testing.T, p *platform, _ *tenant) {
 		return nil
 	})
 	own.applied(own.push("", declareConnection("same-secret", p.evil.URL+"/acme", `secretRef: name: "acme"`)+declareConnection("folder", p.evil.URL+"/acme", `mount: name: "app"`)))
-	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "the credentials are those of GitHubConnection acme")
-	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "mounted folder tenants-server/app")
+	unready(t, key(own.namespace, "same-secret"), &v1alpha1.GitHubConnection{}, v1alpha1.InvalidSpecReason, "CredentialsOfAnother\nacme")
+	unready(t, key(own.namespace, "folder"), &v1alpha1.GitHubConnection{}, v1alpha1.CredentialsMissingReason, "FolderUnreadable\ntenants-server/app")
 	commit := own.push("", declareConnection("acme", p.GitHub.ConfigURL(p.estate+"-org"), `secretRef: name: "acme"`))
-	own.refused(commit, "GitHubConnection acme", "no source holds it")
+	own.refused(commit, v1alpha1.ApplyFailedReason, "GitHubConnection acme")
 	if n := p.shown.Load(); n != 0 {
 		t.Errorf("credentials were shown %d times", n)
 	}
@@ -384,9 +387,9 @@ func pushForeignConnection(t *testing.T, p *platform, _ *tenant) {
 	absent(t, &v1alpha1.RunnerScaleSet{}, key(own.namespace, "base"))
 }
 
-// A server that answers nobody is named by as many sources as there are workers. Others are served meanwhile.
+// More sources than workers name a server that never answers. Other sources are still processed.
 func pushWhileOthersHang(t *testing.T, p *platform, a *tenant) {
-	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	must(t, err)
 	defer deaf.Close()
 	const namespace = "tenants-hang"
@@ -406,7 +409,7 @@ func pushWhileOthersHang(t *testing.T, p *platform, a *tenant) {
 	a.applied(a.push("", ""))
 }
 
-// waitListening waits until a pool of the tenant listens by the platform's connection.
+// waitListening waits until a pool of the tenant is ready, through the platform's connection.
 func (p *tenant) waitListening(name string) {
 	p.T.Helper()
 	waitPool(p.T, key(p.namespace, name), func(p *v1alpha1.RunnerPool) error {
@@ -417,7 +420,7 @@ func (p *tenant) waitListening(name string) {
 	})
 }
 
-// Consent is given, serves, is withdrawn while a job runs, and comes back.
+// The owner of the connection allows a namespace, disallows it while a job runs, and allows it again.
 func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 	const namespace = "tenants-served"
 	w := newStory(t, "tenants-serve", namespace)
@@ -468,7 +471,7 @@ func TestAConnectionServesTheNamespacesThatItsOwnerAllows(t *testing.T) {
 	harness.AllDone(t, w.GitHub, waiting)
 }
 
-// What a source applies and prunes is done with the rights of its service account.
+// A source applies and prunes objects with the permissions of its service account.
 func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	const namespace = "tenants-rights"
 	w := newStory(t, "tenants-give", namespace)
@@ -478,11 +481,10 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	own := w.newTenant(t, namespace)
 	waitSource(t, own.key, func(s *v1alpha1.PoolSource) error {
 		ready := conditions.Get(s, meta.ReadyCondition)
-		if ready == nil || ready.Reason != v1alpha1.AccessDeniedReason || !strings.Contains(ready.Message, "system:serviceaccount:"+namespace+":deployer") ||
-			!strings.Contains(ready.Message, `cannot patch resource "runnerpools"`) {
+		if ready == nil || ready.Reason != v1alpha1.AccessDeniedReason {
 			return fmt.Errorf("Ready is %+v", ready)
 		}
-		return nil
+		return hasFacts(s, []string{"system:serviceaccount:" + namespace + ":deployer", `cannot patch resource "runnerpools"`})
 	})
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "base"))
 
@@ -499,7 +501,7 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 	grant(t, namespace, "reader", toApply, "runnerpools")
 	own.request()
 	own.applied(commit)
-	own.applied(own.push("", "")) // and one is pruned
+	own.applied(own.push("", "")) // and a pool is pruned
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
 }
 
@@ -509,7 +511,8 @@ func (p *tenant) patchSource(merge string) {
 	must(p.T, p.w.Client.Patch(p.T.Context(), s, client.RawPatch("application/merge-patch+json", []byte(merge))))
 }
 
-// Each is something that somebody tries who may change all of Corral's objects in a namespace, and whom the connection allows.
+// Each subtest is an attempt by a user who may change all of Corral's objects in a namespace that the connection
+// allows.
 func TestATenantWithEditRights(t *testing.T) {
 	const namespace = "tenants-edit"
 	w := newStory(t, "tenants-lend", namespace, "tenants-victim")
@@ -568,7 +571,7 @@ func TestATenantWithEditRights(t *testing.T) {
 				Name: "linux", RunnerGroup: "default", Labels: []string{"stolen"},
 			},
 		}))
-		unready(t, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}, v1alpha1.InvalidSpecReason, "another namespace")
+		unready(t, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}, v1alpha1.InvalidSpecReason, "PoolOfAnotherNamespace")
 		must(t, mallory.Delete(t.Context(), &v1alpha1.RunnerScaleSet{ObjectMeta: object("forged")}))
 		eventually(t, func(ctx context.Context) error {
 			if err := w.Client.Get(ctx, key(namespace, "forged"), &v1alpha1.RunnerScaleSet{}); !apierrors.IsNotFound(err) {
@@ -581,7 +584,7 @@ func TestATenantWithEditRights(t *testing.T) {
 		must(t, mallory.Create(t.Context(), newPool(namespace, "taker", "main", func(p *v1alpha1.RunnerPool) {
 			p.Spec.ConnectionRef, p.Spec.ScaleSetName = connection, "linux"
 		})))
-		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "another namespace")
+		unready(t, key(namespace, "taker"), &v1alpha1.RunnerPool{}, v1alpha1.OwnedElsewhereReason, "ScaleSetOfAnotherNamespace")
 	})
 	t.Run("a forged runner can't take another's registration", func(t *testing.T) {
 		own := newPool(namespace, "bait", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef = connection })
@@ -592,11 +595,11 @@ func TestATenantWithEditRights(t *testing.T) {
 		forged.Finalizers, forged.Spec.PoolRef.Name = []string{v1alpha1.RunnerFinalizer}, "bait"
 		forged.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(own, v1alpha1.GroupVersion.WithKind("RunnerPool"))}
 		must(t, mallory.Create(t.Context(), forged))
-		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ProgressingReason, "doesn't hold the session of scale set")
+		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ProgressingReason, "PoolSessionMissing")
 		absent(t, &corev1.Secret{}, key(namespace, theirs.Name+"-jit"))
 		must(t, mallory.Status().Patch(t.Context(), forged, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"runnerID":%d}}`, theirs.Status.RunnerID))))
 		must(t, mallory.Delete(t.Context(), forged))
-		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ConnectionNotReadyReason, `nothing shows that RunnerPool "bait" registered it`)
+		unready(t, key(namespace, theirs.Name), &v1alpha1.Runner{}, v1alpha1.ConnectionNotReadyReason, "RegistrationUnproved\nbait")
 		if again := idleRunner(t, "tenants-victim"); again.UID != theirs.UID || !w.registered(theirs) {
 			t.Errorf("the victim's runner %s is %s by now", theirs.Name, again.Name)
 		}
@@ -626,7 +629,7 @@ func TestATenantWithEditRights(t *testing.T) {
 	}
 }
 
-// idleRunner waits for a namespace's one runner to be idle.
+// idleRunner waits until the only runner of a namespace is idle.
 func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
 	t.Helper()
 	runners := &v1alpha1.RunnerList{}
@@ -642,14 +645,14 @@ func idleRunner(t *testing.T, namespace string) *v1alpha1.Runner {
 	return &runners.Items[0]
 }
 
-// registered says whether GitHub knows a runner under its id.
+// registered reports whether GitHub knows a runner by its ID.
 func (w *story) registered(r *v1alpha1.Runner) bool {
 	return slices.ContainsFunc(w.GitHub.Report().Runners, func(known githubsim.RunnerReport) bool {
 		return int64(known.ID) == r.Status.RunnerID && known.Name == r.Name
 	})
 }
 
-// A controller of some namespaces leaves the others alone, and none of theirs can be used.
+// A controller that is limited to some namespaces ignores all others, and does not use objects in them.
 func TestAControllerOfSomeNamespaces(t *testing.T) {
 	w := newStory(t, "tenants-watched")
 	w.newPlatform(t, "tenants-elsewhere")
@@ -660,7 +663,7 @@ func TestAControllerOfSomeNamespaces(t *testing.T) {
 		ends(t, ns)
 		must(t, w.Client.Create(t.Context(), newPool(ns, "linux", "main", func(p *v1alpha1.RunnerPool) { p.Spec.ConnectionRef.Namespace = w.estate })))
 	}
-	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "namespace "+w.estate+" is not among --watch-namespaces")
+	unready(t, key("tenants-watched", "linux"), &v1alpha1.RunnerPool{}, v1alpha1.AccessDeniedReason, "NamespaceNotWatched", w.estate)
 	p := &v1alpha1.RunnerPool{}
 	must(t, w.Client.Get(t.Context(), key("tenants-unwatched", "linux"), p))
 	if len(p.Status.Conditions) > 0 {

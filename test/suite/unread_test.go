@@ -20,15 +20,16 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/sim/world"
+	"github.com/corral-dev/corral/test/recorder"
 )
 
-// poisons are objects that Go can't read, and what they say of themselves then.
+// poisons are objects that Go can't read, each with the field that its status names then.
 var poisons = []struct {
-	spec string
-	into kube.Object
-	says string
+	spec  string
+	into  kube.Object
+	field string
 }{
-	{"connectionRef: {name: acme}, template: {}, scale: {idleTimeout: banana, behavior: {scaleUp: {tolerance: '1e-2147483647'}}}", &v1alpha1.RunnerPool{}, "spec.scale.idleTimeout: "},
+	{"connectionRef: {name: acme}, template: {spec: {containers: [{name: runner}]}}, scale: {idleTimeout: banana, behavior: {scaleUp: {tolerance: '1e-2147483647'}}}", &v1alpha1.RunnerPool{}, "spec.scale.idleTimeout: "},
 	{"interval: 1h, git: {url: 'https://127.0.0.1/x'}, timeout: 99999999999h", &v1alpha1.PoolSource{}, "spec.timeout: "},
 	{"url: 'https://github.com/acme', secretRef: {name: github}, webhook: {hookID: seven}", &v1alpha1.GitHubConnection{}, "spec.webhook.hookID: "},
 	{"library: {resources: {maxPerPod: {cpu: '1e1.5'}}}", &v1alpha1.RunnerPolicy{}, "spec.library.resources.maxPerPod.cpu: "},
@@ -37,8 +38,8 @@ var poisons = []struct {
 	{"poolRef: {name: linux}, connectionRef: {name: acme}, poolUID: x, name: linux, runnerGroup: default, labels: [5]", &v1alpha1.RunnerScaleSet{}, "spec.labels[0]: "},
 }
 
-// loosen has the API server take anything for our kinds, as if there had been no rules yet, until what it returns is called,
-// at the latest until the test ends.
+// loosen removes all validation from Corral's CRDs, as if none had ever existed, until restore is called or the
+// test ends.
 func loosen(t *testing.T) (restore func()) {
 	t.Helper()
 	definitions := &unstructured.UnstructuredList{}
@@ -53,7 +54,7 @@ func loosen(t *testing.T) (restore func()) {
 		was = append(was, *d.DeepCopy())
 		versions, _, _ := unstructured.NestedSlice(d.Object, "spec", "versions")
 		anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-		delete(versions[0].(map[string]any), "selectableFields") // they name fields of the schema
+		delete(versions[0].(map[string]any), "selectableFields") // they refer to fields of the schema
 		versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": anything}
 		must(t, unstructured.SetNestedSlice(d.Object, versions, "spec", "versions"))
 		must(t, shared.Client.Update(t.Context(), &d))
@@ -70,7 +71,7 @@ func loosen(t *testing.T) (restore func()) {
 	return restore
 }
 
-// poison makes an object of each kind that an API server without rules takes.
+// poison creates an invalid object of each kind, which the API server accepts without validation.
 func poison(t *testing.T, namespace string) []client.Object {
 	t.Helper()
 	var made []client.Object
@@ -118,15 +119,15 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 					return err
 				}
 				stalled := conditions.Get(p.into, v1alpha1.StalledCondition)
-				if stalled == nil || !strings.Contains(stalled.Message, p.says) {
-					return fmt.Errorf("%T: Stalled is %+v, want %q", p.into, stalled, p.says)
+				if facts := recorder.Facts(p.into, v1alpha1.ReadyCondition); stalled == nil || !strings.Contains(facts, p.field) {
+					return fmt.Errorf("%T: Stalled is %+v, with %q, want %q", p.into, stalled, facts, p.field)
 				}
 				return nil
 			})
 		}
 	}
 	tell()
-	restore() // only now: of a time that is none, an API server with rules takes no status either
+	restore() // only now, because an API server with validation would also reject status updates of an object with an invalid duration
 	night := recorderOf(t, "poisoned", ".said", running)
 	night.LeaseNamespace, night.Warnings = world.SystemNamespace, len(poisons)
 	night.Said(t.Context(), t, w.World.World)
@@ -143,7 +144,8 @@ func TestOneUnreadableObjectOfEachKindStopsNobodyElse(t *testing.T) {
 	w.allDone(t, w.addJobs(t, "bystander-org", "later", 3, 50*time.Millisecond))
 }
 
-// The API server takes times that Go doesn't, and a status has them where no rule of ours is.
+// The API server accepts some times that Go cannot parse. A status may contain such a time in a field without a
+// validation rule.
 func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	w := newStory(t, "badstatus")
 	must(t, w.Connect(t.Context(), "badstatus", "acme", "badstatus-org"))
@@ -172,16 +174,18 @@ func TestAStatusThatCannotBeReadIsWrittenAnew(t *testing.T) {
 	night.Close()
 }
 
-// Of one that is nested 9,994 deep the API server says that it can't be read, and keeps it: nobody could list pools any more.
+// The API server stores an object that is nested 9,994 levels deep, but cannot decode it again. A list of pools
+// would then always fail.
 func TestATemplateTooDeepToBeListedIsRefused(t *testing.T) {
 	t.Parallel()
 	must(t, shared.Cluster.CreateNamespace(t.Context(), "deep"))
+	const runner = `{"spec":{"containers":[{"name":"runner"}]},"a":`
 	for name, template := range map[string]string{
-		"objects": strings.Repeat(`{"a":`, 9994) + "1" + strings.Repeat("}", 9994),
-		"lists":   `{"a":` + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
+		"objects": runner + strings.Repeat(`{"a":`, 9993) + "1" + strings.Repeat("}", 9994),
+		"lists":   runner + strings.Repeat("[", 9992) + strings.Repeat("]", 9992) + "}",
 	} {
 		p := newPool("deep", name, "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Template.Raw = []byte(template) })
-		eventually(t, func(ctx context.Context) error { // an API server learns of a policy a while after it is made
+		eventually(t, func(ctx context.Context) error { // a new admission policy takes effect after a delay
 			if err := shared.Client.Create(ctx, p.DeepCopy(), client.DryRunAll); err == nil || !strings.Contains(err.Error(), "spec has more than 9000 objects and lists") {
 				return fmt.Errorf("%s: the API server said %q", name, fmt.Sprint(err))
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// updated declares a pool with some runners free whose template has a version, and what it says of updates.
+// updated returns CUE that declares a pool with idle runners, a version in its template, and update settings.
 func updated(version, update string, idle int) string {
 	return fmt.Sprintf(`package pools
 
@@ -37,7 +37,7 @@ pools: schema.#Pools & {linux: spec: {
 `, idle, update, version, version)
 }
 
-// newUpdates is a repository with a pool of version 1, whose free runners run.
+// newUpdates creates a source with a pool of version 1, and waits for its idle runners.
 func (w *story) newUpdates(t *testing.T, namespace, update string, idle int) *gitops {
 	t.Helper()
 	must(t, w.Connect(t.Context(), namespace, "acme", namespace+"-org"))
@@ -68,7 +68,7 @@ func (g *gitops) patch(merge string) {
 	must(g.T, g.w.Client.Patch(g.T.Context(), p, client.RawPatch(types.MergePatchType, []byte(merge))))
 }
 
-// runners counts the runners that aren't being ended by revision: all, and those that wait for a job.
+// runners counts the runners that are not being deleted, by revision: all of them, and the idle ones.
 func (g *gitops) runners(ctx context.Context) (all, free map[string]int) {
 	g.T.Helper()
 	list := &v1alpha1.RunnerList{}
@@ -85,7 +85,8 @@ func (g *gitops) runners(ctx context.Context) (all, free map[string]int) {
 	return all, free
 }
 
-// waitFree waits until the pool is updated and so many runners, all of its revision, wait for a job.
+// waitFree waits until the update is complete and the given number of runners, all of the pool's revision, are
+// idle.
 func (g *gitops) waitFree(n int) {
 	g.T.Helper()
 	eventually(g.T, func(ctx context.Context) error {
@@ -168,7 +169,7 @@ func TestCanariesComeBeforeTheRest(t *testing.T) {
 		}
 		return nil
 	})
-	// While it is held by hand, nothing goes on, although the pause is over.
+	// While the update is paused manually, it does not proceed, even after the canary's pause.
 	g.patch(`{"spec":{"update":{"paused":true,"canary":{"pause":"1s"}}}}`)
 	eventually(t, func(ctx context.Context) error {
 		if reason := conditions.GetReason(g.pool(ctx), v1alpha1.UpdatedCondition); reason != v1alpha1.UpdateHeldReason {

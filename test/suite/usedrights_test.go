@@ -28,7 +28,7 @@ type Right struct{ Verb, Group, Resource string }
 
 func (r Right) String() string { return r.Verb + " " + r.Resource + "." + r.Group }
 
-// unseen are the rights that no request in the suite shows, each with what it is for.
+// unseen lists the permissions that no request in the suite uses, and their purposes.
 var unseen = map[Right]string{
 	{"update", "corral.dev", "runnerpools/finalizers"}: "owner references that block deletion, where OwnerReferencesPermissionEnforcement is on",
 	{"update", "corral.dev", "runners/finalizers"}:     "owner references that block deletion, where OwnerReferencesPermissionEnforcement is on",
@@ -36,9 +36,9 @@ var unseen = map[Right]string{
 	{"get", "corral.dev", "runners"}: "a registration without a Runner, five minutes later: controllers/runners tests it",
 }
 
-// checkRights holds what the controller asked of the API server against what the chart lets it ask: nothing was refused,
-// nothing was asked that the chart's rules don't name, and, after a run of all tests, each right was used. The world must
-// have been started with Audit.
+// checkRights compares the controller's requests with the permissions that the chart grants. No request was
+// rejected, no request used a permission that the chart's rules do not name, and a run of all tests used every
+// permission. The world must have been started with Audit.
 func checkRights(ctx context.Context, w *harness.World) error {
 	granted, err := grants(ctx, w.Client)
 	if err != nil {
@@ -60,7 +60,7 @@ func checkRights(ctx context.Context, w *harness.World) error {
 	return nil
 }
 
-// wholeRun tells whether nobody asked for some of the tests only.
+// wholeRun reports whether all tests run, without a filter.
 func wholeRun() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
@@ -70,7 +70,8 @@ func wholeRun() bool {
 	return !testing.Short()
 }
 
-// grants returns the rights that the chart's roles give to the controller's ServiceAccount, those in a single namespace included.
+// grants returns the permissions of the controller's ServiceAccount from the chart's roles, including those in a
+// single namespace.
 func grants(ctx context.Context, c client.Client) (map[Right]bool, error) {
 	cluster := &rbacv1.ClusterRole{}
 	if err := c.Get(ctx, client.ObjectKey{Name: "corral"}, cluster); err != nil {
@@ -93,13 +94,14 @@ func grants(ctx context.Context, c client.Client) (map[Right]bool, error) {
 	return granted, nil
 }
 
-// usedRights reads from an audit log of the controller's requests which rights they took, and which of them were refused.
+// usedRights returns the permissions that the controller's requests used and those that were rejected, from an
+// audit log.
 func usedRights(log io.Reader) (used, refused map[Right]bool, err error) {
 	used, refused = map[Right]bool{}, map[Right]bool{}
 	err = localcluster.ReadAudit(log, func(r *localcluster.Request) {
 		for _, right := range rightsOf(r) {
 			used[right] = true
-			// What an account may not do that the controller acts as is that account's affair.
+			// Permissions of an account that the controller impersonates are up to the account's owner.
 			if r.Forbidden() && r.ImpersonatedUser == nil {
 				refused[right] = true
 			}
@@ -108,8 +110,8 @@ func usedRights(log io.Reader) (used, refused map[Right]bool, err error) {
 	return used, refused, err
 }
 
-// rightsOf are the rights that a request took. A patch that made its object took the right to create it, too. A request as
-// somebody else took the right to be him; what he then may is his own.
+// rightsOf returns the permissions that a request used. An apply patch that created its object also used the
+// permission to create it. A request with impersonation used only the permission to impersonate.
 func rightsOf(r *localcluster.Request) []Right {
 	if r.ImpersonatedUser != nil {
 		return []Right{{"impersonate", "", "serviceaccounts"}}
@@ -127,17 +129,18 @@ func rightsOf(r *localcluster.Request) []Right {
 	return []Right{right}
 }
 
-// compareRights complains, in a fixed order. Without whole, some tests were left out, and what they use isn't known.
+// compareRights returns the violations in a fixed order. If whole is false, some tests did not run, so unused
+// permissions are not reported.
 func compareRights(granted, used, refused map[Right]bool, whole bool) []string {
 	var complaints []string
 	exercised := map[Right]bool{}
 	for right := range used {
 		by := right
 		if !granted[by] {
-			by.Resource = "*" // as of a metrics API, whose resources are metrics
+			by.Resource = "*" // such as in a metrics API, in which each metric is a resource
 		}
 		exercised[by] = true
-		if !granted[by] && right.Group != "authorization.k8s.io" { // everybody may ask what he may do
+		if !granted[by] && right.Group != "authorization.k8s.io" { // every account may create access reviews for itself
 			complaints = append(complaints, right.String()+": used, and no rule of the chart grants it")
 		}
 	}
@@ -145,7 +148,7 @@ func compareRights(granted, used, refused map[Right]bool, whole bool) []string {
 		complaints = append(complaints, right.String()+": refused by the API server")
 	}
 	for right := range granted {
-		// What is watched is listed, too, where the API server doesn't stream lists.
+		// An API server that does not stream lists requires list in addition to watch.
 		listed := right.Verb == "list" && exercised[Right{"watch", right.Group, right.Resource}]
 		if whole && !exercised[right] && !listed && unseen[right] == "" {
 			complaints = append(complaints, right.String()+": granted, and no test uses it")

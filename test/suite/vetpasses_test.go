@@ -20,12 +20,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/worker"
 )
 
-// vetted is a pool that uses what people use.
+// vetted is a pool with many commonly used fields.
 const vetted = `
 apiVersion: corral.dev/v1alpha1
 kind: RunnerPool
@@ -82,25 +82,20 @@ spec:
       - {name: settings, configMap: {name: settings, items: [{key: a, path: a}]}}
 `
 
-// odd are values that people write by mistake, and some that are right elsewhere.
+// odd contains values that users write by mistake, and values that are valid in other fields.
 var odd = []any{
 	"", "A_b", "a b", "-a", "a/b", "UPPER", "1", "1.5", "16GiB", "8Gi", "500m", "-1", "10%", "Always", "Exists", "Equal", "../a", "/work", "runner", "work", "linux",
 	strings.Repeat("a", 64), strings.Repeat("b", 254), "07:00", "24:00", "5m", "0 7 * * *", "Mars/Phobos", true, false, int64(0), int64(-1), int64(1), int64(70000), int64(5), nil,
 	map[string]any{}, []any{}, map[string]any{"a": "b"}, []any{"a"},
 }
 
-// known are refusals of an API server that nothing but the cluster can know, or that are left to it, with the reason.
+// known are refusals of an API server that nothing but the cluster can know, with the reason.
 var known = map[string]string{
-	"serviceaccount":   "which ServiceAccounts there are only the cluster knows",
-	"PriorityClass":    "which PriorityClasses there are only the cluster knows",
-	"fieldRef":         "fields of the downward API, which change with the version of Kubernetes",
-	"resourceFieldRef": "resources of the downward API, likewise",
-	"labelSelector":    "selectors of a pod, which no runner needs",
-	"items":            "files of a projected volume: their paths and modes",
-	"volumes":          "sources of volumes, each with rules of its own",
+	"serviceaccount": "which ServiceAccounts there are only the cluster knows",
+	"PriorityClass":  "which PriorityClasses there are only the cluster knows",
 }
 
-// A pool that vet passes, and the pod of its runners, is taken by an API server.
+// If vet accepts a pool, an API server accepts the pool and the pod of its runners.
 func TestWhatVetPassesTheClusterTakes(t *testing.T) {
 	t.Parallel()
 	n := 200
@@ -119,7 +114,7 @@ func TestWhatVetPassesTheClusterTakes(t *testing.T) {
 		}
 		text, err := json.Marshal(object)
 		must(t, err)
-		result := compile.Compile(compile.Files{"a.cue": append([]byte("package pools\n\npool: "), text...)}, compile.Options{Check: admission.Check})
+		result := compile.Compile(compile.Files{"a.cue": append([]byte("package pools\n\npool: "), text...)}, compile.Options{Check: worker.Check})
 		if len(result.Diagnostics) > 0 {
 			if seed == 0 {
 				t.Fatal(result.Diagnostics)
@@ -142,7 +137,8 @@ func TestWhatVetPassesTheClusterTakes(t *testing.T) {
 	t.Logf("%d of %d passed; refused nevertheless: %v", passed, n, disagreed)
 }
 
-// A pool that can't have its max in its namespace, or no pod at all, is told before it is merged.
+// Before a merge, vet reports pools whose max exceeds the quota of their namespace, or whose pods it does not
+// allow at all.
 func TestVetTellsOfPoolsThatDoNotFitTheirNamespace(t *testing.T) {
 	t.Parallel()
 	const namespace = "cramped"
@@ -179,7 +175,7 @@ spec: {limits: [{type: Container, max: {memory: 2Gi}, defaultRequest: {cpu: 500m
 	}
 }
 
-// takes asks the API server for a pool, and for the pod of its runners.
+// takes asks the API server in a dry run whether it accepts a pool and the pod of its runners.
 func takes(t *testing.T, manifest *unstructured.Unstructured) error {
 	t.Helper()
 	manifest.SetNamespace("vetted")
@@ -195,7 +191,7 @@ func takes(t *testing.T, manifest *unstructured.Unstructured) error {
 	return shared.Client.Create(t.Context(), pod, client.DryRunAll)
 }
 
-// change changes one value somewhere below spec or metadata, and says which.
+// change changes one random value below spec or metadata, and returns its path.
 func change(r *rand.Rand, object map[string]any) string {
 	var places []func() string
 	walk(object, "", func(path string, set func(any), value any) {
@@ -216,7 +212,7 @@ func change(r *rand.Rand, object map[string]any) string {
 	return places[r.IntN(len(places))]()
 }
 
-// walk visits each value, in order, with what sets it.
+// walk visits each value in a fixed order, with a function that replaces it.
 func walk(value any, path string, visit func(path string, set func(any), value any)) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -15,12 +15,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// script runs the script of a step as GitHub does, with programs of its own before others, and returns what it says and its exit code.
+// script runs a step's script as GitHub does, with the given programs first on the PATH. It returns the output and
+// the exit code.
 func script(t *testing.T, text string, programs map[string]string, env ...string) (string, int) {
 	t.Helper()
 	for _, needed := range []string{"bash", "jq", "iconv"} {
 		if _, err := exec.LookPath(needed); err != nil {
-			t.Skipf("runners have %s, this machine has none", needed)
+			t.Skipf("%s is not installed; GitHub's runners have it", needed)
 		}
 	}
 	bin := t.TempDir()
@@ -49,7 +50,7 @@ func stepNamed(t *testing.T, steps []step, name string) string {
 	return ""
 }
 
-// gh answers as GitHub does for one repository, and writes down what is changed.
+// gh simulates GitHub's CLI for one repository, and records changes.
 const gh = `
 case "$*" in
   *"repos/acme/pools/pulls"*"head=forker:patch-1"*) cat "$WORLD/pulls.json" ;;
@@ -102,7 +103,7 @@ func TestTheReviewIsOneComment(t *testing.T) {
 	}
 }
 
-// curl answers as GitLab does to the token of user 9, and writes down what is changed.
+// curl simulates GitLab's API for the token of user 9, and records changes.
 const curl = `
 case "$*" in
   *"/user") echo '{"id": 9}' ;;
@@ -112,7 +113,7 @@ case "$*" in
 esac
 `
 
-// gitLabJob is what the tests read of a job of GitLab.
+// gitLabJob holds the fields of a GitLab job that the tests read.
 type gitLabJob struct {
 	Script       []string
 	AllowFailure bool `yaml:"allow_failure"`
@@ -182,7 +183,7 @@ func TestTheReviewIsOneNoteOfGitLab(t *testing.T) {
 	}
 }
 
-// corral stands in for the binary: it writes down its arguments, one a line, and the report that is asked for.
+// corral simulates the binary: it records its arguments, one per line, and writes the requested report.
 const corral = `
 printf '%s\n' "$@" > "$WORLD/arguments"
 echo "<!-- corral-review -->" > "$WORLD/out/review.md"

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workflows holds the workflows that users copy to what they promise: they are well formed, give a fork's pull request
-// neither a token that writes nor a secret, and comment once.
+// Package workflows tests the example workflows that users copy. They are valid, they give a pull request from a
+// fork neither a write token nor a secret, and they comment only once.
 package workflows
 
 import (
@@ -19,7 +19,7 @@ import (
 const top = "../.."
 
 func TestWorkflowsPassActionlint(t *testing.T) {
-	// Local actions are looked for from the top of a repository, which is where the .git is.
+	// actionlint resolves local actions relative to the root of the repository, which it finds by the .git folder.
 	project := t.TempDir()
 	if err := os.CopyFS(project, os.DirFS(filepath.Join(top, "examples/review"))); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestWorkflowsPassActionlint(t *testing.T) {
 	}
 }
 
-// workflow is what the tests read of a workflow, or of a composite action.
+// workflow holds the fields of a workflow or composite action that the tests read.
 type workflow struct {
 	On          yaml.Node
 	Permissions map[string]string
@@ -82,7 +82,7 @@ func TestAReviewOfAForkHasNothingToTake(t *testing.T) {
 	}
 	for _, s := range w.Jobs["review"].Steps {
 		if strings.HasPrefix(s.Uses, "actions/checkout@") && s.With["persist-credentials"] != "false" {
-			t.Error("the checkout leaves its token behind")
+			t.Error("the checkout stores its token")
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestScriptsTakeNoTextOfEventsAsCode(t *testing.T) {
 		}
 		for _, s := range steps {
 			if strings.Contains(s.Run, "${{") {
-				t.Errorf("%s: the script of step %q has an expression in it", path, s.Name)
+				t.Errorf("%s: the script of step %q contains an expression", path, s.Name)
 			}
 		}
 	}

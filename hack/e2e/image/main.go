@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image writes a container image made of folders, a layer each, as a tar file in the OCI image layout that
-// `ctr images import` reads. It needs no daemon, no registry and no root.
+// Command image writes a container image from folders, one layer each, as a tar file in the OCI image layout, which
+// `ctr images import` can read. It needs no daemon, no registry and no root.
 //
 //	image [-user USER] [-workdir FOLDER] [-entrypoint PROGRAM] [-volume FOLDER] NAME FOLDER... > FILE.tar
 //
@@ -37,7 +37,7 @@ type descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// config says how containers of the image start.
+// config configures containers of the image.
 type config struct {
 	User       string              `json:"User,omitempty"`
 	WorkingDir string              `json:"WorkingDir,omitempty"`
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// write makes the layers from the inside out: each blob names the digests of those before it.
+// write writes the blobs from the inside out, because each one contains the digests of earlier ones.
 func write(w io.Writer, name string, c config, folders []string) error {
 	out := tar.NewWriter(w)
 	var layers []descriptor
@@ -116,7 +116,8 @@ func addDocument(out *tar.Writer, mediaType string, content any) (descriptor, er
 	return descriptor{MediaType: mediaType, Digest: "sha256:" + digest, Size: size}, addFile(out, "blobs/sha256/"+digest, size, bytes.NewReader(text))
 }
 
-// addLayer packs a folder into a file first: a blob's name is its digest, and its size comes before its content.
+// addLayer packs a folder into a temporary file first, because a blob's name is its digest, and its size precedes its
+// content.
 func addLayer(out *tar.Writer, folder string) (descriptor, error) {
 	packed, err := os.CreateTemp("", "layer-")
 	if err != nil {
@@ -141,7 +142,7 @@ func addLayer(out *tar.Writer, folder string) (descriptor, error) {
 	return descriptor{MediaType: layerType, Digest: "sha256:" + digest, Size: size}, addFile(out, "blobs/sha256/"+digest, size, packed)
 }
 
-// pack writes all of a folder with its owners and modes.
+// pack writes a folder's files with their owners and modes.
 func pack(w io.Writer, folder string) error {
 	layer := tar.NewWriter(w)
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -174,7 +175,7 @@ func packEntry(layer *tar.Writer, folder, path string, entry fs.DirEntry) error 
 	if header.Name, err = filepath.Rel(folder, path); err != nil {
 		return err
 	}
-	header.Uname, header.Gname = "", "" // numbers alone: the image has other names
+	header.Uname, header.Gname = "", "" // numbers only: the image has other names
 	if err := layer.WriteHeader(header); err != nil || !info.Mode().IsRegular() {
 		return err
 	}

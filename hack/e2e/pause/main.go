@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's namespaces open: the sandbox container of every pod. It waits to be told to end, and reaps
-// orphans where the containers of a pod share its process namespace.
+// Command pause is the sandbox container of every pod, which keeps the pod's namespaces open. It waits for a signal to
+// stop, and reaps orphans if the containers of a pod share its process namespace.
 package main
 
 import (

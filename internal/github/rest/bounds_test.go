@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// calls that a hostile server answers, by what is listed or looked up.
+// calls that a hostile server answers, by their subject.
 var calls = map[string]func(context.Context, *Client) error{
 	"runners":        func(ctx context.Context, c *Client) error { _, err := c.Runners(ctx, 0); return err },
 	"runner by name": func(ctx context.Context, c *Client) error { _, err := c.RunnerByName(ctx, "none"); return err },
@@ -46,7 +46,7 @@ var calls = map[string]func(context.Context, *Client) error{
 	},
 }
 
-// Whatever a server answers instead of what it was asked for, it takes little memory, and the error names what is too large.
+// Whatever a server answers, the client uses little memory, and the error names the part that is too large.
 func TestAHostileServerTakesLittleMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		begin, again string
@@ -67,7 +67,7 @@ func TestAHostileServerTakesLittleMemory(t *testing.T) {
 			t.Run(name+", "+what, func(t *testing.T) {
 				c := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 					begin := strings.Replace(tc.begin, "%s", `"`+what+`"`, 1)
-					_, _ = io.WriteString(w, begin) // the client leaves
+					_, _ = io.WriteString(w, begin) // the client disconnects
 					for range tc.n / 100 {
 						if _, err := io.WriteString(w, strings.Repeat(tc.again, 100)); err != nil {
 							return
@@ -84,7 +84,7 @@ func TestAHostileServerTakesLittleMemory(t *testing.T) {
 				runtime.ReadMemStats(&after)
 				large := github.TooLarge{}
 				switch {
-				case what == "delivery" && err != nil: // what a payload may have is more
+				case what == "delivery" && err != nil: // payloads have higher bounds
 				case !errors.As(err, &large) || large != want || github.KindOf(err) != github.KindUnexpected && !strings.Contains(err.Error(), "the credentials may not"):
 					t.Errorf("got %v, want %v", err, want)
 				}
@@ -96,7 +96,7 @@ func TestAHostileServerTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// Names are held to GitHub's maxima wherever they are decoded; what people write is cut.
+// Names have GitHub's maximum sizes wherever they are decoded; free text is truncated.
 func TestNamesInAnswersAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	runner := func(more string) string { return `{"id":1,"status":"online","busy":false,` + more + `}` }
@@ -128,7 +128,7 @@ func TestNamesInAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A listing has an end, although a server always names another page.
+// A listing ends even if the server always names another page.
 func TestAListingHasAnEnd(t *testing.T) {
 	var pages atomic.Int64
 	page := func(w http.ResponseWriter, r *http.Request, list, element string, n int) {

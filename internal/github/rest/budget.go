@@ -17,46 +17,46 @@ import (
 )
 
 const (
-	// mostWait bounds how long GitHub's word to wait is taken for; the primary limit's hour is the longest.
+	// mostWait is the longest wait that Corral accepts from GitHub. The primary limit asks for an hour at most.
 	mostWait = time.Hour
-	// secondaryWait is waited for when GitHub says "secondary rate limit" without a time: "at least
-	// one minute", and longer each time, says its page on rate limits.
+	// secondaryWait is the wait after a "secondary rate limit" answer without a time. GitHub's documentation asks for
+	// "at least one minute", and for longer waits each time.
 	secondaryWait, secondaryMost = time.Minute, 15 * time.Minute
 
-	// GitHub allows 900 points a minute, of which a GET costs one and everything else five. All that
-	// may come at once and all that may come in a minute after it are half of them each.
+	// GitHub allows 900 points a minute. A GET costs one point, any other method five. Half of the points are for
+	// bursts, the other half is spread over the minute.
 	pointsAtOnce    = 450
 	pointsPerSecond = 7.5
 	pointsToRead    = 1
 	pointsToWrite   = 5
 )
 
-// reserve is the part of the primary limit, and of the points, that calls of a rank leave to those
-// before them: listings stop first, and what frees or starts a runner never does.
+// reserve is the share of the primary limit and of the points that calls of a rank leave for more urgent calls.
+// Listings stop first. Calls that remove or start a runner never stop.
 var reserve = map[turns.Rank]float64{turns.Changing: 0.02, turns.Looking: 0.05, turns.Listing: 0.2}
 
-// budget is what GitHub lets one identity do.
+// budget tracks GitHub's limits for one identity.
 type budget struct {
 	now   func() time.Time
-	paced bool   // GitHub counts points; its Enterprise Server doesn't, as a rule
-	name  string // in metrics; none if empty
+	paced bool   // GitHub counts points; Enterprise Server usually does not
+	name  string // the label in metrics; empty for none
 
 	mu sync.Mutex
-	// hours are the primary limits by GitHub's name for what they are of, as it told them last: core
-	// for most calls. counted says by which a kind of calls is counted.
+	// hours holds the latest state of each primary limit, by GitHub's name of its resource; most calls count towards
+	// core. counted maps a kind of calls to its resource.
 	hours    map[string]*hour
 	counted  map[string]string
-	underWay int // calls whose answers tell of it yet; those without a change cost none
-	// until is when GitHub may be called again after it asked to wait. limited counts the calls in a row
-	// that met the secondary limit, and struck is when one was last counted.
+	underWay int // calls without an answer yet. Unchanged answers are free.
+	// until is when GitHub may be called again after it asked to wait. limited counts the calls in a row that hit the
+	// secondary limit, and struck is when one was last counted.
 	until   time.Time
 	limited int
 	struck  time.Time
 	points  float64
-	filled  time.Time // when points were added last
+	filled  time.Time // when points were last added
 
-	// silences are by the name of a kind, of which there are about twenty. whole is the silence that
-	// pauses all calls. failing holds the kinds that failed since GitHub last answered any call.
+	// silences holds pauses by the name of a kind; there are about twenty kinds. whole is the pause of all calls.
+	// failing holds the kinds that have failed since GitHub last answered any call.
 	silences map[string]*silence
 	whole    silence
 	failing  map[string]bool
@@ -65,10 +65,10 @@ type budget struct {
 // core is GitHub's name for the primary limit of most calls.
 const core = "core"
 
-// mostHours bounds how many limits are kept; GitHub has about a dozen.
+// mostHours limits how many resources are kept. GitHub has about a dozen.
 const mostHours = 32
 
-// hour is a primary limit.
+// hour is the state of a primary limit.
 type hour struct {
 	limit, remaining int
 	reset            time.Time
@@ -82,15 +82,15 @@ func newBudget(now func() time.Time, paced bool, name string) *budget {
 	}
 }
 
-// admit says whether a call may be made now.
+// admit returns an error if a call is not allowed now.
 func (b *budget) admit(k kind, doing string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.refusal(k, doing)
 }
 
-// spend is admit for a call that is about to be made. It returns when the call began, which learn and
-// end need; end has to follow.
+// spend does what admit does, and accounts for a call that is about to be sent. It returns the start time for learn and
+// end. The caller must call end.
 func (b *budget) spend(k kind, doing string) (began time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +107,7 @@ func (b *budget) spend(k kind, doing string) (began time.Time, err error) {
 	return began, nil
 }
 
-// end is for a call that was made; learn takes in how it ended.
+// end accounts for the end of a call. learn records its result.
 func (b *budget) end(k kind, began time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *budget) refusal(k kind, doing string) error {
 	return nil
 }
 
-// hourOf is the primary limit that a kind of calls is counted by; nil while it isn't known.
+// hourOf returns the primary limit that a kind of calls counts towards, or nil while it is unknown.
 func (b *budget) hourOf(k kind) *hour {
 	resource := b.counted[k.name]
 	if resource == "" {
@@ -162,14 +162,14 @@ func (h *hour) shortage(r turns.Rank) string {
 	return "GitHub's limit of calls an hour is near: what is left is for runners to start and to end"
 }
 
-// pause is how long a call has to wait for points; 0 for not at all.
+// pause returns how long a call has to wait for points.
 func (b *budget) pause(k kind) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.missing(k)
 }
 
-// missing is how long it takes until there are points for a call; 0 when there are.
+// missing returns the time until there are enough points for a call; 0 if there are.
 func (b *budget) missing(k kind) time.Duration {
 	if !b.paced {
 		return 0
@@ -184,8 +184,8 @@ func (b *budget) missing(k kind) time.Duration {
 	return time.Duration(short / pointsPerSecond * float64(time.Second))
 }
 
-// note takes in what an answer's header tells of the primary limit. Answers overtake each other:
-// within one hour the smallest number holds.
+// note records the primary limit from an answer's headers. Answers can overtake each other, so within one hour the
+// smallest number is the current one.
 func (b *budget) note(k kind, h http.Header) {
 	limit, err1 := strconv.Atoi(h.Get(gogithub.HeaderRateLimit))
 	remaining, err2 := strconv.Atoi(h.Get(gogithub.HeaderRateRemaining))
@@ -205,7 +205,7 @@ func (b *budget) note(k kind, h http.Header) {
 		b.hours[resource] = known
 	}
 	b.counted[k.name] = resource
-	// GitHub's servers differ by a second or so in when the hour ends.
+	// The end of the hour differs by about a second between GitHub's servers.
 	if same := at.Sub(known.reset).Abs() < time.Minute; !same || remaining < known.remaining {
 		known.remaining = remaining
 	}
@@ -215,8 +215,9 @@ func (b *budget) note(k kind, h http.Header) {
 	}
 }
 
-// learn takes in how a call ended that began at a time. Calls that were under way when another one met
-// the secondary limit add nothing. Nor does one that met the primary limit: note has read its header.
+// learn records the result of a call that began at the given time. Calls that were already in flight when another call
+// hit the secondary limit do not count again. A call that hit the primary limit does not count either, because note has
+// read its header.
 func (b *budget) learn(k kind, err error, began time.Time) {
 	after, away := github.ComeBack(err)
 	b.mu.Lock()
@@ -245,8 +246,8 @@ func (b *budget) learn(k kind, err error, began time.Time) {
 	}
 }
 
-// unanswered pauses the calls of a kind, after several failures or when GitHub asks for it. It pauses all
-// calls when several kinds fail in a row and the last of them starts or removes runners.
+// unanswered pauses the calls of a kind, after several failures or when GitHub asks for it. It pauses all calls when
+// several kinds fail in a row and the last of them starts or removes runners.
 func (b *budget) unanswered(k kind, after time.Duration, began time.Time) {
 	s := b.silences[k.name]
 	if s == nil {
@@ -260,7 +261,7 @@ func (b *budget) unanswered(k kind, after time.Duration, began time.Time) {
 	}
 }
 
-// answered ends the pause of a kind. If all calls were paused, it ends every pause.
+// answered ends the pause of a kind. If all calls are paused, it ends every pause.
 func (b *budget) answered(k kind) {
 	if b.whole.isPaused() {
 		clear(b.silences)
@@ -270,6 +271,6 @@ func (b *budget) answered(k kind) {
 	b.whole = silence{}
 }
 
-// decides reports whether a failure of such a call can pause all others. Only calls that start or remove
-// runners can, so that these never wait because of lists and lookups alone.
+// decides reports whether a failure of such a call can pause all others. Only calls that start or remove runners can,
+// so that these never wait because of lists and lookups alone.
 func decides(k kind) bool { return k.rank <= turns.Registering }

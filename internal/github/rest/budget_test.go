@@ -23,7 +23,7 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, true, "")
 	made := map[turns.Rank]int{}
-	for range 60 { // a minute in which everybody wants all
+	for range 60 { // a minute in which every rank has calls
 		for _, k := range []kind{kindRunners, kindRunner, kindJIT, kindRemove} {
 			for range 20 {
 				if _, err := b.spend(k, "calling"); err == nil {
@@ -52,7 +52,7 @@ func TestAListingOfManyPagesGoesOnSlowly(t *testing.T) {
 		answer := roundTrip(func(*http.Request) (*http.Response, error) {
 			pages++
 			header := http.Header{"Link": {`<https://api.github.com/orgs/acme/actions/runners?page=2>; rel="next"`}}
-			if pages%100 == 0 { // of each repository, say
+			if pages%100 == 0 { // for example of each repository
 				header = http.Header{}
 			}
 			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(`{"runners":[{"id":1,"name":"r1","status":"online","busy":false}]}`))}, nil
@@ -73,7 +73,7 @@ func TestAListingOfManyPagesGoesOnSlowly(t *testing.T) {
 	})
 }
 
-// roundTrip answers in GitHub's place.
+// roundTrip is a network implemented by a function.
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -103,7 +103,7 @@ func TestAnswersThatOvertakeEachOther(t *testing.T) {
 		want int
 	}{
 		{header(100, time.Hour), 100},
-		{header(103, time.Hour+time.Second), 100}, // sent before, come after
+		{header(103, time.Hour+time.Second), 100}, // sent earlier, arrives later
 		{header(90, time.Hour), 90},
 		{header(4999, 2*time.Hour), 4999},
 		{http.Header{}, 4999},
@@ -114,7 +114,7 @@ func TestAnswersThatOvertakeEachOther(t *testing.T) {
 	}
 }
 
-// GitHub counts some calls by another limit than the others.
+// Some calls count towards a different limit than the others.
 func TestALimitIsForTheCallsThatItCounts(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	header := func(resource string, remaining int) http.Header {
@@ -152,7 +152,7 @@ func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
 	for i, want := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 15 * time.Minute, 15 * time.Minute} {
 		began := c.Now()
 		b.learn(kindRemove, limited, began)
-		b.learn(kindRemove, limited, began.Add(-time.Second)) // was under way already
+		b.learn(kindRemove, limited, began.Add(-time.Second)) // was already in flight
 		after, ok := github.IsRateLimited(b.admit(kindRemove, "removing"))
 		if !ok || after != want {
 			t.Errorf("time %d: waits %s; want %s", i, after, want)
@@ -171,7 +171,7 @@ func TestTheSecondaryLimitWithoutATimeIsWaitedForLongerEachTime(t *testing.T) {
 	}
 }
 
-// step is a call that ends after a second with an error or nil.
+// step is a call that ends after a second with the given error or nil.
 type step struct {
 	k   kind
 	err error
@@ -184,7 +184,7 @@ var (
 	errNone    = github.NewError(github.KindNotFound, "calling", 404, 0, "", nil)
 )
 
-// makes makes calls, each as soon as it may.
+// makes executes calls, each as soon as it is allowed.
 func (b *budget) makes(t *testing.T, c *clock, steps ...step) {
 	t.Helper()
 	for i, s := range steps {
@@ -200,7 +200,7 @@ func (b *budget) makes(t *testing.T, c *clock, steps ...step) {
 	}
 }
 
-// refused returns how long the calls of each kind have to wait, without those that don't.
+// refused returns how long the calls of each kind have to wait, without kinds that need not wait.
 func (b *budget) refused(want github.Kind, kinds ...kind) map[string]time.Duration {
 	waits := map[string]time.Duration{}
 	for _, k := range kinds {
@@ -215,8 +215,8 @@ func (b *budget) refused(want github.Kind, kinds ...kind) map[string]time.Durati
 	return waits
 }
 
-// A limit is GitHub's word about the identity, so that it is for all calls. A kind of calls that isn't answered is no reason to refuse others,
-// unless several fail and a call that starts or removes a runner fails last.
+// A rate limit belongs to the identity, so it applies to all calls. An unanswered kind of calls pauses no other kind,
+// unless several kinds fail and the last failure is a call that starts or removes a runner.
 func TestWhatASilenceRefuses(t *testing.T) {
 	all := func(d time.Duration) map[string]time.Duration {
 		return map[string]time.Duration{"runner_remove": d, "runner_jit": d, "groups": d, "runner": d, "runners": d, "jobs": d}
@@ -268,12 +268,13 @@ func TestWhatASilenceRefuses(t *testing.T) {
 	}
 }
 
-// When the pause of all calls ends, a single one tries, and any answer ends the pause. Lists and lookups may try as well, but can't prolong it.
+// When the pause of all calls ends, a single call tries, and any answer ends the pause. Lists and lookups may try as
+// well, but cannot prolong it.
 func TestTheProbeOfASilence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		probe        kind
 		err          error
-		gone         bool          // the caller left before an answer came
+		gone         bool          // the caller left before an answer arrived
 		during, then time.Duration // how long all calls have to wait during the probe, and after it
 	}{
 		"answered":           {probe: kindRemove, during: time.Second},
@@ -314,7 +315,7 @@ func TestTheProbeOfASilence(t *testing.T) {
 	}
 }
 
-// Calls that were under way together count as one failure. The pause of a kind ends with one probe, too.
+// Calls that were in flight at the same time count as one failure. The pause of a kind ends with one probe, too.
 func TestAKindThatFailsManyTimesAtOnce(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, false, "")
@@ -348,7 +349,7 @@ func TestAKindThatFailsManyTimesAtOnce(t *testing.T) {
 	}
 }
 
-// An answer ends the pause of all calls also if its call began before.
+// An answer ends the pause of all calls even if its call began before the pause.
 func TestALateAnswerEndsThePause(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, false, "")
@@ -387,7 +388,7 @@ func TestKeptAnswersAreBounded(t *testing.T) {
 	if a.size > mostKept || a.size < mostKept/2 || tagOf("0") != "" || tagOf("huge") != "" || tagOf("99") != "new" || a.order.Len() != len(a.byKey) {
 		t.Errorf("%d bytes in %d answers", a.size, a.order.Len())
 	}
-	// Other connections of the namespace need the room.
+	// Other connections of the namespace need the memory.
 	for range 100 {
 		github.Keep(o, "", 100_000)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// classify makes an error of go-github a *github.Error. That of an answer which only tells that GitHub took the
-// request up, 202, is none.
+// classify converts an error of go-github to a *github.Error. It returns nil for status 202, which means that GitHub
+// has accepted the request.
 func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err error) error {
 	if accepted := new(gogithub.AcceptedError); err == nil || errors.As(err, &accepted) {
 		return nil
@@ -26,7 +26,7 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 	switch {
 	case errors.As(err, &foreign):
 		return github.NewError(github.KindUnavailable, doing, status, 0, foreign.Error(), err)
-	case errors.As(err, &large): // as it will be the next time
+	case errors.As(err, &large): // a retry would fail the same way
 		return github.NewError(github.KindUnexpected, doing, status, 0, large.Error(), err)
 	case status == 0:
 		return github.NewError(github.KindUnavailable, doing, 0, 0, neterr.NoAnswer(err), err)
@@ -46,14 +46,15 @@ func (c *Client) classify(k kind, doing string, resp *gogithub.Response, err err
 	return github.NewError(kind, doing, status, after, message, err)
 }
 
-// errNothing is of an answer that has nothing in it, errPartial of one that lacks what GitHub always sends.
+// errNothing is the error for an empty answer. errPartial is the error for an answer without a field that GitHub always
+// sends.
 var (
-	errNothing = errors.New("there is nothing in it")
-	errPartial = errors.New("it lacks what GitHub always sends")
+	errNothing = errors.New("the response is empty")
+	errPartial = errors.New("required fields are missing from the response")
 )
 
-// something returns what go-github read, unless it is nothing: an empty body and null are no error of its, and a request that was only taken up
-// is none of ours. An answer that lacks what GitHub always sends is an error as well: go-github reads it as an empty list, or as an id of 0.
+// something returns a decoded answer, and an error if the answer is empty or incomplete. go-github accepts an empty
+// body and null. It reads an answer with missing fields as an empty list or as the id 0. Status 202 is not an error.
 func something[T any](read *T, resp *gogithub.Response, err error) (*T, *gogithub.Response, error) {
 	if accepted := new(gogithub.AcceptedError); read == nil && (err == nil || errors.As(err, &accepted)) {
 		return nil, resp, errNothing
@@ -64,7 +65,7 @@ func something[T any](read *T, resp *gogithub.Response, err error) (*T, *gogithu
 	return read, resp, err
 }
 
-// listed is something for a list without an object around it.
+// listed does what something does, for an answer that is a list.
 func listed[T any](read []T, resp *gogithub.Response, err error) ([]T, *gogithub.Response, error) {
 	if err == nil && (read == nil || resp.ContentLength == 0) {
 		return nil, resp, errNothing
@@ -72,7 +73,7 @@ func listed[T any](read []T, resp *gogithub.Response, err error) ([]T, *gogithub
 	return read, resp, err
 }
 
-// isWhole reports whether an answer has what GitHub always sends.
+// isWhole reports whether an answer has all fields that GitHub always sends.
 func isWhole(read any) bool {
 	switch read := read.(type) {
 	case *gogithub.Runner:
@@ -101,7 +102,8 @@ func isList[T any](list []T, isWhole func(T) bool) bool {
 
 func hasID[T interface{ GetID() int64 }](one T) bool { return one.GetID() != 0 }
 
-// isRunner reports whether GitHub names a runner and says whether it has a job: one that it says nothing of would count as idle.
+// isRunner reports whether an answer names a runner and contains its status. Corral would otherwise treat a runner with
+// a missing status as idle.
 func isRunner(r *gogithub.Runner) bool {
 	return hasID(r) && r.GetName() != "" && r.Busy != nil && r.Status != nil
 }
@@ -109,7 +111,7 @@ func isRunner(r *gogithub.Runner) bool {
 func kindOf(k kind, status int) github.Kind {
 	switch {
 	case k == kindToken && status == http.StatusNotFound:
-		return github.KindForbidden // an installation that is gone is a right that is gone
+		return github.KindForbidden // the installation is gone, and its permissions with it
 	case k == kindJIT && status == http.StatusConflict:
 		return github.KindRunnerExists
 	case k == kindRemove && status == http.StatusUnprocessableEntity:
@@ -118,7 +120,7 @@ func kindOf(k kind, status int) github.Kind {
 	return github.KindOfStatus(status)
 }
 
-// explanation is what GitHub said, without the request's URL.
+// explanation returns GitHub's message without the URL of the request.
 func explanation(err error) string {
 	plain, primary, secondary := new(gogithub.ErrorResponse), new(gogithub.RateLimitError), new(gogithub.AbuseRateLimitError)
 	switch {

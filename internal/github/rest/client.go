@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rest calls GitHub's REST API: it verifies a connection's credentials, registers runners without a
-// scale set, and reads and tells what webhooks and messages don't. go-github's package has the name of the one
-// above this; as the stranger of the two, it is imported as gogithub.
+// Package rest calls GitHub's REST API. It verifies a connection's credentials, registers runners without a scale set,
+// and reads and reports data that webhooks and messages do not cover. go-github's package name collides with the parent
+// package, so it is imported as gogithub.
 package rest
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// payloadsAtOnce is how many payloads of deliveries are read at once by clients of NewClients together, a quarter of them by the clients of
-// one namespace.
+// payloadsAtOnce is how many payloads of deliveries the clients of NewClients may read at once. The clients of one
+// namespace may use a quarter.
 const payloadsAtOnce = 8
 
-// payloads are the places of a namespace for reading payloads, and the places of all.
+// payloads limits concurrent reads of payloads, for one namespace and for all.
 type payloads struct{ own, all *semaphore.Weighted }
 
 func newPayloads() payloads {
 	return payloads{semaphore.NewWeighted(payloadsAtOnce / 4), semaphore.NewWeighted(payloadsAtOnce)}
 }
 
-// enter waits for a place.
+// enter waits until a payload may be read.
 func (p payloads) enter(ctx context.Context) error {
 	if err := p.own.Acquire(ctx, 1); err != nil {
 		return err
@@ -51,13 +51,13 @@ func (p payloads) leave() {
 	p.own.Release(1)
 }
 
-// Client calls GitHub's REST API for one connection. It is safe for concurrent use; every call has
-// a deadline, and every error is a *github.Error. Nothing is retried, except once with a fresh
-// token when GitHub refuses that in use: back-off belongs to the caller.
+// Client calls GitHub's REST API for one connection. It is safe for concurrent use. Every call has a deadline, and
+// every error is a *github.Error. The client does not retry, except once with a new token when GitHub refuses the
+// current one: callers are responsible for back-off.
 //
-// Calls wait for their turn while enough are under way: first those that remove a runner, then
-// those that register one, then lookups, then listings, each in turn among flows (see github.InFlow).
-// When GitHub's limits come near, they stop in the opposite order.
+// When too many calls are in flight, calls wait for their turn. Calls that remove a runner go first, then calls that
+// register one, then lookups, then listings. Calls of the same rank take turns among flows (see github.InFlow). When
+// GitHub's limits come near, calls stop in the opposite order.
 type Client struct {
 	creds   github.Credentials
 	target  github.Target
@@ -67,9 +67,8 @@ type Client struct {
 
 	payloads payloads
 
-	// regular is who registers runners: the token's user or the App's installation. asApp is the App
-	// itself, which alone may look at its webhook; its client is nil with a token. GitHub limits
-	// them separately.
+	// regular registers runners: it is the token's user or the App's installation. asApp is the App itself, which alone
+	// can access its webhook; its client is nil with a token. GitHub limits the two separately.
 	regular, asApp identity
 
 	runners shared[RunnerList]
@@ -81,19 +80,18 @@ type Client struct {
 	releases shared[published]
 }
 
-// identity is one that GitHub counts the calls of.
+// identity is an account with its own rate limit on GitHub.
 type identity struct {
 	client *gogithub.Client
 	budget *budget
 }
 
-// NewClient returns a client that has not called GitHub yet. It fails on credentials and URLs that
-// can't work.
+// NewClient returns a client and does not call GitHub. It fails on invalid credentials and URLs.
 func NewClient(creds github.Credentials, o github.Options) (*Client, error) {
 	return newClient("", creds, o, newPayloads())
 }
 
-// NewClients returns the clients of connections. They share the options' transport.
+// NewClients returns the clients of connections. They share the transport in the options.
 func NewClients(connections *github.Connections, o github.Options) *github.Clients[*Client] {
 	o = o.WithDefaults(turns.First)
 	all := newPayloads().all
@@ -105,7 +103,8 @@ func NewClients(connections *github.Connections, o github.Options) *github.Clien
 	}, func(key string) { remainingCalls.DeleteLabelValues(key) })
 }
 
-// newClient makes the client of a connection, NAMESPACE/NAME, which stands in metrics unless it is empty.
+// newClient creates the client of a connection, NAMESPACE/NAME. The connection is a label in metrics, unless it is
+// empty.
 func newClient(connection string, creds github.Credentials, o github.Options, places payloads) (*Client, error) {
 	if err := creds.Validate(); err != nil {
 		return nil, err
@@ -140,13 +139,13 @@ func (c *Client) identity(name string) (identity, error) {
 	return identity{client: client, budget: b}, nil
 }
 
-// Target is what the connection's URL points to.
+// Target returns what the connection's URL points to.
 func (c *Client) Target() github.Target { return c.target }
 
-// Network is the way to GitHub.
+// Network returns the connection's network.
 func (c *Client) Network() github.Network { return c.creds.Network }
 
-// Budget is GitHub's limit of calls an hour, and how many are left; 0 before it told.
+// Budget returns GitHub's hourly limit of calls, and how many remain; 0 if they are not known yet.
 func (c *Client) Budget() (limit, left int) {
 	b := c.regular.budget
 	b.mu.Lock()
@@ -157,17 +156,17 @@ func (c *Client) Budget() (limit, left int) {
 	return 0, 0
 }
 
-// kind is a class of calls: a metric label, who is served first, and what it costs.
+// kind is a class of calls. It has a metric label, a rank and a cost.
 type kind struct {
 	name string
 	rank turns.Rank
-	// keep the answer, to ask later whether it changed.
+	// keep caches the answer for conditional requests.
 	keep bool
-	// writes is true of calls that change something although others go before them.
+	// writes is true for calls that change something, whatever their rank.
 	writes bool
-	// asApp is true of calls that only an App may make, as itself.
+	// asApp is true for calls that only an App can make, as itself.
 	asApp bool
-	// bounds of an answer; answerBounds if zero.
+	// bounds limits the answer; answerBounds if zero.
 	bounds github.Bounds
 }
 
@@ -189,11 +188,11 @@ var (
 	kindRedeliver  = kind{name: "redelivery", rank: turns.Changing}
 )
 
-// operation is one call of go-gogithub.
+// operation is one call of go-github.
 type operation func(context.Context, *gogithub.Client) (*gogithub.Response, error)
 
-// do makes a call when it may, in its turn, and with a deadline. When GitHub refuses the token, it
-// is made once more with a new one.
+// do makes a call in its turn and with a deadline. If GitHub refuses the token, do makes the call once more with a new
+// one.
 func (c *Client) do(ctx context.Context, k kind, doing string, op operation) error {
 	token, err := c.bearer(ctx, k)
 	if err != nil {
@@ -218,8 +217,8 @@ func ask[T any](ctx context.Context, c *Client, k kind, doing string, op func(co
 	return read, err
 }
 
-// elements makes the calls that read a list, page by page, and gives its elements as they are kept, for which there must be room. An error ends
-// it.
+// elements reads a list page by page and yields the converted elements. It stops at the first error. The converted
+// elements must fit into the room.
 func elements[L, G, T any](
 	ctx context.Context, c *Client, k kind, doing string, r *room, of func(L) []G, as func(G) T,
 	op func(context.Context, *gogithub.Client, gogithub.ListOptions) (L, *gogithub.Response, error),
@@ -252,12 +251,13 @@ func elements[L, G, T any](
 	}
 }
 
-// room is what a listing may take, in bytes.
+// room limits the memory of a listing, in bytes.
 type room struct{ taken atomic.Int64 }
 
 func (r *room) isFull() bool { return r.taken.Load() > mostListed }
 
-// fitting returns a decoded value whose texts fit GitHub's maxima, if there is room for it.
+// fitting returns a decoded value after checking its texts against GitHub's maximum sizes and its size against the
+// room.
 func fitting[T any](doing string, value T, r *room) (T, error) {
 	size, err := github.Fit(&value)
 	if err == nil && r.taken.Add(int64(size)) > mostListed {
@@ -269,7 +269,7 @@ func fitting[T any](doing string, value T, r *room) (T, error) {
 	return value, nil
 }
 
-// large is the error of an answer that has more than it may.
+// large returns the error of an answer that is too large.
 func large(doing string, err error) error {
 	return github.NewError(github.KindUnexpected, doing, http.StatusOK, 0, err.Error(), err)
 }
@@ -288,7 +288,7 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 		return err
 	}
 	began, err := who.budget.spend(k, doing)
-	if err != nil { // much may have happened
+	if err != nil { // the call may have waited for long
 		c.gate.Abandon(round)
 		return err
 	}
@@ -304,8 +304,8 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 	return err
 }
 
-// pace lets a listing wait for points, for the time of a call at most: one of many pages goes on,
-// slowly. Others fail, and come back.
+// pace lets a listing wait for points, up to the timeout of a call, so that a listing of many pages continues slowly.
+// Other calls fail at once, and their callers retry them.
 func (c *Client) pace(ctx context.Context, b *budget, k kind) {
 	for left := c.options.Timeout; k.rank == turns.Listing; {
 		wait := b.pause(k)

@@ -26,7 +26,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// clock is one that is set by hand.
+// clock is set by hand.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -44,8 +44,8 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// world is a simulated GitHub with the organization "acme" of the enterprise "big", its
-// repositories "app" and "lib", a group that only "lib" sees, the token "secret" and the App 7.
+// world is a simulated GitHub with the organization "acme" in the enterprise "big", its repositories "app" and "lib", a
+// group that is visible to "lib" only, the token "secret" and the App 7.
 type world struct {
 	*githubsim.Running
 	t *testing.T
@@ -256,7 +256,7 @@ func TestManyListAtOnceAndGitHubIsAskedOnce(t *testing.T) {
 	}
 }
 
-// Who asks for a list that takes longer than it may be old gets it the next time.
+// If a listing takes longer than its maximum age, the next caller still gets it.
 func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	s := shared[int]{options: github.Options{}.WithDefaults(1).For(github.Credentials{})}
@@ -273,7 +273,7 @@ func TestAListThatTakesLongIsSharedWhenItIsThere(t *testing.T) {
 	}
 }
 
-// Each pool of a connection asks for them, and a server without a copy of the repository has none for any.
+// Every pool of a connection asks for releases, and a server without a copy of the repository has none for any of them.
 func TestReleasesThatAServerLacksAreAskedForOnceInAWhile(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	c := w.token("acme")
@@ -326,7 +326,7 @@ func TestANewTokenIsGotOnceForAllAndWhenTheOldIsRevoked(t *testing.T) {
 	token, _ := c.tokens.kept(w.Now())
 	w.RevokeToken(token)
 	must[RunnerList](t)(c.Runners(t.Context(), 0))
-	w.pass(58 * time.Minute) // short of its end
+	w.pass(58 * time.Minute) // shortly before it expires
 	must[*Runner](t)(c.RunnerByName(t.Context(), "r1"))
 	if n := w.called(githubsim.EndpointAccessToken); n != 3 {
 		t.Errorf("%d tokens; want one more for the revoked, and one for that which ends", n)
@@ -421,12 +421,12 @@ func TestWhatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A listing that GitHub doesn't answer is left alone. Runners are registered and removed in the meantime.
+// A listing without answers is paused. Runners are registered and removed in the meantime.
 func TestAFailingListingDelaysNoRunner(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault        githubsim.Fault
 		called       int           // how often the listing is called before Corral pauses it
-		after, pause time.Duration // what the caller is told at first, and how long the pause is
+		after, pause time.Duration // the RetryAfter of the first error, and the length of the pause
 	}{
 		"502":                          {githubsim.Fault{Status: 502}, 3, 0, time.Second},
 		"503 with Retry-After":         {githubsim.Fault{Status: 503, RetryAfter: time.Minute}, 1, time.Minute, time.Minute},
@@ -630,7 +630,7 @@ func TestDeliveriesThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// answering starts a server in GitHub's place.
+// answering starts a server in place of GitHub.
 func answering(t *testing.T, answer http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -655,7 +655,7 @@ func TestAnotherHostGetsNoRequest(t *testing.T) {
 	}
 }
 
-// A page of a hundred runs has more than a megabyte: it, too, is asked for with what is known of it.
+// A page of a hundred runs has more than a megabyte. It is cached for conditional requests, too.
 func TestAFullPageOfRunsIsNotCountedAgain(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	for range pageSize {
@@ -676,7 +676,7 @@ func TestAFullPageOfRunsIsNotCountedAgain(t *testing.T) {
 	}
 }
 
-// sent notes the bodies of requests that have one.
+// sent records request bodies.
 type sent struct {
 	next   http.RoundTripper
 	mu     sync.Mutex
@@ -698,7 +698,7 @@ func (s *sent) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(req)
 }
 
-// GitHub describes the body of the call as an object; null, which go-github sends of no options, is none.
+// GitHub's documentation requires an object as the body. go-github sends null for missing options.
 func TestATokenIsAskedForWithAnObject(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	network := github.NewTransport()
@@ -736,7 +736,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 			c := answering(t, answer)
 			_, err := c.Runners(t.Context(), 0)
 			want := github.KindUnavailable
-			if strings.HasPrefix(name, "too large") { // and will be so the next time
+			if strings.HasPrefix(name, "too large") { // the next answer will be too large as well
 				want = github.KindUnexpected
 			}
 			if github.KindOf(err) != want {
@@ -746,7 +746,8 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// go-github reads most of these as an empty list, or as something with an id of 0: both would say that nothing is there.
+// go-github reads most of these answers as an empty list, or as an object with the id 0. Both would mean that nothing
+// exists.
 func TestPartialAnswersAreErrors(t *testing.T) {
 	ask := func(do func(context.Context, *Client) (any, error)) func(context.Context, *Client) error {
 		return func(ctx context.Context, c *Client) error {
@@ -781,7 +782,8 @@ func TestPartialAnswersAreErrors(t *testing.T) {
 	}
 }
 
-// A run that was listed and whose jobs GitHub does not know isn't one without jobs: those that wait would be forgotten.
+// If GitHub does not know a run that it has just listed, the listing fails. Otherwise the run's waiting jobs would be
+// forgotten.
 func TestTheJobsOfARunThatIsNotFoundAreNotKnown(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/jobs") {
@@ -804,7 +806,7 @@ func TestADeliveryThatIsTooLargeIsNotRead(t *testing.T) {
 	}
 }
 
-// Older releases of GitHub Enterprise Server give all runners to who looks for one by its name.
+// Older releases of GitHub Enterprise Server ignore the name in a lookup and return all runners.
 func TestARunnerIsFoundByNameAmongAll(t *testing.T) {
 	c := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		page := r.URL.Query().Get("page")

@@ -11,7 +11,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// An App proves itself by GitHub's clock, which the first answer shows, and its token is used as long as GitHub takes it.
+// An App's assertion uses GitHub's clock, which the first answer shows, and its token is used until it expires by that
+// clock.
 func TestAnAppUsesGitHubsClock(t *testing.T) {
 	_, private := appKeys()
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {

@@ -15,14 +15,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// CommitState is how a commit fared.
+// CommitState is the state of a commit.
 type CommitState string
 
 // States of a commit, by GitHub's names.
 const (
 	CommitSuccess CommitState = "success"
 	CommitFailure CommitState = "failure"
-	// CommitError is for what another attempt may mend.
+	// CommitError is for a problem that a retry may fix.
 	CommitError CommitState = "error"
 )
 
@@ -30,35 +30,35 @@ const (
 const (
 	mostDescription    = 140    // of a status, in characters
 	mostSummary        = 65_535 // of a check run, in characters
-	mostMessage        = 16_000 // of an annotation; GitHub takes 64 kB, and a person less
+	mostMessage        = 16_000 // of an annotation. GitHub accepts 64 kB, which is too much to read
 	annotationsAtOnce  = 50     // in a request
-	mostAnnotations    = 100    // in a check run; ours, not GitHub's
+	mostAnnotations    = 100    // in a check run; Corral's own limit
 	maxAnnotationTitle = 255
 )
 
-// CommitReport is what a commit is told.
+// CommitReport is the content of a commit status and a check run.
 type CommitReport struct {
-	// Name of the status's context and of the check run.
+	// Name is the context of the status and the name of the check run.
 	Name string
-	// ID tells this report from others of the same name and commit: one that GitHub has is not made again. At
-	// most 64 characters.
+	// ID distinguishes this report from other reports with the same name and commit. A report that GitHub has already
+	// is not created again. It has at most 64 characters.
 	ID    string
 	State CommitState
-	// Title is a line, cut at 140 characters in a status.
+	// Title is one line. A status truncates it at 140 characters.
 	Title string
-	// Summary of the check run, in Markdown.
+	// Summary is the summary of the check run, in Markdown.
 	Summary string
-	// Annotations of the check run, of which the first 100 are shown.
+	// Annotations are the annotations of the check run. Only the first 100 are reported.
 	Annotations []Annotation
 }
 
-// Annotation is one thing that is wrong with a file.
+// Annotation is one problem in a file.
 type Annotation struct {
-	// Path of the file in the repository.
+	// Path is the file's path in the repository.
 	Path string
-	// Line and Column from 1; 0 when not known.
+	// Line and Column start at 1; 0 if unknown.
 	Line, Column int
-	// Title, optional, and Message.
+	// Title is optional.
 	Title, Message string
 }
 
@@ -67,10 +67,10 @@ var (
 	kindReport  = kind{name: "report", rank: turns.Listing, writes: true}
 )
 
-// ReportCommit tells GitHub how a commit of OWNER/NAME fared: by a commit status, and an App also by a check
-// run with annotations. What GitHub has already is not told again, and what was interrupted goes on: it may be called as often
-// as is wished. It needs the permissions statuses and, of an App, checks to be written; an error that wraps
-// neither github.IsUnavailable nor IsRateLimited will not pass by itself.
+// ReportCommit reports the state of a commit of OWNER/NAME to GitHub. It sets a commit status and, with an App, a check
+// run with annotations. It is idempotent: it skips what GitHub has already and resumes an interrupted report. It needs
+// write permission for statuses and, with an App, for checks. An error is permanent if neither github.IsUnavailable nor
+// IsRateLimited is true for it.
 func (c *Client) ReportCommit(ctx context.Context, repository, sha string, report CommitReport) error {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *Client) ReportCommit(ctx context.Context, repository, sha string, repor
 	return r.status(ctx)
 }
 
-// reporting is one report on its way.
+// reporting is a report in progress.
 type reporting struct {
 	*Client
 	owner, repo, sha string
@@ -117,7 +117,7 @@ func (r *reporting) status(ctx context.Context) error {
 	return lacking(err, "commit statuses", "statuses")
 }
 
-// checkRun finds the run that an interrupted report made, or makes one, and adds the annotations that it lacks.
+// checkRun finds the check run of an interrupted report, or creates one, and adds the missing annotations.
 func (r *reporting) checkRun(ctx context.Context) error {
 	found, err := ask(ctx, r.Client, kindReports, r.doing("reading the check runs of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.ListCheckRunsResults, *gogithub.Response, error) {
 		return something(gh.Checks.ListCheckRunsForRef(ctx, r.owner, r.repo, r.sha, &gogithub.ListCheckRunsOptions{
@@ -127,7 +127,7 @@ func (r *reporting) checkRun(ctx context.Context) error {
 	if err != nil {
 		return lacking(err, "check runs", "checks")
 	}
-	// The newest counts: one of another outcome since makes an older one of this outcome old.
+	// Only the newest run counts. A newer run with another outcome supersedes an older run with this outcome.
 	newest := &gogithub.CheckRun{}
 	for _, run := range found.CheckRuns {
 		if run.GetID() > newest.GetID() {
@@ -162,7 +162,7 @@ func (r *reporting) createCheckRun(ctx context.Context) (int64, error) {
 	return made.GetID(), err
 }
 
-// annotate adds annotations: GitHub appends those of each request.
+// annotate adds annotations. GitHub appends the annotations of each request.
 func (r *reporting) annotate(ctx context.Context, id int64, from, to int) error {
 	return r.do(ctx, kindReport, r.doing("annotating a check run of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		_, resp, err := gh.Checks.UpdateCheckRun(ctx, r.owner, r.repo, id, gogithub.UpdateCheckRunOptions{Name: r.Name, Output: r.output(from, to)})
@@ -170,7 +170,7 @@ func (r *reporting) annotate(ctx context.Context, id int64, from, to int) error 
 	})
 }
 
-// conclusion of a check run, which knows no errors.
+// conclusion returns the conclusion of the check run. It has no equivalent of the state error.
 func (r *reporting) conclusion() string {
 	if r.State == CommitSuccess {
 		return "success"
@@ -197,7 +197,7 @@ func (r *reporting) output(from, to int) *gogithub.CheckRunOutput {
 	return out
 }
 
-// lacking names the permission that a refusal is about: GitHub answers 404 as well to who may not see.
+// lacking adds the missing permission to an error. GitHub also answers 404 to clients that may not see an object.
 func lacking(err error, what, permission string) error {
 	if github.IsForbidden(err) || github.IsNotFound(err) {
 		return fmt.Errorf("the credentials may not write %s: let the App have the permission %q with write access, and among its repositories this one: %w", what, permission, err)

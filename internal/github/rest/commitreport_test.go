@@ -18,7 +18,7 @@ import (
 
 const sha = "0123456789abcdef0123456789abcdef01234567"
 
-// reporter is an App that may tell of commits.
+// reporter returns a client for an App with the given permissions.
 func (w *world) reporter(permissions map[string]string) *Client {
 	w.t.Helper()
 	public, private := appKeys()
@@ -60,7 +60,7 @@ func TestACommitIsTold(t *testing.T) {
 	}
 }
 
-// A restarted controller doesn't know what it told; GitHub does.
+// A restarted controller does not know what it has reported; GitHub does.
 func TestACommitIsToldOnceForEachOutcome(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	fixed := CommitReport{Name: "corral/runners/pools", ID: "b", State: CommitSuccess, Title: "Applied", Summary: "Applied"}
@@ -84,7 +84,7 @@ func TestACommitIsToldOnceForEachOutcome(t *testing.T) {
 func TestManyAnnotationsAreSentByTheFifty(t *testing.T) {
 	w := newWorld(t, githubsim.Options{})
 	c := w.reporter(mayReport)
-	// The second request is lost: the next attempt goes on where this one ended.
+	// The second request fails. The next attempt continues where this one ended.
 	w.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointUpdateCheckRun, Status: 502, Times: 1})
 	if err := c.ReportCommit(t.Context(), "acme/app", sha, refusal(80)); !github.IsUnavailable(err) {
 		t.Fatalf("got %v", err)
@@ -143,7 +143,7 @@ func TestWhatIsMissingToTellACommitIsNamed(t *testing.T) {
 	}
 }
 
-// Reports are the first to stop when GitHub's limits come near, and cost what writing costs.
+// Reports stop first when GitHub's limits come near, and cost as much as any write.
 func TestReportsLeaveTheLimitsToRunners(t *testing.T) {
 	c := &clock{now: time.Unix(1_000_000, 0)}
 	b := newBudget(c.Now, true, "")

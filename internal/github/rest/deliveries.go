@@ -13,22 +13,22 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Delivery is an attempt of GitHub's to deliver an event to a webhook.
+// Delivery is one attempt by GitHub to deliver an event to a webhook.
 type Delivery struct {
 	ID int64
 	// GUID is the same for all deliveries of an event.
 	GUID string
-	// Event and Action, such as workflow_job and queued.
+	// Event and Action are the event's type, such as workflow_job and queued.
 	Event, Action string
-	// StatusCode of the receiver's answer.
+	// StatusCode is the status of the receiver's answer.
 	StatusCode  int
 	DeliveredAt time.Time
-	// InstallationID of the App that it was sent to; 0 for none.
+	// InstallationID is the App's installation that the event belongs to; 0 for none.
 	InstallationID int64
 }
 
-// ofHook makes calls such about deliveries, unless there are none: to be had are an App's of its own webhook, which is 0, and those of an
-// organization's or a repository's. GitHub has no API for those of an enterprise's.
+// ofHook returns the kind for calls about a webhook's deliveries. It fails for an enterprise's webhooks, for which
+// GitHub has no API. Webhook 0 is the App's own; other ids belong to an organization or a repository.
 func (c *Client) ofHook(k kind, id int64, doing string) (kind, error) {
 	if id != 0 && c.target.Scope == github.Enterprise {
 		return k, github.NewError(github.KindNotFound, doing, 0, 0, "GitHub has no API for the deliveries of an enterprise's webhook: use an organization's, or an App's", nil)
@@ -37,9 +37,9 @@ func (c *Client) ofHook(k kind, id int64, doing string) (kind, error) {
 	return k, nil
 }
 
-// Deliveries lists the deliveries of a webhook, the newest first, a hundred in a page. The webhook
-// 0 is the App's own, with those for all of its installations. A cursor is what the page before gave
-// as next; next is empty at the end. GitHub keeps deliveries for some days.
+// Deliveries lists the deliveries of a webhook, newest first, in pages of a hundred. Webhook 0 is the App's own, whose
+// deliveries include all of its installations. The cursor is next from the previous page; next is empty on the last
+// page. GitHub keeps deliveries for a few days.
 func (c *Client) Deliveries(ctx context.Context, hookID int64, cursor string) (page []Delivery, next string, err error) {
 	doing := "listing deliveries"
 	k, err := c.ofHook(kindDeliveries, hookID, doing)
@@ -77,7 +77,7 @@ func (c *Client) deliveriesOf(list []*gogithub.HookDelivery) []Delivery {
 	return deliveries
 }
 
-// InstallationID is the App's installation that the connection is; 0 with a token.
+// InstallationID returns the connection's App installation; 0 with a token.
 func (c *Client) InstallationID() int64 {
 	if c.creds.App == nil {
 		return 0
@@ -85,8 +85,9 @@ func (c *Client) InstallationID() int64 {
 	return c.creds.App.InstallationID
 }
 
-// Payload returns what a delivery carried. One of more than 4 MB isn't read, which is KindUnexpected: all that
-// tells of jobs is far smaller. Few are read at once, by all clients of NewClients together and by the clients of one namespace.
+// Payload returns the payload of a delivery. It returns KindUnexpected for a payload of more than 4 MB; events about
+// jobs are far smaller. The number of concurrent reads is limited, for all clients of NewClients and for the clients of
+// one namespace.
 func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
 	doing := fmt.Sprintf("reading delivery %d", id)
 	k, err := c.ofHook(kindPayload, hookID, doing)
@@ -112,7 +113,7 @@ func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, p
 	return d.GetEvent(), payload, err
 }
 
-// Redeliver asks GitHub to deliver again.
+// Redeliver asks GitHub to send a delivery again.
 func (c *Client) Redeliver(ctx context.Context, hookID, id int64) error {
 	doing := fmt.Sprintf("asking for delivery %d again", id)
 	k, err := c.ofHook(kindRedeliver, hookID, doing)

@@ -16,43 +16,43 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// Error says why a connection doesn't work.
+// Error is the reason why a connection does not work.
 type Error struct {
-	// Reason is the condition's: InvalidSpec, CredentialsRefused, PermissionMissing,
+	// Reason is the reason for the connection's condition: InvalidSpec, CredentialsRefused, PermissionMissing,
 	// ScopeNotFound or GitHubUnavailable.
 	Reason string
-	// RetryAfter is how long GitHub asks to wait; 0 when it didn't say.
+	// RetryAfter is how long GitHub asks to wait; 0 if it did not say.
 	RetryAfter time.Duration
-	// Code of GitHub's answer, of a GitHubUnavailable; 0 if there was none.
+	// Code is the HTTP status of GitHub's answer if the reason is GitHubUnavailable; 0 if there was no answer.
 	Code int
 
 	message string
 	err     error
 }
 
-// Error tells what is missing, and what GitHub said.
+// Error returns the problem and GitHub's message.
 func (e *Error) Error() string {
 	if e.err == nil {
 		return e.message
 	}
-	if answer := new(gogithub.ErrorResponse); errors.As(e.err, &answer) && answer.Response != nil { // without the request that it answers
+	if answer := new(gogithub.ErrorResponse); errors.As(e.err, &answer) && answer.Response != nil { // without the request's URL
 		return fmt.Sprintf("%s: GitHub answered %d: %s", e.message, answer.Response.StatusCode, github.Excerpt(answer.Message))
 	}
 	return e.message + ": " + e.err.Error()
 }
 
-// Unwrap returns GitHub's answer.
+// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.err }
 
 func newError(reason string, err error, format string, args ...any) *Error {
 	return &Error{Reason: reason, err: err, message: fmt.Sprintf(format, args...)}
 }
 
-// unavailable judges an error that says nothing about the credentials: no answer, 5xx
-// and rate limits. It returns nil for one that does.
+// unavailable returns an error if a failure is not related to the credentials: no answer, 5xx or a rate limit.
+// Otherwise it returns nil.
 func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 	code := statusOf(resp)
-	limited := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub answered %d: it limits the rate of requests", code) // its own text has a countdown
+	limited := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub answered %d: it limits the rate of requests", code) // go-github's text contains a countdown
 	limited.Code = code
 	primary, secondary := new(gogithub.RateLimitError), new(gogithub.AbuseRateLimitError)
 	switch {
@@ -74,7 +74,7 @@ func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 	return nil
 }
 
-// silent is the error of an answer that says nothing about what was asked, or of none, if its code is 0.
+// silent returns the error for a missing answer (code 0), or for an answer that is unrelated to the request.
 func silent(code int, err error) *Error {
 	e := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub answered %d", code)
 	if code == 0 {

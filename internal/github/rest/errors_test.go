@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// A connection whose credentials would be looked at in years is one that never is ready again.
+// Otherwise, a connection whose next check is years away would never become ready again.
 func TestALimitIsObeyedForABoundedTime(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	resp := &gogithub.Response{Response: &http.Response{StatusCode: http.StatusForbidden}}

@@ -15,28 +15,28 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// groupsAge is how long runner groups are taken to be as they were.
+// groupsAge is how long a listing of runner groups is cached.
 const groupsAge = 5 * time.Minute
 
 // Group is a runner group.
 type Group struct {
 	ID   int64
 	Name string
-	// Default is true of the group that always is there.
+	// Default is true for the group that always exists.
 	Default bool
-	// AllowsPublic is true if jobs of public repositories are let in.
+	// AllowsPublic is true if the group accepts jobs of public repositories.
 	AllowsPublic bool
 }
 
-// defaultGroup is what the runners of a repository are in: it has no groups.
+// defaultGroup is the group of a repository's runners. Repositories have no runner groups.
 var defaultGroup = Group{ID: github.DefaultRunnerGroupID, Name: "Default", Default: true}
 
-// is says whether the group is called so.
+// is reports whether the group has this name.
 func (g Group) is(name string) bool {
 	return strings.EqualFold(g.Name, name) || g.Default && isDefaultGroup(name)
 }
 
-// Groups lists the runner groups, as they were within the last five minutes.
+// Groups lists the runner groups. The list can be up to five minutes old.
 func (c *Client) Groups(ctx context.Context) ([]Group, error) { return c.groupsSince(ctx, groupsAge) }
 
 func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group, error) {
@@ -48,8 +48,8 @@ func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group
 	})
 }
 
-// GroupID finds a runner group by its name: "" and "default", in any case, are the default group and
-// cost no request. One that was made just now is found. Not there: KindRunnerGroupNotFound.
+// GroupID returns the id of a runner group. The names "" and "default", in any case, are the default group and need no
+// request. A group that was created just now is found. If there is no such group, it returns KindRunnerGroupNotFound.
 func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 	if isDefaultGroup(name) {
 		return github.DefaultRunnerGroupID, nil
@@ -67,7 +67,7 @@ func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 		"there is no such group, or this connection can't see it", nil)
 }
 
-// AllowsPublic says whether a runner group lets in jobs of public repositories.
+// AllowsPublic reports whether a runner group accepts jobs of public repositories.
 func (c *Client) AllowsPublic(ctx context.Context, name string) (bool, error) {
 	id, err := c.GroupID(ctx, name)
 	if err != nil {
@@ -77,9 +77,9 @@ func (c *Client) AllowsPublic(ctx context.Context, name string) (bool, error) {
 	return slices.ContainsFunc(groups, func(g Group) bool { return g.ID == id && g.AllowsPublic }), err
 }
 
-// Visible says whether jobs of a repository, OWNER/NAME, may run in a runner group, as of the last
-// five minutes. One call per repository tells of all groups. For an enterprise, it is the
-// organization that the group has to be visible to.
+// Visible reports whether jobs of a repository, OWNER/NAME, can run in a runner group. The answer can be up to five
+// minutes old. One call per repository covers all groups. For an enterprise, the group must be visible to the
+// repository's organization.
 func (c *Client) Visible(ctx context.Context, group, repository string) (bool, error) {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -105,8 +105,8 @@ func (c *Client) Visible(ctx context.Context, group, repository string) (bool, e
 	return slices.ContainsFunc(groups, func(g Group) bool { return g.is(group) }), nil
 }
 
-// listGroups lists the groups that are visible to a repository or, of an enterprise, to an
-// organization; all if empty.
+// listGroups lists the groups that are visible to a repository or, in an enterprise, to an organization. With an empty
+// name it lists all groups.
 func (c *Client) listGroups(ctx context.Context, doing, visibleTo string) ([]Group, error) {
 	all := elements(ctx, c, kindGroups, doing, &room{}, slices.Clone[[]Group], func(g Group) Group { return g }, func(ctx context.Context, gh *gogithub.Client, page gogithub.ListOptions) ([]Group, *gogithub.Response, error) {
 		if c.target.Scope == github.Enterprise {

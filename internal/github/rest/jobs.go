@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// mostRuns bounds how many unfinished runs of a repository are looked into.
+	// mostRuns is how many unfinished runs of a repository are read.
 	mostRuns = 300
-	// mostJobs bounds how many jobs of a repository are told of, as mostListed does.
+	// mostJobs is how many jobs of a repository are returned. mostListed limits their size.
 	mostJobs = 20_000
-	// runsAtOnce is how many of them at a time.
+	// runsAtOnce is how many runs are read concurrently.
 	runsAtOnce = 4
-	// reposAge is how long the repositories of an organization are taken to be as they were, for each
-	// page of them; reposMost bounds that.
+	// reposAge is how long a listing of an organization's repositories is cached, for each page of it. reposMost is the
+	// maximum.
 	reposAge, reposMost = time.Minute, 10 * time.Minute
 )
 
@@ -35,10 +35,10 @@ type Job struct {
 	Name, Workflow string `cut:"1024"`
 	// Status is queued, waiting, pending, in_progress or completed.
 	Status string
-	// Conclusion of a completed one.
+	// Conclusion is set if the job is completed.
 	Conclusion string
 	Labels     []string
-	// RunnerID, RunnerName and RunnerGroup are of the runner that has it; 0 and empty if none.
+	// RunnerID, RunnerName and RunnerGroup describe the runner that runs the job; 0 and empty for none.
 	RunnerID    int64
 	RunnerName  string
 	RunnerGroup string
@@ -47,13 +47,12 @@ type Job struct {
 	CompletedAt time.Time
 }
 
-// JobList are the unfinished jobs of a repository.
+// JobList holds the unfinished jobs of a repository.
 type JobList struct {
 	Jobs []Job
-	// Complete is false when there are more runs than are looked into, 300, or more jobs than are told of,
-	// 20,000 or 8 MB: then there may be more jobs.
+	// Complete is false if the list may be incomplete: there are more than 300 runs, 20,000 jobs or 8 MB of jobs.
 	Complete bool
-	// At is when the list was begun.
+	// At is the time when the listing began.
 	At time.Time
 }
 
@@ -68,7 +67,7 @@ func jobOf(j *gogithub.WorkflowJob) Job {
 	}
 }
 
-// Job looks a job of OWNER/NAME up; nil when there is none.
+// Job returns a job of OWNER/NAME, or nil if it does not exist.
 func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, error) {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -88,12 +87,12 @@ func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, er
 	return &job, err
 }
 
-// unfinished are the states of runs that have jobs to come, in the order in which a run takes
-// them: one that moves on meanwhile is met in the next.
+// unfinished are the states of runs with pending jobs, in the order in which a run passes through them. A run that
+// changes its state during the listing is found in the next state.
 var unfinished = []string{"waiting", "queued", "in_progress"}
 
-// Jobs lists the unfinished jobs of a repository's unfinished runs. A list that is no older than
-// maxAge, or than 15 s, is shared by all who ask. What didn't change since is not counted by GitHub.
+// Jobs lists the unfinished jobs of a repository's unfinished runs. Callers share a listing that is no older than
+// maxAge or 15 s. Unchanged pages do not count towards GitHub's limit.
 func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Duration) (JobList, error) {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -157,7 +156,7 @@ func (c *Client) jobsOf(ctx context.Context, owner, name string, runs []int64, r
 	return slices.Concat(perRun...), nil
 }
 
-// jobsOfRun lists the unfinished jobs of a run, as long as there is room.
+// jobsOfRun lists the unfinished jobs of a run until the room is full.
 func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64, r *room) ([]Job, error) {
 	var jobs []Job
 	doing := fmt.Sprintf("listing the jobs of %s/%s", owner, name)
@@ -169,7 +168,8 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64, r
 			break
 		}
 		if github.IsNotFound(err) {
-			// It was listed just now. If it was deleted since, the next list does not have it; until then its jobs are not known to be over.
+			// The run was listed just now. If it was deleted since, the next list does not have it; until then its jobs
+			// are not known to be over.
 			return nil, github.NewError(github.KindUnexpected, doing, 0, 0, "GitHub lists a workflow run and does not know its jobs", err)
 		}
 		if err != nil {
@@ -182,9 +182,9 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64, r
 	return jobs, nil
 }
 
-// Repositories returns the repositories, as OWNER/NAME, that patterns are for: OWNER/NAME, or NAME
-// in the connection's organization, with * for any characters but /. Only patterns with a * cost
-// a listing, which is shared for a minute for each hundred repositories, ten at most.
+// Repositories returns the repositories, as OWNER/NAME, that match patterns. A pattern is OWNER/NAME, or NAME in the
+// connection's organization; * matches any characters but /. Only a pattern with a * needs a listing. A listing is
+// cached for a minute per hundred repositories, and for ten minutes at most.
 func (c *Client) Repositories(ctx context.Context, patterns []string) ([]string, error) {
 	var found []string
 	for _, pattern := range patterns {
@@ -231,7 +231,7 @@ func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string,
 	return found, nil
 }
 
-// repositoryList are the repositories of an organization.
+// repositoryList holds the repositories of an organization.
 type repositoryList struct {
 	Names []string
 	At    time.Time

@@ -24,7 +24,7 @@ var (
 	}, []string{"connection"})
 )
 
-// Collectors returns the package's metrics, to be registered once.
+// Collectors returns the package's metrics. They must be registered only once.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{meter.Requests, meter.Latencies, remainingCalls}
 }

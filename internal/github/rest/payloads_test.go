@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// hanging is a network that doesn't answer. It counts the requests under way, by host.
+// hanging is a network that does not answer. It counts the requests in flight, by host.
 type hanging map[string]*atomic.Int32
 
 func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -26,7 +26,7 @@ func (h hanging) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// A namespace's servers hold a quarter of the places for payloads, however many connections lead to them.
+// The servers of one namespace use a quarter of the slots for payloads, however many connections it has.
 func TestAServerThatHangsHoldsAQuarterOfThePayloads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := hanging{"greedy.example.com": {}, "quiet.example.com": {}}

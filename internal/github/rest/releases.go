@@ -14,21 +14,21 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// published is what a server has of the runner's releases: a list, or none of its own.
+// published holds a server's copy of the runner releases, or the error if it has none.
 type published struct {
 	Releases []poolstatus.Release
 	Missing  error
 }
 
-// Releases lists the last releases of the runner program, as of the last ten minutes. A server without a copy of the repository, or
-// credentials that don't show it: KindNotFound or KindForbidden.
+// Releases lists the latest releases of the runner program. The list is cached for ten minutes. It returns KindNotFound
+// or KindForbidden if the server has no copy of the repository or the credentials cannot read it.
 func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 	last, err := c.releases.get(ctx, c.options.Now, "", sharedLife, func(ctx context.Context) (published, error) {
 		found, err := ask(ctx, c, kindReleases, "listing the releases of the runner", func(ctx context.Context, gh *gogithub.Client) ([]*gogithub.RepositoryRelease, *gogithub.Response, error) {
 			return listed(gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead}))
 		})
 		if github.IsNotFound(err) {
-			return published{Missing: err}, nil // it is asked for by each pool, and none gets another answer
+			return published{Missing: err}, nil // every pool would get the same answer
 		}
 		if err != nil {
 			return published{}, err
@@ -45,5 +45,6 @@ func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 	return last.Releases, cmp.Or(err, last.Missing)
 }
 
-// releasesRead is how many are read: more than there are in the months that a runner's version may be old.
+// releasesRead is the number of releases to read. It covers more than the months for which GitHub accepts an old runner
+// version.
 const releasesRead = 30

@@ -17,44 +17,45 @@ import (
 )
 
 const (
-	// pageSize is the most that GitHub gives in a page.
+	// pageSize is GitHub's maximum page size.
 	pageSize = 100
-	// mostPages bounds a listing: GitHub allows 10,000 runners in an organization.
+	// mostPages limits a listing. GitHub allows 10,000 runners in an organization.
 	mostPages = 150
-	// mostListed bounds what is kept of a listing, in bytes. 10,000 runners with five labels each take some 3 MB.
+	// mostListed is the maximum size of a listing in memory, in bytes. 10,000 runners with five labels each take about
+	// 3 MB.
 	mostListed = 8 << 20
-	// leastAge keeps callers from listing the same again and again.
+	// leastAge is the minimum age of a listing before it is read again.
 	leastAge = 15 * time.Second
 )
 
-// Runner is a runner's registration.
+// Runner is the registration of a runner.
 type Runner struct {
 	ID      int64
 	Name    string
 	Labels  []string
 	GroupID int64
-	// Online is true of a runner that is connected to GitHub, Busy of one that has a job.
+	// Online is true if the runner is connected to GitHub. Busy is true if it has a job.
 	Online, Busy bool
-	// Version of its program; empty if the server doesn't tell.
+	// Version is the version of the runner program; empty if the server does not return it.
 	Version string
 }
 
-// RunnerList are all runners of a scope.
+// RunnerList holds all runners of a scope.
 type RunnerList struct {
 	Runners []Runner
-	// At is when the list was begun: what came later may be missing.
+	// At is the time when the listing began. Later registrations may be missing.
 	At time.Time
 }
 
-// Registration is what a runner registers with.
+// Registration describes a runner to register.
 type Registration struct {
-	// Name of the runner, unique in its scope.
+	// Name is the runner's name, unique in its scope.
 	Name string
-	// Group is the runner group's name; "" and "default", in any case, are the default group.
+	// Group is the name of the runner group. The names "" and "default", in any case, are the default group.
 	Group string
-	// Labels that the runner has, and no others: GitHub adds none.
+	// Labels are all labels of the runner. GitHub adds none.
 	Labels []string
-	// WorkFolder is where its jobs work; empty for the default.
+	// WorkFolder is the folder for its jobs; empty for the default.
 	WorkFolder string
 }
 
@@ -72,9 +73,9 @@ func runnerOf(r *gogithub.Runner) Runner {
 	}
 }
 
-// GenerateJIT registers an ephemeral runner and returns what it starts with. A name that is taken,
-// also when GitHub's answer to an earlier call was lost: KindRunnerExists. A runner group that
-// isn't there: KindRunnerGroupNotFound.
+// GenerateJIT registers an ephemeral runner and returns its start configuration. If the name is taken, also by an
+// earlier call whose answer was lost, it returns KindRunnerExists. If the runner group does not exist, it returns
+// KindRunnerGroupNotFound.
 func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, error) {
 	group, err := c.GroupID(ctx, r.Group)
 	if err != nil {
@@ -101,7 +102,7 @@ func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, e
 	return github.JIT{RunnerID: made.GetRunner().GetID(), Encoded: made.GetEncodedJITConfig()}, nil
 }
 
-// RegistrationToken returns a token by which any runner can register itself with the scope, for an hour.
+// RegistrationToken returns a token that any runner can use for an hour to register itself with the scope.
 func (c *Client) RegistrationToken(ctx context.Context) (string, error) {
 	const doing = "getting a registration token"
 	made, err := ask(ctx, c, kindRegister, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.RegistrationToken, *gogithub.Response, error) {
@@ -120,7 +121,8 @@ func (c *Client) RegistrationToken(ctx context.Context) (string, error) {
 	return made.GetToken(), err
 }
 
-// RemoveRunner ends a registration. The runner has a job: KindJobStillRunning. GitHub does not know it: KindNotFound.
+// RemoveRunner deletes a registration. It returns KindJobStillRunning if the runner has a job, and KindNotFound if
+// GitHub does not know the runner.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 	return c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		switch c.target.Scope {
@@ -133,7 +135,7 @@ func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 	})
 }
 
-// Runner looks a registration up by its id; nil when there is none.
+// Runner returns a registration by its id, or nil if there is none.
 func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	doing := fmt.Sprintf("looking for runner %d", id)
 	found, err := ask(ctx, c, kindRunner, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.Runner, *gogithub.Response, error) {
@@ -155,8 +157,8 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	return &r, err
 }
 
-// RunnerByName looks a registration up by its name; nil when there is none. Servers that don't know how to
-// look by name give all runners, in pages.
+// RunnerByName returns a registration by its name, or nil if there is none. A server that cannot filter by name returns
+// all runners, in pages.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
 	for r, err := range c.listRunners(ctx, kindRunner, fmt.Sprintf("looking for runner %q", name), &name) {
 		if err != nil {
@@ -169,8 +171,8 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 	return nil, nil
 }
 
-// Runners lists all runners of the scope, whoever made them. A list that is no older than maxAge,
-// or than 15 s, is shared by all who ask.
+// Runners lists all runners of the scope, including those that Corral did not register. Callers share a listing that is
+// no older than maxAge or 15 s.
 func (c *Client) Runners(ctx context.Context, maxAge time.Duration) (RunnerList, error) {
 	return c.runners.get(ctx, c.options.Now, "", max(maxAge, leastAge), func(ctx context.Context) (RunnerList, error) {
 		list := RunnerList{At: c.options.Now()}
@@ -197,5 +199,5 @@ func (c *Client) listRunners(ctx context.Context, k kind, doing string, name *st
 	})
 }
 
-// isDefaultGroup says whether a name is that of the group that always is there.
+// isDefaultGroup reports whether a name is the default group's.
 func isDefaultGroup(name string) bool { return name == "" || strings.EqualFold(name, "default") }

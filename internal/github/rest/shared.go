@@ -13,15 +13,14 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// mostShared bounds how many answers of one kind are kept for others, and sharedLife for how long at most. Their size is bounded for all connections
-// of a namespace together.
+// mostShared is the number of answers of one kind that are cached, and sharedLife the longest time. A separate limit
+// for the size applies to all connections of a namespace together.
 const (
 	mostShared = 1000
 	sharedLife = 10 * time.Minute
 )
 
-// shared keeps answers for all who ask for the same within a time, and lets those who ask at once
-// wait for one.
+// shared caches answers, and merges concurrent requests for the same answer into one.
 type shared[T any] struct {
 	options github.Options
 	flights singleflight.Group
@@ -32,17 +31,17 @@ type shared[T any] struct {
 
 type timed[T any] struct {
 	value *github.Kept[T]
-	at    time.Time // when it was there: a listing may take longer than it is shared for
+	at    time.Time // when the answer was complete: a listing can take longer than its cache lifetime
 }
 
-// get returns what fetch returned no longer than maxAge ago, or does so now.
+// get returns a cached answer that is no older than maxAge, or fetches one.
 func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, maxAge time.Duration, fetch func(context.Context) (T, error)) (T, error) {
 	if value, ok := s.fresh(key, now(), maxAge); ok {
 		return value, nil
 	}
 	// The flight outlives the caller that began it: others wait for it too. Each of its calls has a deadline.
 	flight := s.flights.DoChan(key, func() (any, error) {
-		if value, ok := s.fresh(key, now(), maxAge); ok { // by a flight that landed meanwhile
+		if value, ok := s.fresh(key, now(), maxAge); ok { // by a flight that finished in the meantime
 			return value, nil
 		}
 		value, err := fetch(context.WithoutCancel(ctx))
@@ -74,14 +73,14 @@ func (s *shared[T]) fresh(key string, now time.Time, maxAge time.Duration) (valu
 }
 
 func (s *shared[T]) put(key string, value T, at time.Time) {
-	size, _ := github.Fit(&value) // it fits
+	size, _ := github.Fit(&value) // checked when it was read
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kept == nil {
 		s.kept = map[string]timed[T]{}
 	}
 	for other, known := range s.kept {
-		isMuch := len(s.kept) >= mostShared // then any goes: it is asked for again
+		isMuch := len(s.kept) >= mostShared // evicts any entry: it is fetched again when needed
 		if other == key || isMuch || at.Sub(known.at) > sharedLife {
 			known.value.Leave()
 			delete(s.kept, other)

@@ -16,19 +16,19 @@ const (
 	mostUnavailable = 5 * time.Minute
 )
 
-// silence counts calls that GitHub didn't answer, or answered with 5xx. After enough of them it is a
-// pause, which ends with an answer. When its time is over, a single call may try: the probe. The methods
-// accept nil for a kind that has not failed.
+// silence counts calls that GitHub did not answer, or answered with 5xx. After several such calls it becomes a pause,
+// which ends with the first answer. When the time of the pause is over, a single call may try: the probe. All methods
+// accept a nil receiver, for a kind that has not failed.
 type silence struct {
 	calls  int       // in a row
-	failed time.Time // when one was last counted
+	failed time.Time // when the last failure was counted
 	until  time.Time // zero without a pause
-	probe  time.Time // when the probe began; zero without one under way
+	probe  time.Time // when the probe began; zero if there is none
 }
 
 func (s *silence) isPaused() bool { return s != nil && !s.until.IsZero() }
 
-// left returns how long a call has to wait. While a probe is under way, it is a guess.
+// left returns how long a call has to wait. While a probe is in flight, this is an estimate.
 func (s *silence) left(now time.Time) time.Duration {
 	switch {
 	case !s.isPaused():
@@ -39,22 +39,22 @@ func (s *silence) left(now time.Time) time.Duration {
 	return max(pauseMin, s.until.Sub(now))
 }
 
-// send records that a call is made, which is the probe if there is a pause.
+// send records the start of a call. During a pause, this call is the probe.
 func (s *silence) send(began time.Time) {
 	if s.isPaused() {
 		s.probe = began
 	}
 }
 
-// over records that the call that began at a time has ended.
+// over records the end of the call that began at the given time.
 func (s *silence) over(began time.Time) {
 	if s != nil && s.probe.Equal(began) {
 		s.probe = time.Time{}
 	}
 }
 
-// fail counts a call without an answer, unless it was under way when another one failed. From the given
-// number of calls on it begins a pause. GitHub may ask for a longer one.
+// fail counts a call without an answer, unless it was already in flight when another one failed. It begins a pause
+// after the given number of calls. GitHub can ask for a longer pause.
 func (s *silence) fail(began, now time.Time, calls int, asked time.Duration) {
 	if began.Before(s.failed) {
 		return

@@ -15,10 +15,10 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// tokenMargin is how long before its end a token is replaced: a listing may take a while.
+// tokenMargin is how long before its expiry a token is replaced, because a listing can take a while.
 const tokenMargin = 5 * time.Minute
 
-// tokens keeps the installation's token, so that many calls at once cost one.
+// tokens caches the installation's token, and merges concurrent requests for one.
 type tokens struct {
 	flights singleflight.Group
 
@@ -27,8 +27,8 @@ type tokens struct {
 	until time.Time
 }
 
-// discard forgets a token that GitHub refused. It says whether trying again can help: a personal
-// token stays what it is.
+// discard forgets a token that GitHub refused. It reports whether a retry can help: a personal access token cannot be
+// renewed.
 func (t *tokens) discard(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,10 +47,10 @@ func (t *tokens) kept(now time.Time) (string, bool) {
 	return t.token, t.token != "" && now.Before(t.until)
 }
 
-// errNoApp is why a token can't do what only an App can.
+// errNoApp is the error for a call that needs an App when the connection has a token.
 var errNoApp = errors.New("the connection has no App's credentials")
 
-// bearer returns what a call identifies itself with.
+// bearer returns the token or assertion for a call.
 func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 	app := c.creds.App
 	switch {
@@ -80,7 +80,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 }
 
 func (c *Client) newToken(ctx context.Context) (string, error) {
-	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh { // by a flight that landed meanwhile
+	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh { // by a flight that finished in the meantime
 		return token, nil
 	}
 	made, err := ask(ctx, c, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (*gogithub.InstallationToken, *gogithub.Response, error) {

@@ -19,24 +19,25 @@ import (
 )
 
 var (
-	// answerBounds are those of a page and of anything smaller. A page of 100 workflow runs has 1.2 MB and some 2,000 values.
+	// answerBounds is for one page or less. A page of 100 workflow runs has 1.2 MB and about 2,000 values.
 	answerBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 10_000}
-	// jobsBounds are those of a page of 100 jobs with their steps, which is about 1 MB. Little is kept of a step.
+	// jobsBounds is for a page of 100 jobs with their steps, which is about 1 MB. Corral keeps little of a step.
 	jobsBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 50_000}
-	// payloadBounds are those of a delivery with its payload. GitHub caps those at 25 MB, but only pushes of thousands of commits have
-	// megabytes. A payload isn't decoded with the delivery.
+	// payloadBounds is for a delivery with its payload. GitHub's maximum is 25 MB, but only pushes of thousands of
+	// commits have megabytes. A payload isn't decoded with the delivery.
 	payloadBounds = github.Bounds{Bytes: 4 << 20, List: pageSize, Inner: 10_000, Values: 200_000, Text: 2 << 20}
-	// verifyBounds are those of the answers about credentials, and of what a server says of itself, which may be lists of addresses.
+	// verifyBounds is for answers about credentials and for a server's own metadata, which can contain lists of
+	// addresses.
 	verifyBounds = github.Bounds{Bytes: 1 << 20, List: 5_000, Inner: 5_000, Values: 10_000}
 )
 
 const (
-	// mostKept bounds all answers of a client that are kept, and mostKeptOne each of them: a page of 100 runs, with their
-	// repositories, is some 1.2 MB.
+	// mostKept is the maximum size of a client's cached answers, and mostKeptOne the maximum size of each. A page of
+	// 100 runs with their repositories has about 1.2 MB.
 	mostKept, mostKeptOne = 8 << 20, 2 << 20
 )
 
-// exchange says how a request of a call is to be made.
+// exchange describes a call to the transport.
 type exchange struct {
 	token string
 	kind  kind
@@ -49,12 +50,12 @@ func exchangeOf(ctx context.Context) exchange {
 	return x
 }
 
-// transport authorizes, counts and bounds, and asks with what is known whether an answer changed: GitHub
-// doesn't count those that didn't.
+// transport adds the token, counts requests, limits answers and sends conditional requests, because GitHub does not
+// count answers that did not change.
 type transport struct {
 	options github.Options
 	budget  *budget
-	base    string // of the API; nothing else gets the token
+	base    string // of the API; only URLs below it get the token
 	kept    answers
 }
 
@@ -62,7 +63,7 @@ type transport struct {
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	out := req.Clone(req.Context())
-	out.Header.Del("Authorization") // of a request that was redirected
+	out.Header.Del("Authorization") // left over from a redirect
 	if strings.HasPrefix(out.URL.String(), t.base) {
 		out.Header.Set("Authorization", "Bearer "+x.token)
 	}
@@ -73,7 +74,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Header.Set("If-None-Match", known.tag)
 	}
 	resp, err := meter.Send(t.options, out, x.kind.name, cmp.Or(x.kind.bounds, answerBounds))
-	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // without the others runners start and end
+	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // only these prove that runners can start and end
 		t.options.Note(req.Context(), x.kind.name, resp, err)
 		t.options.NoteRefusal(resp)
 	}
@@ -106,7 +107,7 @@ func (t *transport) keep(key string, resp *http.Response) (*http.Response, error
 	return resp, nil
 }
 
-// answer is one that can be given again.
+// answer is a cached answer.
 type answer struct {
 	key, tag string
 	header   http.Header
@@ -114,7 +115,7 @@ type answer struct {
 	size     int
 }
 
-// sizeOf returns how many bytes a header takes.
+// sizeOf returns the size of a header in bytes.
 func sizeOf(header http.Header) (size int) {
 	for name, values := range header {
 		size += len(name) + len(strings.Join(values, ""))
@@ -122,7 +123,7 @@ func sizeOf(header http.Header) (size int) {
 	return size
 }
 
-// again gives the answer in place of one that says that it didn't change.
+// again returns the cached answer in place of a "not modified" answer.
 func (a *answer) again(req *http.Request, unchanged *http.Response, body []byte) *http.Response {
 	unchanged.Body.Close()
 	return &http.Response{
@@ -131,11 +132,11 @@ func (a *answer) again(req *http.Request, unchanged *http.Response, body []byte)
 	}
 }
 
-// answers are the latest ones that were kept. The zero value is ready for use.
+// answers is a cache of answers, which evicts the least recently used. The zero value is ready for use.
 type answers struct {
 	mu    sync.Mutex
 	byKey map[string]*list.Element
-	order list.List // of *answer, the last used first
+	order list.List // of *answer, most recently used first
 	size  int
 }
 
@@ -148,7 +149,7 @@ func (a *answers) get(key string) (*answer, []byte) {
 	}
 	x := e.Value.(*answer)
 	body, isThere := x.body.Get()
-	if !isThere { // others needed the room
+	if !isThere { // dropped to free memory
 		a.drop(e)
 		return nil, nil
 	}

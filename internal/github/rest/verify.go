@@ -16,21 +16,20 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Identity is who the credentials are to GitHub.
+// Identity describes GitHub's view of the credentials.
 type Identity struct {
 	// Scope is organization, repository or enterprise.
 	Scope github.Scope
-	// Login is app/SLUG, or the login of the token's user; "token" when GitHub won't tell.
+	// Login is app/SLUG, or the login of the token's user; "token" if GitHub does not return one.
 	Login string
-	// ServerVersion is GitHub Enterprise Server's; empty for github.com.
+	// ServerVersion is the version of GitHub Enterprise Server; empty for github.com.
 	ServerVersion string
-	// Expires is when GitHub says that the token ends; the zero time for an App, and for a token without an end.
+	// Expires is the token's expiry; the zero time for an App and for a token without one.
 	Expires time.Time
 }
 
-// Verify asks GitHub whether the credentials may register runners, by making a
-// registration token, which isn't used. Every error is an *Error whose reason is that
-// of a condition. It may take twice the time-out of a call.
+// Verify checks whether the credentials can register runners. It creates a registration token, which it does not use.
+// Every error is an *Error whose reason is a condition's reason. Verify can take twice the timeout of a call.
 func Verify(ctx context.Context, creds github.Credentials, options github.Options) (Identity, error) {
 	options = options.WithDefaults(turns.First).For(creds)
 	target, err := github.ParseURL(creds.ConfigURL)
@@ -89,7 +88,7 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 		if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 			return Identity{}, e
 		}
-		// A token without a user, as of an App: it may well register runners.
+		// A token without a user, such as an App's token, may still be able to register runners.
 	}
 	identity, err := v.register(ctx, client, login, tokenNeeds(v.target))
 	if err == nil && resp != nil {
@@ -98,7 +97,7 @@ func (v *verification) token(ctx context.Context, token string) (Identity, error
 	return identity, err
 }
 
-// tokenNeeds names what a token lacks, for both kinds of tokens.
+// tokenNeeds returns the permissions that a token needs, for both kinds of tokens.
 func tokenNeeds(t github.Target) string {
 	switch t.Scope {
 	case github.Organization:
@@ -109,8 +108,8 @@ func tokenNeeds(t github.Target) string {
 	return "a classic token needs the scope manage_runners:enterprise; fine-grained ones can't"
 }
 
-// app verifies a GitHub App: first what it says of itself, which names what is
-// missing, then by registering.
+// app verifies a GitHub App. It first reads the App and its installation, so that the error is specific, and then
+// registers.
 func (v *verification) app(ctx context.Context, app github.App) (Identity, error) {
 	if v.target.Scope == github.Enterprise {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, nil, "an App can't register runners for an enterprise: use a classic token with the scope manage_runners:enterprise")
@@ -139,10 +138,10 @@ func (v *verification) app(ctx context.Context, app github.App) (Identity, error
 	if err != nil {
 		return Identity{}, err
 	}
-	return v.register(ctx, asInstallation, login, appNeeds(v.target, login))
+	return v.register(ctx, asInstallation, login, appLacks(v.target, login))
 }
 
-// installed checks that the installation is there, on the right account, and has the permission.
+// installed checks that the installation exists, is on the right account, and has the permission.
 func (v *verification) installed(ctx context.Context, asApp *gogithub.Client, id int64, login string) error {
 	installation, resp, err := asApp.Apps.GetInstallation(ctx, id)
 	if err != nil {
@@ -171,7 +170,15 @@ func appNeeds(t github.Target, login string) string {
 	return login + ` needs the organization permission "Self-hosted runners: read and write" (organization_self_hosted_runners), accepted by the installation`
 }
 
-// register is the real test, as it needs the very right that Corral does.
+// appLacks says what an App may lack that has the permission.
+func appLacks(t github.Target, login string) string {
+	if t.Scope == github.Repository {
+		return login + ` has the permission "Administration: read and write", but GitHub refuses to register a runner: include the repository in the installation, and allow self-hosted runners in the settings of its organization`
+	}
+	return login + ` has the permission "Self-hosted runners: read and write", but GitHub refuses to register a runner: allow self-hosted runners in the settings of the organization or of its enterprise`
+}
+
+// register is the actual test, because it needs the same permission as Corral.
 func (v *verification) register(ctx context.Context, client *gogithub.Client, login, needs string) (Identity, error) {
 	_, resp, err := v.registrationToken(ctx, client)
 	if err != nil {
@@ -190,7 +197,7 @@ func (v *verification) registrationToken(ctx context.Context, client *gogithub.C
 	return client.Enterprise.CreateRegistrationToken(ctx, v.target.Name)
 }
 
-// explain tells a missing right from a missing target: GitHub answers 404 for both.
+// explain distinguishes a missing permission from a missing organization or repository: GitHub answers 404 for both.
 func (v *verification) explain(ctx context.Context, client *gogithub.Client, resp *gogithub.Response, err error, needs string) error {
 	if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 		return e
@@ -207,7 +214,7 @@ func (v *verification) explain(ctx context.Context, client *gogithub.Client, res
 		if v.visible(ctx, client) {
 			return newError(v1alpha1.PermissionMissingReason, err, "%s", needs)
 		}
-		return newError(v1alpha1.ScopeNotFoundReason, err, "%s isn't there, or isn't visible to these credentials (%s)", v.target, needs)
+		return newError(v1alpha1.ScopeNotFoundReason, err, "%s not found, or not visible to these credentials (%s)", v.target, needs)
 	}
 	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which isn't understood", resp.StatusCode)
 	e.Code = resp.StatusCode
@@ -226,7 +233,7 @@ func (v *verification) visible(ctx context.Context, client *gogithub.Client) boo
 	return false
 }
 
-// refused is for calls that fail only if the App's own keys are wrong.
+// refused returns the error for calls that fail only if the App's own data is wrong.
 func (v *verification) refused(resp *gogithub.Response, err error, format string, args ...any) error {
 	if e := unavailable(resp, err, v.options.Theirs()); e != nil {
 		return e
@@ -234,7 +241,7 @@ func (v *verification) refused(resp *gogithub.Response, err error, format string
 	return newError(v1alpha1.CredentialsRefusedReason, err, format, args...)
 }
 
-// serverVersion asks a GitHub Enterprise Server for its version; "" when it won't tell.
+// serverVersion returns the version of a GitHub Enterprise Server; "" if it does not return one.
 func (v *verification) serverVersion(ctx context.Context, client *gogithub.Client) string {
 	if !v.target.Server {
 		return ""

@@ -32,8 +32,8 @@ var appKeys = sync.OnceValues(func() (*rsa.PublicKey, []byte) {
 	return &key.PublicKey, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 })
 
-// verify asks a simulated GitHub, where the organization "acme" with the repository
-// "acme/app", and the enterprise "big" are.
+// verify runs Verify against a simulated GitHub, which has the organization "acme" with the repository "acme/app", and
+// the enterprise "big".
 func verify(t *testing.T, path string, creds github.Credentials, options githubsim.Options, prepare func(*githubsim.Running)) (Identity, error) {
 	t.Helper()
 	sim, err := githubsim.Start(options)
@@ -168,6 +168,10 @@ func TestRefusedAppTellsWhatIsMissing(t *testing.T) {
 		reason string
 		says   []string
 	}{
+		"404 with the permission": {
+			path: "acme", app: githubsim.App{Account: "acme", Permissions: runners}, fault: githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: 404, Body: "{}"},
+			reason: v1alpha1.PermissionMissingReason, says: []string{"has the permission", "allow self-hosted runners in the settings of the organization or of its enterprise"},
+		},
 		"enterprise":           {path: "enterprises/big", app: githubsim.App{Account: "acme"}, reason: v1alpha1.InvalidSpecReason, says: []string{"enterprise", "classic token"}},
 		"other App's id":       {path: "acme", id: "8", app: githubsim.App{Account: "acme"}, reason: v1alpha1.CredentialsRefusedReason, says: []string{"github_app_id", "github_app_private_key"}},
 		"no such installation": {path: "acme", app: githubsim.App{Account: "acme", InstallationID: 71, Permissions: runners}, reason: v1alpha1.CredentialsRefusedReason, says: []string{"github_app_installation_id", "70"}},

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// hostileMessage is a message with a body, as the queue sends it.
+// hostileMessage returns a message with the given body, in the format of the queue.
 func hostileMessage(t *testing.T, body string) string {
 	t.Helper()
 	text, err := json.Marshal(wireMessage{MessageID: 1, MessageType: jobMessages, Body: body})
@@ -33,7 +33,8 @@ func started(n int, name string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(`{"messageType":"JobStarted","jobId":"j","runnerName":"`+name+`","runnerId":1},`, n), ",") + "]"
 }
 
-// Whatever a server sends instead of a message, it takes little memory, and the error names what is too large.
+// Whatever a server sends in place of a message, the client uses little memory, and the error names the part that is
+// too large.
 func TestAHostileMessageTakesLittleMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		message string
@@ -62,7 +63,7 @@ func TestAHostileMessageTakesLittleMemory(t *testing.T) {
 			if !errors.As(err, &large) || large != tc.want || !errors.As(err, &e) || e.Kind != github.KindUnavailable || e.Status != http.StatusOK || e.Silent {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
-			// In memory, the server's copies count as well.
+			// The total includes the server's copies.
 			if took := after.TotalAlloc - before.TotalAlloc; took > uint64(16<<20+3*len(tc.message)) {
 				t.Errorf("it took %d MiB", took>>20)
 			}
@@ -70,7 +71,8 @@ func TestAHostileMessageTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// 50 events are what GitHub sends at most. Such as have a name beyond GitHub's maxima are acknowledged with the others and left out.
+// GitHub sends up to 50 events in a message. Events with a name longer than GitHub's maximum are acknowledged with the
+// others and dropped.
 func TestEventsWithLongNamesAreLeftOut(t *testing.T) {
 	sim, c := memoryClient(t, githubsim.Options{})
 	s, _, err := c.OpenSession(testContext(t), createSet(t, c).ID, owner)
@@ -103,7 +105,7 @@ func TestEventsWithLongNamesAreLeftOut(t *testing.T) {
 	}
 }
 
-// Names of runners that come and come take no more memory than those of many pools.
+// New runner names that keep arriving take no more memory than the runners of many pools.
 func TestASnapshotRemembersSoManyRunners(t *testing.T) {
 	o := newObservation(github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep)
 	for i := range 3 * mostRunners / 100 {
@@ -125,7 +127,7 @@ func TestASnapshotRemembersSoManyRunners(t *testing.T) {
 	}
 }
 
-// A server whose messages are too large is trouble of its connection. It is over some time after the last of them.
+// Messages that are too large are trouble of the connection. It ends some time after the last such message.
 func TestMessagesThatAreTooLargeAreTheConnectionsTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := githubsim.New(githubsim.Options{})
@@ -168,7 +170,7 @@ func TestMessagesThatAreTooLargeAreTheConnectionsTrouble(t *testing.T) {
 	})
 }
 
-// stuckRecorder records nothing.
+// stuckRecorder never returns before its context ends.
 type stuckRecorder struct{}
 
 func (stuckRecorder) RecordJobs(ctx context.Context, _ []JobEvent) error {
@@ -176,7 +178,8 @@ func (stuckRecorder) RecordJobs(ctx context.Context, _ []JobEvent) error {
 	return ctx.Err()
 }
 
-// Messages whose events wait to be recorded are bounded for all sessions of a namespace. Further ones are left in the queue, until there is room.
+// Messages whose events wait to be recorded are limited for all sessions of a namespace. Further messages stay in the
+// queue until there is room.
 func TestMessagesThatWaitAreBoundedForAllSessions(t *testing.T) {
 	_, c := memoryClient(t, githubsim.Options{})
 	large := &message{}
@@ -230,7 +233,8 @@ func TestMessagesThatWaitAreBoundedForAllSessions(t *testing.T) {
 	}
 }
 
-// The last events of runners take a bounded number of bytes for all sessions of a namespace. A listener that has to make room forgets them.
+// The last events of runners use a limited number of bytes for all sessions of a namespace. A listener forgets them
+// when the memory is needed.
 func TestSnapshotsAreBoundedForAllSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keep := github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep

@@ -1,14 +1,12 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scaleset speaks GitHub's runner scale-set protocol: an adapter over the
-// official client that adds deadlines, typed errors, parallel calls, one token
-// source per connection and metrics; and a message session that does not end
-// (Listener).
+// Package scaleset implements GitHub's runner scale-set protocol. It wraps the official client and adds deadlines,
+// typed errors, parallel calls, metrics and one token source per connection. Its Listener is a message session that
+// never ends.
 //
-// The official client decides what goes over the wire. It sees the network through
-// transports of ours, where tokens are cached, requests counted and bodies bounded,
-// and where messages that it would fail on are made harmless.
+// The official client decides what goes over the wire. It gets Corral's own transports, which cache tokens, count
+// requests, limit bodies and rewrite messages that the official client would fail on.
 package scaleset
 
 import (
@@ -26,14 +24,13 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// Client calls GitHub for one connection. It is safe for concurrent use; every call
-// has a deadline, and every error is a *github.Error. Nothing is retried, except once with
-// fresh tokens when GitHub refuses those in use: back-off belongs to the caller.
+// Client calls GitHub for one connection. It is safe for concurrent use. Every call has a deadline, and every error is
+// a *github.Error. The client does not retry, except once with new tokens when GitHub refuses the current ones: callers
+// are responsible for back-off.
 //
-// Calls wait for their turn while GitHub has enough of them: first those that remove a
-// runner, then those that register one, then changes of sessions and scale sets, then
-// lookups, each in turn among scale sets. What doesn't answer is not called, but for a
-// probe: such calls fail at once with KindUnavailable.
+// While GitHub is busy, calls wait for their turn. Calls that remove a runner go first, then calls that register one,
+// then changes of sessions and scale sets, then lookups. Calls of the same rank take turns among scale sets. An
+// endpoint that does not answer gets one probe at a time; other calls to it fail at once with KindUnavailable.
 type Client struct {
 	creds   github.Credentials
 	options github.Options
@@ -47,8 +44,7 @@ type Client struct {
 	limited map[endpoint]limit
 }
 
-// NewClient returns a client that has not called GitHub yet. It fails on credentials
-// and URLs that can't work.
+// NewClient returns a client and does not call GitHub. It fails on invalid credentials and URLs.
 func NewClient(creds github.Credentials, options github.Options) (*Client, error) {
 	if err := creds.Validate(); err != nil {
 		return nil, err
@@ -66,38 +62,39 @@ func NewClient(creds github.Credentials, options github.Options) (*Client, error
 	return c, nil
 }
 
-// Target is what the connection's URL points to.
+// Target returns what the connection's URL points to.
 func (c *Client) Target() github.Target {
-	target, _ := github.ParseURL(c.creds.ConfigURL) // it was parsed before
+	target, _ := github.ParseURL(c.creds.ConfigURL) // parsed successfully before
 	return target
 }
 
-// Seal is that of the client's credentials.
+// Seal signs a text with the client's credentials.
 func (c *Client) Seal(text string) string { return c.creds.Seal(text) }
 
-// holds takes in that GitHub holds a message poll: it is answered much later, and what went wrong with those before is over.
+// holds records that GitHub holds a message poll open. The answer comes much later, but the poll already proves that
+// earlier trouble is over.
 func (c *Client) holds() {
 	c.options.Note(context.Background(), string(endpointMessagePoll), &http.Response{StatusCode: http.StatusOK}, nil)
 }
 
-// Network is the way to GitHub.
+// Network returns the connection's network.
 func (c *Client) Network() github.Network { return c.creds.Network }
 
-// What part of Corral calls, as told to GitHub in the User-Agent.
+// Subsystems of Corral, which the User-Agent contains.
 const (
 	subsystemController = "controller"
 	subsystemListener   = "listener"
 )
 
-// newPooledClient makes an official client whose retries are off and which returns GitHub's
-// answer, whatever its status, instead of "giving up".
+// newPooledClient creates an official client without retries. It returns GitHub's answer, whatever its status, instead
+// of a "giving up" error.
 func (c *Client) newPooledClient(subsystem string, setID int64) (*pooledClient, error) {
 	generation := c.tokens.current()
-	// Every call has a deadline. A time-out of the HTTP client, 5 min unless it is set,
-	// would cost two goroutines for each held poll; a negative one is none.
+	// Every call has its own deadline. The HTTP client's default timeout of 5 min would cost two goroutines for each
+	// held poll; a negative value disables it.
 	retrying := &retryablehttp.Client{HTTPClient: &http.Client{Transport: c.network, Timeout: -1}, Backoff: retryablehttp.DefaultBackoff}
-	// The official client sets its own CheckRetry on a token call and never takes it back,
-	// so ours is set before each request.
+	// The official client sets its own CheckRetry during a token call and never restores it, so neverRetry is set
+	// before each request.
 	retrying.RequestLogHook = func(retryablehttp.Logger, *http.Request, int) { retrying.CheckRetry = neverRetry }
 	options := []official.HTTPOption{official.WithRetryableHTTPClint(retrying), official.WithRetryMax(0)}
 	info := official.SystemInfo{System: "corral", Version: c.options.Version, Subsystem: subsystem, ScaleSetID: int(setID)}
@@ -109,7 +106,7 @@ func (c *Client) newPooledClient(subsystem string, setID int64) (*pooledClient, 
 	return &pooledClient{client: client, generation: generation}, nil
 }
 
-// neverRetry passes answers and errors on as they are.
+// neverRetry returns answers and errors unchanged.
 func neverRetry(context.Context, *http.Response, error) (bool, error) { return false, nil }
 
 func (c *Client) newOfficial(info official.SystemInfo, options []official.HTTPOption) (*official.Client, error) {
@@ -129,8 +126,8 @@ func (c *Client) newOfficial(info official.SystemInfo, options []official.HTTPOp
 // operation is one call of the official client.
 type operation func(context.Context, *official.Client) error
 
-// do runs an operation with an official client, when it may, in its turn, and with a
-// deadline. When GitHub refuses the tokens, it is tried once more with new ones.
+// do runs an operation with an official client, in its turn and with a deadline. If GitHub refuses the tokens, do tries
+// once more with new ones.
 func (c *Client) do(ctx context.Context, class endpoint, doing string, op operation) error {
 	return c.admitted(ctx, class, doing, func(ctx context.Context) error {
 		m := c.idle.get()
@@ -142,7 +139,7 @@ func (c *Client) do(ctx context.Context, class endpoint, doing string, op operat
 	})
 }
 
-// refreshed makes the client one that holds no dead tokens.
+// refreshed replaces the client if it may hold expired tokens.
 func (c *Client) refreshed(m **pooledClient) error {
 	if *m != nil && (*m).generation == c.tokens.current() {
 		return nil
@@ -154,8 +151,8 @@ func (c *Client) refreshed(m **pooledClient) error {
 	return err
 }
 
-// admitted makes a call of an endpoint, unless GitHub asked to wait or doesn't answer.
-// It may wait for its turn before that; a probe needs none, as it may hang.
+// admitted makes a call, unless GitHub asked to wait or the endpoint does not answer. The call may wait for its turn. A
+// probe skips the queue, because it may hang.
 func (c *Client) admitted(ctx context.Context, class endpoint, doing string, call func(context.Context) error) error {
 	p, err := c.admit(class, doing)
 	if err != nil {
@@ -169,7 +166,7 @@ func (c *Client) admitted(ctx context.Context, class endpoint, doing string, cal
 	if err != nil {
 		return err
 	}
-	if p, err = c.admit(class, doing); err != nil || p.isProbe() { // much may have happened
+	if p, err = c.admit(class, doing); err != nil || p.isProbe() { // the call may have waited for long
 		c.gate.Abandon(round)
 		if err != nil {
 			return err
@@ -181,7 +178,7 @@ func (c *Client) admitted(ctx context.Context, class endpoint, doing string, cal
 	return c.report(ctx, class, p, err)
 }
 
-// admit says whether an endpoint may be called.
+// admit returns an error if the endpoint must not be called now.
 func (c *Client) admit(class endpoint, doing string) (*pass, error) {
 	if err := c.obeyLimit(class, doing); err != nil {
 		return nil, err
@@ -194,7 +191,7 @@ func (c *Client) admit(class endpoint, doing string) (*pass, error) {
 	return p, nil
 }
 
-// report learns from a call's end.
+// report records the result of a call.
 func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error) error {
 	c.noteLimit(class, err)
 	e := new(github.Error)
@@ -213,7 +210,7 @@ func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error)
 	return err
 }
 
-// renew replaces an official client that may hold dead tokens: it has no way to drop them.
+// renew replaces an official client that may hold expired tokens. An official client cannot drop them.
 func (c *Client) renew(m *pooledClient, subsystem string, setID int64) error {
 	fresh, err := c.newPooledClient(subsystem, setID)
 	if err == nil {
@@ -222,8 +219,8 @@ func (c *Client) renew(m *pooledClient, subsystem string, setID int64) error {
 	return err
 }
 
-// heal tries once more, with new tokens, what GitHub refused with 401: the official
-// client renews them only when their time is over, not when they are revoked.
+// heal tries once more with new tokens after a 401. The official client renews tokens only when they expire, not when
+// they are revoked.
 func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func() error) error {
 	err := try()
 	if !github.IsUnauthorized(err) || !c.tokens.discard(m.generation) {
@@ -235,7 +232,7 @@ func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func()
 	return try()
 }
 
-// observe runs an operation and types its error by what GitHub answered.
+// observe runs an operation and converts its error by GitHub's answer.
 func (c *Client) observe(ctx context.Context, x *exchange, doing string, client *official.Client, op operation) error {
 	defer x.close()
 	if err := op(withExchange(ctx, x), client); err != nil {
@@ -244,21 +241,21 @@ func (c *Client) observe(ctx context.Context, x *exchange, doing string, client 
 	return nil
 }
 
-// defaultLimit is waited for when GitHub limits calls without saying for how long.
+// defaultLimit is the wait if GitHub limits calls and does not say for how long.
 const defaultLimit = 5 * time.Second
 
-// maxLimit bounds how long GitHub's word to wait is taken for.
+// maxLimit is the longest wait that Corral accepts from GitHub.
 const maxLimit = 10 * time.Minute
 
-// limit is until when GitHub asked not to be called, and how it said so.
+// limit is a request by GitHub to wait, with the answer that contained it.
 type limit struct {
 	until   time.Time
 	status  int
 	message string
 }
 
-// obeyLimit fails without a request while GitHub asked not to be called. The error says what the call said that GitHub answered so: for both
-// there is one cause.
+// obeyLimit fails without a request while GitHub asks to wait. The error repeats the status and the message of the
+// answer that asked for it.
 func (c *Client) obeyLimit(class endpoint, doing string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +281,7 @@ func (c *Client) noteLimit(class endpoint, err error) {
 	c.limited[class] = limit{c.options.Now().Add(min(after, maxLimit)), e.Status, e.Message}
 }
 
-// NewClients returns the clients of connections. They share the options' transport.
+// NewClients returns the clients of connections. They share the transport in the options.
 func NewClients(connections *github.Connections, options github.Options) *github.Clients[*Client] {
 	options = options.WithDefaults(turns.Most)
 	return github.NewClients(connections, func(key string, creds github.Credentials) (*Client, error) {

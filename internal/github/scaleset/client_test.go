@@ -44,7 +44,7 @@ func TestScaleSetLivesFromCreateToDelete(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
-	for range 2 { // the second finds it gone, which is fine
+	for range 2 { // the second call finds no scale set, which is not an error
 		if err := c.Delete(ctx, created.ID); err != nil {
 			t.Errorf("deleting: %v", err)
 		}
@@ -271,8 +271,8 @@ func TestCallsThatFailAreTyped(t *testing.T) {
 	}
 }
 
-// An answer that lacks what GitHub always sends, and 404 where GitHub sends an empty list, say nothing about what was asked for: the
-// official client would read most of them as "there is none".
+// An incomplete answer, or a 404 in place of an empty list, is an error. The official client would read most of these
+// as "there is none".
 func TestPartialAnswersAreErrors(t *testing.T) {
 	type call func(context.Context, *Client) error
 	ask := func(of func(context.Context, *Client) (any, error)) call {
@@ -314,7 +314,7 @@ func TestPartialAnswersAreErrors(t *testing.T) {
 		for _, f := range faults(e, "", "null", "{}", "[]", `{"count":0}`, `{"value":[]}`, `{"count":0,"value":null}`, `{"count":1,"value":[]}`, `{"count":1,"value":[{}]}`) {
 			fails(do, f)
 		}
-		fails(do, githubsim.Fault{Endpoint: e, Status: http.StatusNotFound}, github.KindUnexpected, github.KindNotFound) // the last of a server without scale sets
+		fails(do, githubsim.Fault{Endpoint: e, Status: http.StatusNotFound}, github.KindUnexpected, github.KindNotFound) // the last one is the answer of a server without scale sets
 	}
 	for e, do := range objects {
 		for _, f := range faults(e, "", "null", "{}", "[]", `{"id":1}`, `{"id":0,"name":"linux"}`, `{"name":"linux"}`) {
@@ -371,7 +371,7 @@ func TestErrorTellsSupportIDsAndSummaryDoesNot(t *testing.T) {
 	}
 }
 
-// roundTripper is a network in a function.
+// roundTripper is a network implemented by a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
@@ -391,5 +391,5 @@ func TestCancelledCallEndsAtOnce(t *testing.T) {
 	if _, err := c.Get(ctx, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	close(answer) // the token call outlives its caller, for others who may wait for it
+	close(answer) // the token call outlives its caller, because others may wait for it
 }

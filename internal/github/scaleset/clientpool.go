@@ -10,27 +10,26 @@ import (
 	official "github.com/actions/scaleset"
 )
 
-// clientRest is how long an official client may be unused before it is dropped.
+// clientRest is how long an official client may be idle before it is dropped.
 const clientRest = time.Minute
 
-// pooledClient is an official client that is used by one call at a time, as a call holds
-// its lock.
+// pooledClient is an official client. Only one call uses it at a time, because each call holds its lock.
 type pooledClient struct {
 	client     *official.Client
 	generation uint64 // of the tokens it may hold
 }
 
-// clientPool holds the official clients that no call uses. What was not needed for a while is
-// dropped: at rest there are none.
+// clientPool holds idle official clients. Clients that were not needed for a while are dropped, so that an idle
+// connection has none.
 type clientPool struct {
 	mu       sync.Mutex
-	idle     []*pooledClient // the last used is the last
+	idle     []*pooledClient // the most recently used is last
 	used     int
-	peak     int // the most used at once since the last sweep
+	peak     int // the maximum of used since the last sweep
 	sweeping bool
 }
 
-// get returns an idle client; nil when there is none.
+// get returns an idle client, or nil if there is none.
 func (s *clientPool) get() *pooledClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,7 +44,7 @@ func (s *clientPool) get() *pooledClient {
 	return m
 }
 
-// put ends what take began; nil for a client that couldn't be made.
+// put returns a client to the pool. It is called once after each get, with nil if the client could not be created.
 func (s *clientPool) put(m *pooledClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +59,7 @@ func (s *clientPool) put(m *pooledClient) {
 	}
 }
 
-// sweep keeps as many as were needed at once since the last time.
+// sweep keeps as many clients as were in use at the same time since the last sweep.
 func (s *clientPool) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

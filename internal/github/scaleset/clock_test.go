@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// An App proves itself by GitHub's clock, and its tokens end by it. The first answer shows how far that is ahead.
+// An App's assertion uses GitHub's clock, and so does the expiry of its tokens. The first answer shows the difference.
 func TestAnAppUsesGitHubsClock(t *testing.T) {
 	key, encoded := appKey()
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
@@ -50,7 +50,7 @@ func TestAnAppUsesGitHubsClock(t *testing.T) {
 	}
 }
 
-// What GitHub says of jobs is told by our clock.
+// Times in events are converted to the local clock.
 func TestTimesOfJobsAreOurs(t *testing.T) {
 	now := time.Unix(100_000, 0)
 	ours := func(theirs time.Time) time.Time {

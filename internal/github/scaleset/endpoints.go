@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// endpoint is a class of requests: a metric label, and what an error's meaning depends on.
+// endpoint is a class of requests. It is a metric label, and the meaning of an error depends on it.
 type endpoint string
 
 const (
@@ -37,18 +37,18 @@ const (
 	endpointOther              endpoint = "other"
 )
 
-// isToken says whether the endpoint gives out a token that tokenSource keeps.
+// isToken reports whether the endpoint returns a token that tokenSource caches.
 func (e endpoint) isToken() bool {
 	return e == endpointAccessToken || e == endpointRegistrationToken || e == endpointRunnerRegistration
 }
 
-// isList reports whether the endpoint answers with a list: GitHub says that nothing is there by an empty list.
+// isList reports whether the endpoint returns a list. An empty list means that the object does not exist.
 func (e endpoint) isList() bool {
 	return e == endpointScaleSetFind || e == endpointRunnerFind || e == endpointRunnerGroup
 }
 
-// endpointOf classifies a request by its method and path. The number of classes is
-// bounded: what is not known is "other".
+// endpointOf classifies a request by its method and path. Anything unknown is "other", so that the number of metric
+// labels is limited.
 func endpointOf(req *http.Request) endpoint {
 	name := req.URL.Path
 	if _, below, isService := strings.Cut(name, "/_apis/"); isService {
@@ -67,8 +67,7 @@ func endpointOf(req *http.Request) endpoint {
 	return endpointOther
 }
 
-// route is one row of the Actions service: method, path below _apis, where * stands
-// for one segment, and class.
+// route maps a method and a path below _apis to an endpoint. A * in the path matches one segment.
 type route struct {
 	method, path string
 	endpoint     endpoint
@@ -94,14 +93,14 @@ var routes = []route{
 
 func serviceEndpoint(method, name string) endpoint {
 	for _, r := range routes {
-		if fits, _ := path.Match(r.path, name); fits && r.method == method { // each is a pattern
+		if fits, _ := path.Match(r.path, name); fits && r.method == method { // all patterns are valid
 			return r.endpoint
 		}
 	}
 	return endpointOther
 }
 
-// rank orders calls that wait for their turn.
+// rank returns the priority of calls that wait for their turn.
 func (e endpoint) rank() turns.Rank {
 	switch e {
 	case endpointRunnerDelete:

@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// newError classifies the official client's error by the last answer it got.
+// newError classifies an error of the official client by the last answer that the client received.
 func newError(doing string, x *exchange, err error, now time.Time) *github.Error {
 	kind := classify(x, err)
 	if errors.Is(err, errPartial) || isTooLarge(err) {
@@ -43,10 +43,10 @@ func classify(x *exchange, err error) github.Kind {
 	case github.AsksToWait(x.status, x.header, x.message):
 		return github.KindRateLimited
 	case x.endpoint == endpointRunnerRegistration:
-		// It refuses a registration token that is seconds old while GitHub's replicas catch up: trying again helps.
+		// GitHub refuses a registration token that is seconds old while its replicas catch up. A retry helps.
 		return github.KindUnavailable
 	case x.endpoint.isToken() && kind == github.KindNotFound:
-		return github.KindForbidden // the scale set may well be there
+		return github.KindForbidden // the scale set itself may exist
 	case x.endpoint.isToken(), kind == github.KindUnauthorized, kind == github.KindForbidden:
 		return kind
 	case strings.Contains(x.typeName, "JobStillRunningException"):
@@ -59,8 +59,9 @@ func classify(x *exchange, err error) github.Kind {
 	return kind
 }
 
-// tellsAbsence reports whether a 404 is about the scale set or runner, and not about the
-// session or its queue. That a name isn't known, GitHub says by an empty list; only a server without scale sets has no list of them.
+// tellsAbsence reports whether a 404 means that the scale set or runner does not exist. It may instead be about the
+// session or its queue. For an unknown name GitHub returns an empty list; only a server without scale sets answers 404
+// there.
 func (x *exchange) tellsAbsence() bool {
 	switch x.endpoint {
 	case endpointMessagePoll, endpointSessionRefresh:
@@ -71,7 +72,8 @@ func (x *exchange) tellsAbsence() bool {
 	return true
 }
 
-// tellsPresence reports whether a scale set of the name is there already, in other words than a conflict's: GARM was told so by 400.
+// tellsPresence reports whether a 400 means that a scale set with this name already exists. GARM has seen this answer
+// in place of a conflict.
 func (x *exchange) tellsPresence() bool {
 	if x.status != http.StatusBadRequest || x.endpoint != endpointScaleSetCreate {
 		return false
@@ -91,8 +93,7 @@ func classifyConflict(x *exchange) github.Kind {
 	return github.KindUnexpected
 }
 
-// sessionOwner reads the owner out of "The runner scale set NAME already has an
-// active session for owner OWNER."
+// sessionOwner extracts the owner from "The runner scale set NAME already has an active session for owner OWNER."
 func sessionOwner(message string) string {
 	_, owner, found := strings.Cut(message, "active session for owner ")
 	if !found {

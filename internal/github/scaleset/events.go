@@ -11,20 +11,20 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// EventType is what happened to a job.
+// EventType is the type of a job event.
 type EventType string
 
 // Types of job events.
 const (
-	// JobAssigned is true when the job counts among the scale set's assigned jobs.
+	// JobAssigned means that the job now counts towards the scale set's assigned jobs.
 	JobAssigned EventType = "JobAssigned"
-	// JobStarted is true when a runner has taken the job: the only word on which runner has which job.
+	// JobStarted means that a runner has taken the job. It is the only event that connects a runner with a job.
 	JobStarted EventType = "JobStarted"
-	// JobCompleted is true when the job ended; without a runner if it never ran.
+	// JobCompleted means that the job has ended. The event has no runner if the job never ran.
 	JobCompleted EventType = "JobCompleted"
 )
 
-// JobEvent is one event of a message. It may come more than once, and late.
+// JobEvent is one event of a message. It may arrive more than once, and late.
 type JobEvent struct {
 	Type EventType
 	// JobID identifies the job: a GUID on github.com.
@@ -33,41 +33,41 @@ type JobEvent struct {
 	Repository string `most:"140"`
 	// Workflow is the workflow's ref: OWNER/NAME/.github/workflows/FILE@REF.
 	Workflow string `cut:"1024"`
-	// Name of the job as shown.
+	// Name is the job's display name.
 	Name string `cut:"1024"`
-	// RunID is the workflow run.
+	// RunID is the id of the workflow run.
 	RunID int64
-	// RunnerID and RunnerName say who has the job; 0 and "" when nobody.
+	// RunnerID and RunnerName identify the runner that has the job; 0 and "" for none.
 	RunnerID   int64
 	RunnerName string
-	// Result of a completed job: succeeded, failed, canceled or another word of GitHub's.
+	// Result of a completed job: succeeded, failed, canceled or another of GitHub's values.
 	Result string
-	// QueuedAt is when the job was queued, AssignedAt when it was assigned to the scale set, StartedAt when a runner got it; each is
-	// zero when GitHub didn't say.
+	// QueuedAt, AssignedAt and StartedAt are the times when the job was queued, when it was assigned to the scale set,
+	// and when a runner took it. Each is zero if GitHub did not send it.
 	QueuedAt, AssignedAt, StartedAt time.Time
-	// At is when it happened; when the message came, if GitHub didn't say.
+	// At is the time of the event, or the arrival of the message if GitHub did not send a time.
 	At time.Time
 }
 
-// eventsOf returns the events of a message that was received at a time. ours converts times by GitHub's clock.
-func eventsOf(m *official.RunnerScaleSetMessage, received time.Time, ours func(time.Time) time.Time) []JobEvent {
+// eventsOf returns the events of a message that arrived at the given time. toLocal converts times of GitHub's clock.
+func eventsOf(m *official.RunnerScaleSetMessage, received time.Time, toLocal func(time.Time) time.Time) []JobEvent {
 	events := make([]JobEvent, 0, len(m.JobAssignedMessages)+len(m.JobStartedMessages)+len(m.JobCompletedMessages))
 	for _, job := range m.JobAssignedMessages {
-		events = append(events, eventOf(JobAssigned, job.JobMessageBase, ours(job.ScaleSetAssignTime), received))
+		events = append(events, eventOf(JobAssigned, job.JobMessageBase, toLocal(job.ScaleSetAssignTime), received))
 	}
 	for _, job := range m.JobStartedMessages {
-		event := eventOf(JobStarted, job.JobMessageBase, ours(job.RunnerAssignTime), received)
+		event := eventOf(JobStarted, job.JobMessageBase, toLocal(job.RunnerAssignTime), received)
 		event.RunnerID, event.RunnerName = int64(job.RunnerID), job.RunnerName
 		events = append(events, event)
 	}
 	for _, job := range m.JobCompletedMessages {
-		event := eventOf(JobCompleted, job.JobMessageBase, ours(job.FinishTime), received)
+		event := eventOf(JobCompleted, job.JobMessageBase, toLocal(job.FinishTime), received)
 		event.RunnerID, event.RunnerName, event.Result = int64(job.RunnerID), job.RunnerName, job.Result
 		events = append(events, event)
 	}
 	for i := range events {
 		e := &events[i]
-		e.QueuedAt, e.AssignedAt, e.StartedAt = ours(e.QueuedAt), ours(e.AssignedAt), ours(e.StartedAt)
+		e.QueuedAt, e.AssignedAt, e.StartedAt = toLocal(e.QueuedAt), toLocal(e.AssignedAt), toLocal(e.StartedAt)
 	}
 	return events
 }
@@ -90,7 +90,7 @@ func repository(owner, name string) string {
 	return owner + "/" + name
 }
 
-// durable returns the events that must not be lost: who has which job, and how it ended.
+// durable returns the events that must not be lost: which runner has which job, and how the job ended.
 func durable(events []JobEvent) []JobEvent {
 	var kept []JobEvent
 	for _, event := range events {
@@ -101,14 +101,14 @@ func durable(events []JobEvent) []JobEvent {
 	return kept
 }
 
-// size returns about how many bytes the event takes.
+// size returns the approximate size of the event in bytes.
 func (e JobEvent) size() int64 {
-	size, _ := github.Fit(&e) // it fits
+	size, _ := github.Fit(&e) // checked when it was read
 	return int64(size)
 }
 
-// IsAbout says whether the event is about the runner with a registration's id: names come
-// again, ids don't. An id that isn't known, 0, is no objection.
+// IsAbout reports whether the event is about the runner with a registration id. Names are reused, ids are not. An
+// unknown id, 0, matches every runner.
 func (e JobEvent) IsAbout(runnerID int64) bool {
 	return e.RunnerID == 0 || runnerID == 0 || e.RunnerID == runnerID
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// oddGitHub answers calls to one endpoint with odd bytes, until they are used up, and all
-// others well. Then its queue has one message until that is acknowledged.
+// oddGitHub answers calls to one endpoint with odd bytes until they are used up, and all other calls normally. Its
+// queue then has one message until that is acknowledged.
 type oddGitHub struct {
 	odd         endpoint
 	status      int
@@ -28,7 +28,7 @@ type oddGitHub struct {
 	lastMessage chan struct{} // closed when acknowledged
 
 	mu    sync.Mutex
-	odds  [][]byte // answers that are left
+	odds  [][]byte // the remaining odd answers
 	stale bool     // the next poll finds its token expired
 	polls int
 }
@@ -71,7 +71,7 @@ func (g *oddGitHub) answer(class endpoint) (status int, body []byte) {
 		}
 		return 200, fmt.Appendf(nil, `{"url":"http://service.github.test/t","token":%q}`, token)
 	case endpointSessionCreate, endpointSessionRefresh:
-		if g.odd == endpointScaleSetGet && len(g.odds) > 0 { // is asked for statistics meanwhile
+		if g.odd == endpointScaleSetGet && len(g.odds) > 0 { // statistics are requested in the meantime
 			return 409, []byte(`{"message":"has an active session for owner cluster/pool."}`)
 		}
 		return 200, []byte(`{"sessionId":"5ff7ca37-d25e-4b5e-8e3a-3e3dc9d4f3bb","messageQueueUrl":"http://queue.github.test/message","messageQueueAccessToken":"q","statistics":{}}`)
@@ -105,8 +105,8 @@ func (g *oddGitHub) poll() (int, []byte) {
 	return 200, []byte(lastMessage)
 }
 
-// FuzzSession has GitHub answer a poll, or another call of a session, with anything: the
-// session goes on, and comes to the message after it. Answers are separated by "\x1e".
+// FuzzSession has GitHub answer a poll, or another call of a session, with arbitrary bytes. The session continues and
+// receives the message after them. Answers are separated by "\x1e".
 func FuzzSession(f *testing.F) {
 	odd := []endpoint{endpointMessagePoll, endpointSessionCreate, endpointSessionRefresh, endpointMessageAck, endpointAcquireJobs, endpointScaleSetGet, endpointRunnerRegistration}
 	for i := range odd {

@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is the timeout of tests.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -81,7 +81,7 @@ var appKey = sync.OnceValues(func() (*rsa.PrivateKey, []byte) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 })
 
-// testClock is one that a test moves.
+// testClock is a clock that the test sets.
 type testClock struct {
 	mu sync.Mutex
 	at time.Time
@@ -101,7 +101,7 @@ func (c *testClock) advance(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// memoryClient is a client of a GitHub like startSim's that is reached without a network, for tests in simulated time.
+// memoryClient returns a client of a GitHub like startSim's. It uses no network, for tests in simulated time.
 func memoryClient(t *testing.T, options githubsim.Options) (*githubsim.Server, *Client) {
 	t.Helper()
 	sim := githubsim.New(options)
@@ -115,7 +115,7 @@ func memoryClient(t *testing.T, options githubsim.Options) (*githubsim.Server, *
 	return sim, c
 }
 
-// inMemory is a network whose other end is a handler, for tests in simulated time.
+// inMemory is a network that calls a handler directly, for tests in simulated time.
 func inMemory(server http.Handler) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (resp *http.Response, err error) {
 		defer func() {

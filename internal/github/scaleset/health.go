@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// deadAfter is how many calls in a row without any answer make what was called dead.
+	// deadAfter is how many calls in a row without an answer open a breaker.
 	deadAfter = 3
-	// probeMin and probeMax bound the jittered wait between calls to what is dead.
+	// probeMin and probeMax bound the jittered wait between probes.
 	probeMin, probeMax = time.Second, 30 * time.Second
-	// atOnce is what a call takes at most whose connection was refused or cut: nobody waited for it.
+	// atOnce is the maximum duration of a call whose connection was refused or cut. No caller waits long for such a
+	// call.
 	atOnce = time.Second
-	// cutAfter is how many calls in a row that ended at once make calls wait, cutMin the first jittered wait, cutProbes how many go then.
+	// After cutAfter calls in a row that ended at once, calls have to wait. cutMin is the first jittered wait, and
+	// cutProbes is how many calls may be in flight then.
 	cutAfter, cutMin, cutProbes = 20, 100 * time.Millisecond, 4
-	// wholeConnection is all of GitHub, as far as a connection sees it.
+	// wholeConnection stands for all endpoints of a connection.
 	wholeConnection endpoint = ""
 )
 
-// health keeps calls away from what doesn't answer, one endpoint or, when several
-// endpoints don't, the whole connection: nobody waits there for a time-out but one probe
-// at a time. Where many calls end at once, a few go on together. Any answer, if only an
-// error, ends both.
+// health is a set of circuit breakers, for each endpoint and for the whole connection. While a breaker is open, callers
+// fail at once instead of waiting for a timeout, except for one probe at a time. If calls end at once without an
+// answer, a few may run in parallel. Any answer closes the breakers, even an error.
 type health struct {
 	now func() time.Time
 
@@ -37,22 +38,22 @@ type health struct {
 	breakers map[subject]*breaker
 }
 
-// subject is what a breaker is about.
+// subject identifies a breaker.
 type subject struct {
 	class endpoint
-	cut   bool // calls that end at once without an answer, and not those that were waited for
+	cut   bool // for calls that end at once without an answer, not for timeouts
 }
 
-// breaker is what is known of one endpoint, or of all of them.
+// breaker is the state of one endpoint, or of the whole connection.
 type breaker struct {
 	subject
 	silent  map[endpoint]int // calls in a row without an answer
-	after   int              // how many of them make it dead
-	least   int              // how many endpoints must be silent
-	probes  int              // how many probes may be under way
+	after   int              // the number of such calls that opens the breaker
+	least   int              // the number of silent endpoints that opens it
+	probes  int              // the maximum number of concurrent probes
 	first   time.Duration    // the wait before the first probe
 	probing int
-	next    time.Time // when the next probe may go
+	next    time.Time // when the next probe is allowed
 	wait    wait.Backoff
 	cause   string
 }
@@ -69,8 +70,8 @@ func (b *breaker) isDead() bool {
 type pass struct {
 	class  endpoint
 	began  time.Time
-	on     []*breaker // what the call tells about
-	probes []*breaker // what is dead, where this is a probe
+	on     []*breaker // the breakers that the call's result affects
+	probes []*breaker // the open breakers, if the call is a probe
 }
 
 func newHealth(now func() time.Time) *health {
@@ -113,16 +114,16 @@ func (h *health) breaker(of subject) *breaker {
 	return b
 }
 
-// close forgets the calls without an answer.
+// close resets the breaker.
 func (b *breaker) close() {
 	clear(b.silent)
 	b.wait = newBackoff(b.first, probeMax)
 }
 
-// isProbe says whether what is called is dead, so that the call may take long.
+// isProbe reports whether the call is a probe, which may take long.
 func (p *pass) isProbe() bool { return len(p.probes) > 0 }
 
-// giveBack ends a call of which nothing is learned: it was not made, or its caller left.
+// giveBack returns a pass without a result: the call was not made, or its caller left.
 func (h *health) giveBack(p *pass) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +136,7 @@ func (p *pass) over() {
 	}
 }
 
-// answered ends a call that was answered.
+// answered records a call that was answered.
 func (h *health) answered(p *pass) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,15 +146,15 @@ func (h *health) answered(p *pass) {
 	}
 }
 
-// unanswered ends a call that got no answer. It returns the error that says so, if what
-// was called is dead now: the same words for who called and for who must not call.
+// unanswered records a call without an answer. If this opens a breaker, it returns the same error that later callers
+// get from admit.
 func (h *health) unanswered(p *pass, cause string) *github.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.over()
 	var dead *breaker
 	cut := h.now().Sub(p.began) < atOnce
-	for i := len(p.on) - 1; i >= 0; i-- { // the whole connection has the last word
+	for i := len(p.on) - 1; i >= 0; i-- { // the error of the whole connection takes precedence
 		b := p.on[i]
 		if b.cut != cut {
 			continue
@@ -175,7 +176,7 @@ func (h *health) unanswered(p *pass, cause string) *github.Error {
 	return dead.refusal(h.now())
 }
 
-// refusal tells of what is dead in words that are the same at each attempt.
+// refusal returns the error for an open breaker. Its text is the same for each attempt.
 func (b *breaker) refusal(now time.Time) *github.Error {
 	after := max(b.first, b.next.Sub(now))
 	return &github.Error{

@@ -21,11 +21,11 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// step is what is tried at some time and how it ends.
+// step is a call at some time, and its result.
 type step struct {
 	after time.Duration
 	call  endpoint
-	ends  string // answered, silent, cut, left; refused if it may not be made
+	ends  string // answered, silent, cut or left; refused if it is not allowed
 }
 
 func TestWhatDoesNotAnswerIsProbedOneAtATime(t *testing.T) {
@@ -106,7 +106,8 @@ func TestProbesAreAtMostThirtySecondsApart(t *testing.T) {
 	}
 }
 
-// Five of twenty registrations lose their answers at once: the others don't wait for them, and they don't wait long.
+// Five of twenty registrations lose their connection at once. The others do not wait for them, and the five do not wait
+// long.
 func TestConnectionsThatAreCutDelayNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, c := memoryClient(t, githubsim.Options{})
@@ -137,8 +138,7 @@ func TestConnectionsThatAreCutDelayNobodyElse(t *testing.T) {
 	})
 }
 
-// A hundred workers call a GitHub that hangs: each waits for one time-out at most, and
-// then not at all.
+// A hundred workers call a GitHub that hangs. Each waits for one timeout at most, and later calls do not wait at all.
 func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -170,7 +170,7 @@ func TestNobodyWaitsForADeadGitHub(t *testing.T) {
 					return nil
 				})
 			}
-			_ = all.Wait() // the errors were looked at
+			_ = all.Wait() // the errors are checked above
 			return time.Since(began)
 		}
 		if took := callers(100); took > 15*time.Second {
@@ -220,7 +220,7 @@ func TestOneDeadEndpointLeavesTheOthersAlone(t *testing.T) {
 				return nil
 			})
 		}
-		time.Sleep(20 * time.Second) // those that hung are over; from now on there are probes only
+		time.Sleep(20 * time.Second) // the hanging calls are over; from now on there are probes only
 		for range 100 {
 			began := time.Now()
 			if _, err := c.Get(t.Context(), set.ID); err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// A server that names another server in its answers, for the Actions service or for a message queue, has no request and no token sent there.
+// If a server's answers name another server, for the Actions service or for a message queue, the client sends no
+// request and no token there.
 func TestNoAnswerLeadsToAnotherServer(t *testing.T) {
 	const elsewhere = "http://10.0.0.1:6443"
 	for name, fault := range map[string]githubsim.Fault{

@@ -21,8 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Recorder makes job events durable. It is asked again, with the same events, until it
-// returns nil; only then is the message deleted on GitHub. Events come at least once.
+// Recorder makes job events durable. The Listener repeats the call with the same events until it returns nil, and only
+// then deletes the message on GitHub. Events are delivered at least once.
 type Recorder interface {
 	RecordJobs(ctx context.Context, events []JobEvent) error
 }
@@ -31,70 +31,67 @@ type Recorder interface {
 type Config struct {
 	// Client calls GitHub.
 	Client *Client
-	// SetID of the scale set whose messages are read.
+	// SetID is the scale set whose messages are read.
 	SetID int64
-	// Owner of the session, as CLUSTER/POOL_UID.
+	// Owner is the owner of the session, as CLUSTER/POOL_UID.
 	Owner string
 	// Recorder makes events durable before their message is acknowledged.
 	Recorder Recorder
-	// Changed is called after each change that a Snapshot shows, never under a lock. It
-	// must not block; nil for none.
+	// Changed is called after each change that a Snapshot shows, never under a lock. It must not block; nil for none.
 	Changed func()
-	// OwnerGone says whether an owner of this cluster is a pool that is no more, whose
-	// session will expire; nil for never.
+	// OwnerGone reports whether an owner in this cluster is a deleted pool, whose session will expire; nil for never.
 	OwnerGone func(owner string) bool
-	// Earlier is the session that this pool held in another process.
+	// Earlier is the session that this pool had in a previous process.
 	Earlier Earlier
-	// Held says whether this process may still use the session; nil for always. It neither polls nor closes one that another process
-	// may have gone on with.
+	// Held reports whether this process may still use the session; nil for always. If it returns false, the Listener
+	// neither polls nor closes the session, because another process may have resumed it.
 	Held func() bool
-	// Log gets a line per change of state; discarded if nil.
+	// Log gets one line per change of state; discarded if nil.
 	Log *slog.Logger
-	// Now is the clock that stamps what a Snapshot tells; time.Now if nil.
+	// Now is the clock for the times in a Snapshot; time.Now if nil.
 	Now func() time.Time
-	// Pace is how long things take; zero fields have defaults.
+	// Pace holds the timings; zero fields have defaults.
 	Pace Pace
 }
 
-// Earlier is a session that may still be open on GitHub: the process that held it ended without closing it.
+// Earlier is a session that may still be open on GitHub, because the process that had it ended without closing it.
 type Earlier struct {
 	// ID of the session; empty if there was none.
 	ID string
-	// Until is when it has expired for sure.
+	// Until is when the session has expired for sure.
 	Until time.Time
 }
 
-// SessionLife is how long a session that nobody polls is taken to be open: 60 to 92 s were measured.
+// SessionLife is how long a session without polls is assumed to be open: 60 to 92 s were measured.
 const SessionLife = 120 * time.Second
 
-// SessionMemory is about what a session takes while it waits for messages, in bytes.
+// SessionMemory is the approximate memory of a session that waits for messages, in bytes.
 const SessionMemory = 100 << 10
 
-// Listener keeps a message session of one scale set open, whatever happens: it reads
-// messages ahead, has their events made durable, acknowledges them in order, and
-// knows the newest statistics, also while it is refused a session.
+// Listener keeps a message session of one scale set open, whatever happens. It reads messages ahead, has their events
+// recorded, acknowledges them in order, and always has the newest statistics, even while GitHub refuses it a session.
 type Listener struct {
 	config   Config
 	log      *slog.Logger
 	seen     *observation
 	capacity atomic.Int64
-	// announced has a token when capacity changed since the poll began.
+	// announced has a token when the capacity has changed since the poll began.
 	announced chan struct{}
 
-	// stale is true when newer statistics are asked for.
+	// stale is true when a caller has asked for newer statistics.
 	stale atomic.Bool
 
-	// Of Run's goroutine:
+	// Used by Run's goroutine only:
 	earlier   Earlier
-	refused   string // the id of an earlier session that GitHub didn't resume
-	ended     bool   // GitHub ended a session, and none has lasted since
-	brokeOff  bool   // the last session failed once it was open, and none has worked since
+	refused   string // the id of an earlier session that could not be resumed
+	ended     bool   // GitHub ended a session, and no later one has lasted
+	brokeOff  bool   // the last session failed after it was open, and no later one has worked
 	backoff   wait.Backoff
-	refreshed time.Time // when statistics were last asked for
+	refreshed time.Time // when the statistics were last requested
 }
 
-// NewListener returns a Listener that does nothing until Run. It announces 0 if no
-// Announce comes within Pace.Announcement.
+// NewListener returns a Listener that does nothing until Run. It announces 0 if Announce is not called within
+// Pace.Announcement.
 func NewListener(config Config) *Listener {
 	config.Pace = config.Pace.withDefaults()
 	if config.Log == nil {
@@ -120,33 +117,34 @@ func NewListener(config Config) *Listener {
 	return l
 }
 
-// Announce sets how many jobs may be assigned in total, and interrupts a held poll so
-// that it takes effect at once. Announcing is accepting: a job can't be handed back.
+// Announce sets the maximum number of assigned jobs, and interrupts a held poll so that it takes effect at once. An
+// assigned job cannot be returned to GitHub.
 func (l *Listener) Announce(capacity int) {
 	if l.capacity.Swap(int64(max(0, capacity))) != int64(max(0, capacity)) {
 		notify(l.announced)
 	}
 }
 
-// Refresh asks for newer statistics than those known, and interrupts a held poll for it.
+// Refresh requests newer statistics, and interrupts a held poll to get them.
 func (l *Listener) Refresh() {
 	if !l.stale.Swap(true) {
 		notify(l.announced)
 	}
 }
 
-// Snapshot returns what is known now.
+// Snapshot returns the current state.
 func (l *Listener) Snapshot() Snapshot { return l.seen.get() }
 
-// Brief returns the Snapshot without the events of runners, of which there may be many: for callers that hold a lock.
+// Brief returns the Snapshot without the events of runners, because there may be many. It is for callers that hold a
+// lock.
 func (l *Listener) Brief() Snapshot { return l.seen.brief() }
 
-// Retain forgets the events of runners that keep doesn't want. It must be called now
-// and then, or memory grows with each runner; keep must not call the Listener.
+// Retain forgets the events of runners for which keep returns false. It must be called regularly, or memory grows with
+// each runner. keep must not call the Listener.
 func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(keep) }
 
-// Run holds sessions, one after the other, until ctx ends; then it closes the session
-// within Pace.Close and returns. No error ends it. It may be called once.
+// Run holds sessions, one after another, until ctx ends. It then closes the session within Pace.Close and returns. It
+// returns for no other reason. It may be called once.
 func (l *Listener) Run(ctx context.Context) {
 	defer l.seen.end()
 	for ctx.Err() == nil {
@@ -158,10 +156,10 @@ func (l *Listener) Run(ctx context.Context) {
 	}
 }
 
-// unsure are statuses of answers that don't say whether GitHub did what it was asked.
+// unsure lists the statuses after which GitHub may or may not have executed a failed call.
 var unsure = []int{http.StatusOK, http.StatusBadGateway, http.StatusGatewayTimeout}
 
-// hold opens a session and listens until an error ends it, if it was opened.
+// hold opens a session and listens until an error. It reports whether the session was opened.
 func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 	s, statistics, err := l.config.Client.OpenSession(ctx, l.config.SetID, l.config.Owner)
 	if owner, conflict := github.IsSessionConflict(err); conflict && l.isOurs(owner) && l.earlier.ID != l.refused {
@@ -170,7 +168,7 @@ func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 		sessions.WithLabelValues("opened").Inc()
 	}
 	if err != nil {
-		// The answer is missing, can't be read, or is a gateway's: the session may be open.
+		// The answer is missing, unreadable or a gateway's: the session may be open.
 		if e := new(github.Error); errors.As(err, &e) && (e.Silent || slices.Contains(unsure, e.Status)) {
 			l.earlier.Until = l.config.Now().Add(SessionLife)
 		}
@@ -182,8 +180,9 @@ func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 	return true, a.listen(ctx)
 }
 
-// resume goes on with the session that this pool held in another process, which keeps a new one from being opened. Refused, it isn't tried
-// again: the session is waited for, unless GitHub says that it is another's.
+// resume continues the session that this pool had in a previous process, because that session blocks a new one. If
+// GitHub refuses, the Listener waits for the session to expire and does not try to resume it again, unless GitHub says
+// that it belongs to another owner.
 func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Statistics, error) {
 	s, statistics, err := l.config.Client.ResumeSession(ctx, l.config.SetID, l.config.Owner, l.earlier.ID)
 	if err == nil {
@@ -192,7 +191,7 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Stati
 	}
 	l.log.Warn("Earlier session wasn't resumed", "session", l.earlier.ID, "reason", err.Error())
 	switch {
-	case errors.Is(err, errAnothers):
+	case errors.Is(err, errOtherOwner):
 		l.earlier = Earlier{}
 	case !passes(err):
 		l.refused = l.earlier.ID
@@ -203,7 +202,7 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Stati
 func (l *Listener) opened(s *Session, statistics *Statistics) {
 	messages, _ := l.seen.progress()
 	l.refreshed = time.Now()
-	if statistics == nil { // they may be the only ones for long: an empty poll brings none
+	if statistics == nil { // an empty poll brings none, so they may be the only ones for a long time
 		l.stale.Store(true)
 	}
 	another := l.seen.opened(s.ID())
@@ -213,7 +212,7 @@ func (l *Listener) opened(s *Session, statistics *Statistics) {
 	}
 }
 
-// enter changes the state, and tells of it if it is another one.
+// enter sets the state. It logs and reports a change.
 func (l *Listener) enter(state State, owner string, err error) bool {
 	if !l.seen.setState(state, owner, err, l.config.Now()) {
 		return false
@@ -222,13 +221,13 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	if err != nil {
 		attrs = append(attrs, "reason", err.Error())
 	}
-	l.log.Info("Session state changed", attrs...) // what is wrong, the ScaleSet's Ready warns of
+	l.log.Info("Session state changed", attrs...) // the Ready condition of the RunnerScaleSet reports the problem
 	l.config.Changed()
 	return true
 }
 
-// fail turns the error that ended a session, or kept it from opening, into a state
-// and the time to the next attempt. That GitHub ended a session is no state: what comes of the next opening is.
+// fail converts the error that ended a session, or prevented it from opening, into a state and the time until the next
+// attempt. The end of a session by GitHub is not a state: the result of the next opening decides.
 func (l *Listener) fail(err error, opened bool) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
 	l.brokeOff = opened
@@ -244,7 +243,7 @@ func (l *Listener) fail(err error, opened bool) time.Duration {
 	}
 	sessions.WithLabelValues("conflict").Inc()
 	if l.isOurs(owner) {
-		if owner == "" && l.earlier.ID != "" { // without an id all that is known is that nobody else was seen to open one
+		if owner == "" && l.earlier.ID != "" { // without an id, the only evidence is that no other owner was seen
 			owner = l.config.Owner
 		}
 		l.enter(Refused, owner, fmt.Errorf("an earlier session of %s wasn't closed and expires within 92 s: %w", cmp.Or(owner, "ours"), err))
@@ -254,18 +253,18 @@ func (l *Listener) fail(err error, opened bool) time.Duration {
 	return wait.Jitter(l.config.Pace.Elsewhere/2, 1)
 }
 
-// isOurs says whether the owner of a session is this pool, or one of this cluster that is no more. If GitHub doesn't name it, it's
-// this pool as long as its earlier session may be open.
+// isOurs reports whether a session's owner is this pool or a deleted pool of this cluster. If GitHub does not name the
+// owner, it is this pool while its earlier session may be open.
 func (l *Listener) isOurs(owner string) bool {
 	if owner == l.config.Owner || owner == "" && l.config.Now().Before(l.earlier.Until) {
 		return true
 	}
-	ours, _, _ := strings.Cut(l.config.Owner, "/")
-	theirs, _, named := strings.Cut(owner, "/")
-	return named && ours == theirs && l.config.OwnerGone(owner)
+	ownPrefix, _, _ := strings.Cut(l.config.Owner, "/")
+	prefix, _, named := strings.Cut(owner, "/")
+	return named && ownPrefix == prefix && l.config.OwnerGone(owner)
 }
 
-// waitAfter is the back-off, or what GitHub asks for if that is longer.
+// waitAfter returns the back-off, or GitHub's requested wait if that is longer.
 func waitAfter(err error, b *wait.Backoff) time.Duration {
 	next := b.Step()
 	if e := new(github.Error); errors.As(err, &e) {
@@ -274,7 +273,7 @@ func waitAfter(err error, b *wait.Backoff) time.Duration {
 	return next
 }
 
-// pause waits, and keeps the statistics current meanwhile.
+// pause waits, and updates the statistics in the meantime.
 func (l *Listener) pause(ctx context.Context, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
@@ -305,7 +304,7 @@ func (l *Listener) refresh(ctx context.Context) error {
 		return err
 	}
 	if set == nil || set.Statistics == nil {
-		return nil // who asked would only ask again
+		return nil // the caller would only ask again
 	}
 	if l.seen.count(set.Statistics, messages, l.config.Now()) || asked {
 		l.config.Changed()
@@ -313,12 +312,13 @@ func (l *Listener) refresh(ctx context.Context) error {
 	return nil
 }
 
-// newBackoff returns waits that double from least to most. Each is 75 to 100 % of that, so that pools don't call in step.
+// newBackoff returns waits that double from least to most. Each is 75 to 100 % of that, so that pools do not call at
+// the same time.
 func newBackoff(least, most time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: least * 3 / 4, Cap: most * 3 / 4, Factor: 2, Jitter: 1.0 / 3, Steps: math.MaxInt32}
 }
 
-// notify puts the one token in.
+// notify adds the token unless it is already there.
 func notify(tokens chan struct{}) {
 	select {
 	case tokens <- struct{}{}:
@@ -326,7 +326,7 @@ func notify(tokens chan struct{}) {
 	}
 }
 
-// drain takes the token out, if there is one.
+// drain removes the token if there is one.
 func drain(tokens chan struct{}) {
 	select {
 	case <-tokens:

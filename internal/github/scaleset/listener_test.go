@@ -24,18 +24,18 @@ import (
 
 const owner = "cluster/pool"
 
-// quickly makes a Listener's waits short.
+// quickly shortens a Listener's waits.
 var quickly = Pace{
 	Backoff: newBackoff(time.Millisecond, 20*time.Millisecond), Refused: 20 * time.Millisecond,
 	Elsewhere: 20 * time.Millisecond, Statistics: 10 * time.Millisecond, Gather: time.Millisecond,
 	Linger: time.Millisecond, Burst: 1000,
 }
 
-// memory is a Recorder that remembers, and fails or waits on demand.
+// memory is a Recorder that keeps events in memory, and fails or waits on demand.
 type memory struct {
 	mu     sync.Mutex
 	events []JobEvent
-	fail   int           // how many calls fail yet
+	fail   int           // the number of calls that still fail
 	hold   chan struct{} // calls wait until it is closed; nil for none
 	called chan struct{}
 }
@@ -59,7 +59,7 @@ func (m *memory) RecordJobs(ctx context.Context, events []JobEvent) error {
 	return nil
 }
 
-// recorded tells the kinds of events a runner had, in order.
+// recorded returns the types of a runner's events, in order.
 func (m *memory) recorded(runner string) []EventType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *stage) listen(capacity int, change ...func(*Config)) {
 	s.Cleanup(s.stop)
 }
 
-// await waits until the Snapshot is as wanted, by what Changed tells.
+// await waits until the Snapshot satisfies a condition. Changed wakes it.
 func (s *stage) await(what string, cond func(Snapshot) bool) Snapshot {
 	s.Helper()
 	timeout := time.NewTimer(patience)
@@ -144,7 +144,7 @@ func (s *stage) awaitAssigned(n int) Snapshot {
 	return s.await(fmt.Sprintf("%d jobs assigned", n), func(snapshot Snapshot) bool { return snapshot.Known && snapshot.Assigned == n })
 }
 
-// awaitSim waits until something holds in the simulated GitHub.
+// awaitSim waits until a condition holds in the simulated GitHub.
 func (s *stage) awaitSim(what string, cond func() bool) {
 	s.Helper()
 	if err := s.sim.WaitUntil(testContext(s.T), cond); err != nil {
@@ -166,7 +166,7 @@ func (s *stage) addJobs(n int) {
 	}
 }
 
-// runRunner registers a runner and lets it live until its job is done.
+// runRunner registers a runner, which lives until its job is done.
 func (s *stage) runRunner(name string) {
 	s.Helper()
 	ctx := testContext(s.T)
@@ -268,7 +268,7 @@ func TestUnrecordedEventsComeAgainToTheNextListener(t *testing.T) {
 	s.awaitAssigned(1)
 	s.runRunner("linux-1")
 	<-s.memory.called
-	s.stop() // as a controller that ends before it could write
+	s.stop() // like a controller that ends before it could write
 	s.memory = &memory{called: make(chan struct{}, 1)}
 	s.listen(5)
 	s.await("completion", func(snapshot Snapshot) bool { return snapshot.Completed["linux-1"].JobID != "" })
@@ -278,7 +278,7 @@ func TestUnrecordedEventsComeAgainToTheNextListener(t *testing.T) {
 	}
 }
 
-// TestSessionSurvives has what goes wrong and passes without costing the session.
+// TestSessionSurvives covers temporary faults that must not end the session.
 func TestSessionSurvives(t *testing.T) {
 	for name, fault := range map[string]githubsim.Fault{
 		"polls that fail":             {Endpoint: githubsim.EndpointGetMessage, Skip: 1, Times: 3, Status: 503},
@@ -327,7 +327,7 @@ func TestASessionWithoutStatisticsAsksForThem(t *testing.T) {
 	s.await("statistics", func(snapshot Snapshot) bool { return snapshot.Known })
 }
 
-// Whoever misses statistics asks for them again and again; that may not become a loop.
+// A caller without statistics asks for them again and again, which must not become a busy loop.
 func TestStatisticsThatStayAwayAreNotAskedForInALoop(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	for _, endpoint := range []githubsim.Endpoint{githubsim.EndpointCreateSession, githubsim.EndpointGetMessage, githubsim.EndpointGetScaleSet} {
@@ -336,7 +336,7 @@ func TestStatisticsThatStayAwayAreNotAskedForInALoop(t *testing.T) {
 	s.listen(5, func(c *Config) {
 		c.Pace.Statistics = time.Hour
 		c.Changed = func() {
-			s.listener.Refresh() // as a pool does that knows no number
+			s.listener.Refresh() // like a pool without a count
 			notify(s.changed)
 		}
 	})
@@ -365,7 +365,7 @@ func TestQueueTokenIsRenewed(t *testing.T) {
 	s.awaitAssigned(1)
 	s.awaitAcknowledged()
 	s.sim.ExpireQueueTokens()
-	s.listener.Announce(6) // ends the held poll, which had a good token
+	s.listener.Announce(6) // ends the held poll, which had a valid token
 	s.addJobs(1)
 	s.awaitAssigned(2)
 	if opened, renewed := s.requests(githubsim.EndpointCreateSession), s.requests(githubsim.EndpointRefreshSession); opened != 1 || renewed != 1 {
@@ -373,8 +373,8 @@ func TestQueueTokenIsRenewed(t *testing.T) {
 	}
 }
 
-// The queue's token is renewed by the same call as a session is resumed. What passes costs nothing, what doesn't another session; neither says that the
-// scale set is gone.
+// GitHub renews the queue's token in the same call that resumes a session. A temporary error has no effect, any other
+// error costs the session; neither means that the scale set does not exist.
 func TestRefusalsOfARenewal(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault  githubsim.Fault
@@ -405,13 +405,13 @@ func TestRefusalsOfARenewal(t *testing.T) {
 			tc.fault.Endpoint, tc.fault.Times = githubsim.EndpointRefreshSession, 1
 			s.sim.AddFault(tc.fault)
 			s.sim.ExpireQueueTokens()
-			s.listener.Announce(6) // ends the held poll, which had a good token
+			s.listener.Announce(6) // ends the held poll, which had a valid token
 			s.addJobs(1)
 			s.awaitAssigned(2)
 			s.awaitState(Listening)
 			s.awaitAcknowledged()
 			if err := s.sim.WaitUntil(t.Context(), func() bool { return s.requests(githubsim.EndpointCreateSession) >= tc.opened }); err != nil {
-				t.Fatal(err) // one that ended by itself is still called open until the next attempt
+				t.Fatal(err) // a session that ended by itself counts as open until the next attempt
 			}
 			if n := s.requests(githubsim.EndpointCreateSession); n != tc.opened || gone.Load() || len(s.sim.FaultsHit()) != 1 {
 				t.Errorf("%d sessions were opened, want %d; gone: %v; hit: %v", n, tc.opened, gone.Load(), s.sim.FaultsHit())
@@ -420,7 +420,7 @@ func TestRefusalsOfARenewal(t *testing.T) {
 	}
 }
 
-// GitHub sends no message of a job that waits while no more are accepted: it is asked how many do.
+// GitHub sends no message about a waiting job while no more jobs are accepted, so the Listener fetches the count.
 func TestJobsThatWaitForAFullPoolAreSeen(t *testing.T) {
 	s := newStage(t, githubsim.Options{Hold: 10 * time.Millisecond})
 	s.listen(1, func(c *Config) { c.Pace.Full = time.Millisecond })
@@ -461,7 +461,7 @@ func TestLostSessionIsOpenedAnew(t *testing.T) {
 	}
 }
 
-// One that works now and then, for a moment, is no session: who looks must not find it well by chance.
+// A session that works only for moments counts as failing, so that a reader never sees it as healthy by chance.
 func TestSessionsThatEndAtOnceAreAnOutage(t *testing.T) {
 	for name, endpoint := range map[string]githubsim.Endpoint{"a poll": githubsim.EndpointGetMessage, "an acknowledgement": githubsim.EndpointDeleteMessage} {
 		t.Run(name, func(t *testing.T) {
@@ -517,13 +517,14 @@ func TestSessionHeldByAnotherIsJudged(t *testing.T) {
 	}
 }
 
-// crashed leaves a session open that announced 3, as a process does that is killed, and returns what the next one knows of it.
+// crashed leaves a session open that announced 3, like a process that is killed, and returns what the next process
+// knows about it.
 func (s *stage) crashed() Earlier {
 	s.Helper()
 	var isOver atomic.Bool
 	s.listen(3, func(c *Config) { c.Held = func() bool { return !isOver.Load() } })
 	session := s.awaitState(Listening).Session
-	s.addJobs(1) // which are only assigned once the capacity is there
+	s.addJobs(1) // only assigned once the capacity has arrived
 	s.awaitAssigned(1)
 	s.runRunner("linux-0")
 	s.awaitAssigned(0)
@@ -548,19 +549,20 @@ func TestSessionOfACrashedProcessIsResumed(t *testing.T) {
 	}
 }
 
-// While its earlier session isn't resumed, a pool lives by statistics: until that session expires if GitHub refused, until GitHub answers if it didn't.
+// While its earlier session is not resumed, a pool uses statistics: until the session expires if GitHub refused, and
+// until GitHub answers otherwise.
 func TestRefusalsOfAResume(t *testing.T) {
 	expired := `{"typeName":"RunnerScaleSetSessionExpiredException","message":"The session identifier is not valid."}`
 	absent := `{"typeName":"RunnerScaleSetNotFoundException","message":"No runner scale set found with identifier 1."}`
 	for name, tc := range map[string]struct {
 		fault githubsim.Fault
-		named bool // whether GitHub names the owner of a session that is in the way
+		named bool // whether GitHub names the owner of the blocking session
 		state State
-		owner string // that is in the way, as far as it's known
-		asked int    // PATCH requests; 0: it is tried again, until it is resumed
+		owner string // the expected Owner
+		asked int    // PATCH requests; 0: repeated until the session is resumed
 	}{
 		"not valid":                   {fault: githubsim.Fault{Status: 400, Body: expired}, state: Refused, owner: owner, asked: 1},
-		"unauthorized":                {fault: githubsim.Fault{Status: 401}, state: Refused, owner: owner, asked: 2}, // also with fresh tokens
+		"unauthorized":                {fault: githubsim.Fault{Status: 401}, state: Refused, owner: owner, asked: 2}, // also with new tokens
 		"forbidden":                   {fault: githubsim.Fault{Status: 403}, state: Refused, owner: owner, asked: 1},
 		"not found":                   {fault: githubsim.Fault{Status: 404}, state: Refused, owner: owner, asked: 1},
 		"scale set not found":         {fault: githubsim.Fault{Status: 404, Body: absent}, state: Refused, owner: owner, asked: 1},
@@ -607,7 +609,8 @@ func TestRefusalsOfAResume(t *testing.T) {
 	}
 }
 
-// A session that GitHub refuses to open for another reason than a session in the way is asked for again, and demand comes from statistics.
+// If GitHub refuses to open a session for a reason other than a conflict, the Listener tries again, and demand comes
+// from statistics.
 func TestRefusalsOfAnOpening(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault githubsim.Fault
@@ -652,7 +655,7 @@ func TestSessionWithoutAnOwnerIsAnothersUnlessItMayBeOurs(t *testing.T) {
 	}
 }
 
-// GitHub may have opened a session though its answer was lost: then the next refusal is by our own.
+// GitHub may have opened a session although its answer was lost. The next conflict is then with our own session.
 func TestSessionWhoseOpeningWasNotAnsweredIsOurs(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, DropAnswer: true, Times: 1})
@@ -662,7 +665,7 @@ func TestSessionWhoseOpeningWasNotAnsweredIsOurs(t *testing.T) {
 	s.awaitState(Listening)
 }
 
-// A session whose opening is no longer waited for is closed all the same, or the next would be refused.
+// A session that opens after its caller has left is closed, because it would block the next one.
 func TestASessionThatOpensTooLateIsClosed(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Delay: 200 * time.Millisecond})
@@ -674,7 +677,7 @@ func TestASessionThatOpensTooLateIsClosed(t *testing.T) {
 	}
 }
 
-// A refusal is an answer: what was refused isn't open.
+// A refusal is an answer, so the session is not open.
 func TestASessionThatWasNotOpenedIsNotOurs(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, Status: 503, Times: 1})
@@ -683,7 +686,7 @@ func TestASessionThatWasNotOpenedIsNotOurs(t *testing.T) {
 	s.awaitState(OwnedElsewhere)
 }
 
-// A gateway that gave up doesn't know what became of the request.
+// After a gateway timeout, the session may be open.
 func TestASessionBehindAGatewayThatGaveUpMayBeOurs(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointCreateSession, DropAnswer: true, Status: 502, Times: 1})
@@ -701,8 +704,9 @@ func TestWhoLostTheLeaseNeitherPollsNorCloses(t *testing.T) {
 	}
 }
 
-// A process that hangs and comes back polls a session that another has gone on with: until it notices that it lost the lease, both read the same messages.
-// One may acknowledge a message before the other has read it, who then learns of it by the statistics.
+// A process that hangs and resumes polls a session that another process has taken over. Until it notices that it lost
+// the lease, both read the same messages. One may acknowledge a message before the other has read it; the other then
+// learns about it from the statistics.
 func TestTwoProcessesMayPollOneSession(t *testing.T) {
 	s := newStage(t, githubsim.Options{Hold: 50 * time.Millisecond})
 	var lost atomic.Bool
@@ -826,7 +830,7 @@ func TestManyMessagesAreReadAheadWithinBounds(t *testing.T) {
 	s.awaitAcknowledged()
 }
 
-// Nothing can be recorded for a long time: the session is polled all the same, and opened again when GitHub ends it.
+// Nothing can be recorded for a long time. The session is still polled, and opened again when GitHub ends it.
 func TestASessionIsPolledWhileNothingIsRecorded(t *testing.T) {
 	s := newStage(t, githubsim.Options{})
 	s.memory.hold = make(chan struct{})
@@ -836,7 +840,7 @@ func TestASessionIsPolledWhileNothingIsRecorded(t *testing.T) {
 	s.awaitAssigned(runners)
 	for i := range maxAhead + 1 {
 		s.runRunner(fmt.Sprintf("linux-%d", i))
-		s.awaitAssigned(runners - 1 - i) // by the statistics of the message that is left in the queue
+		s.awaitAssigned(runners - 1 - i) // from the statistics of the message that is left in the queue
 	}
 	former := s.listener.Snapshot().Session
 	if !s.sim.ExpireSession(int(s.set.ID)) {

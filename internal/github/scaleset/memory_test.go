@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// elsewhere is set in the process that is the GitHub of TestIdleSessionsAreSmall.
+// elsewhere is set in the process that runs the GitHub of TestIdleSessionsAreSmall.
 const elsewhere = "CORRAL_TEST_GITHUB"
 
 // TestGitHubElsewhere is that process.
@@ -40,7 +40,7 @@ func TestGitHubElsewhere(t *testing.T) {
 	_, _ = os.Stdin.Read(make([]byte, 1)) // until the other process ends
 }
 
-// githubElsewhere runs a GitHub in a process of its own and returns the organization's URL.
+// githubElsewhere runs a GitHub in a separate process and returns the organization's URL.
 func githubElsewhere(t *testing.T) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestGitHubElsewhere$")
@@ -58,7 +58,7 @@ func githubElsewhere(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		_ = input.Close()
-		_ = cmd.Wait() // it is told to end
+		_ = cmd.Wait() // the deferred close of its stdin ends it
 	})
 	url, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
@@ -67,7 +67,7 @@ func githubElsewhere(t *testing.T) string {
 	return strings.TrimSpace(url)
 }
 
-// memory in use: the heap and the stacks.
+// inUse returns the memory of the heap and the stacks.
 func inUse() uint64 {
 	for range 3 {
 		debug.FreeOSMemory()

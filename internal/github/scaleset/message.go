@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// jobMessages is the one type of message the official client takes.
+// jobMessages is the only message type that the official client accepts.
 const jobMessages = "RunnerScaleSetJobMessages"
 
 // Parts of a message that may be unknown.
@@ -22,19 +22,20 @@ const (
 )
 
 var (
-	// messageBounds are those of a message, whose events are one string: they are decoded twice.
+	// messageBounds is for a message. Its events are one string and are decoded twice.
 	messageBounds = github.Bounds{Bytes: 2 << 20, List: 100, Values: 1_000, Text: 2 << 20, Times: 6}
-	// eventBounds are those of its events. GitHub puts fullMessage into one at most, which are some 50 kB. Each may have a hundred labels.
+	// eventBounds is for the events of a message. GitHub sends up to fullMessage events in one, which have about 50 kB.
+	// Each event can have a hundred labels.
 	eventBounds = github.Bounds{Bytes: 2 << 20, List: 4 * fullMessage, Inner: 100, Values: 4 * fullMessage * 102}
 )
 
-// unknownPart is something in a message that is acknowledged without being understood.
+// unknownPart is a part of a message that Corral acknowledges without understanding it.
 type unknownPart struct {
 	part string // partMessage, partBody or partEvent
-	name string // its type as GitHub calls it
+	name string // GitHub's name of its type
 }
 
-// wireMessage is a message as the queue sends it.
+// wireMessage is a message in GitHub's format.
 type wireMessage struct {
 	MessageID   int             `json:"messageId"`
 	MessageType string          `json:"messageType"`
@@ -42,11 +43,10 @@ type wireMessage struct {
 	Statistics  json.RawMessage `json:"statistics,omitempty"`
 }
 
-// harmless rewrites a message so that the official client, which fails on a type of
-// message it doesn't know and on an event that doesn't decode, returns what is left
-// with the id to acknowledge and the statistics. One odd message would be delivered
-// again for ever otherwise. What isn't even a message is returned as it is. Events that are too many are an error: all of them are
-// delivered again.
+// harmless rewrites a message for the official client, which fails on an unknown message type and on an event that it
+// cannot decode. The result contains the understood events, the statistics and the id to acknowledge. Otherwise, GitHub
+// would deliver one odd message again for ever. It returns anything that is not a message unchanged. It returns an
+// error for too many events: GitHub delivers all of them again.
 func harmless(raw []byte) ([]byte, []unknownPart, error) {
 	var m wireMessage
 	if err := json.Unmarshal(trimBOM(raw), &m); err != nil {
@@ -94,7 +94,7 @@ func harmlessBody(body string, unknown []unknownPart) (string, []unknownPart) {
 	return string(clean), unknown
 }
 
-// knownEvent says whether the official client can decode the event.
+// knownEvent reports whether the official client can decode the event.
 func knownEvent(event json.RawMessage) (name string, ok bool) {
 	var head official.JobMessageType
 	if err := json.Unmarshal(event, &head); err != nil {

@@ -27,7 +27,7 @@ var (
 		"Messages deleted from the queue, by result: ok or failed.", "result", "ok", "failed")
 )
 
-// Collectors returns the package's metrics, to be registered once.
+// Collectors returns the package's metrics. They must be registered only once.
 func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{traffic.Requests, traffic.Latencies, sessions, messages, unknowns, acknowledgements}
 }

@@ -9,52 +9,54 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// fullMessage is how many events GitHub puts into a message at most; more wait then.
+// fullMessage is the maximum number of events in a message. More events wait after a full one.
 const fullMessage = 50
 
 // backlogMessages is how many full messages are read without a wait.
 const backlogMessages = 100
 
-// Pace is how long a Listener waits for what.
+// Pace holds the timings of a Listener.
 type Pace struct {
-	// Hold is the longest GitHub holds a poll; 100 s if 0 (50 s is documented, 88 s was
-	// measured). A poll without an answer has failed 20 s later.
+	// Hold is the longest time that GitHub holds a poll; 100 s if 0. (50 s is documented, 88 s was measured.) A poll
+	// without an answer fails 20 s later.
 	Hold time.Duration
-	// Burst is how many polls may follow a message at once; 4 if 0. A pool with little to
-	// do never waits; a busy one has several events in one message.
+	// Burst is how many polls may follow a message at once; 4 if 0. A quiet pool never waits, and a busy one gets
+	// several events in one message.
 	Burst int
-	// Refill is how long after one of them another may, in a pool with 8 jobs or more; 1 s
-	// if 0. With fewer jobs it's that much shorter, as there is less to come that could
-	// share a message. A new capacity is announced, and a backlog of 100 full messages is read, without waiting.
+	// Refill is the time between two such polls in a pool with 8 jobs or more; 1 s if 0. With fewer jobs it is
+	// proportionally shorter, because fewer events could share a message. Announcing a new capacity, and reading a
+	// backlog of 100 full messages, never waits.
 	Refill time.Duration
-	// Backoff is the wait after errors; doubling from 1 s to 30 s, each of 75 to 100 % of that, if it is zero.
+	// Backoff is the wait after errors. If zero, it doubles from 1 s to 30 s, each wait with 75 to 100 % of that.
 	Backoff wait.Backoff
-	// Refused is the wait for a stale session of our own to expire; 7 s if 0.
+	// Refused is the wait for Corral's own stale session to expire; 7 s if 0.
 	Refused time.Duration
 	// Elsewhere is the wait while another owner has the session; 30 s if 0.
 	Elsewhere time.Duration
-	// Statistics is how often statistics are fetched while no session brings them; 7 s if 0.
+	// Statistics is how often statistics are fetched while no session delivers them; 7 s if 0.
 	Statistics time.Duration
-	// Verify is how often they are fetched although a session is open; 5 min if 0.
+	// Verify is how often they are fetched while a session is open; 5 min if 0.
 	Verify time.Duration
-	// Full is how often they are while no more jobs are accepted, as GitHub sends no message of a job that waits; 30 s if 0.
+	// Full is how often they are fetched while no more jobs are accepted, because GitHub then sends no message about
+	// waiting jobs; 30 s if 0.
 	Full time.Duration
-	// Patience is how long a session is kept over errors that pass: closing one and
-	// failing to say so blocks the next for 60 to 92 s. 45 s if 0.
+	// Patience is how long a session is kept open during temporary errors; 45 s if 0. Closing it could fail, and an
+	// unclosed session blocks the next one for 60 to 92 s.
 	Patience time.Duration
-	// Gather is how long an acknowledgement is waited for before polling ahead; 100 ms if 0.
+	// Gather is how long to wait for an acknowledgement before polling ahead; 100 ms if 0.
 	Gather time.Duration
-	// Blocked is the time between two polls while no more messages are taken in, because events can't be recorded; 10 s if 0.
+	// Blocked is the time between two polls while no more messages are accepted because events cannot be recorded; 10 s
+	// if 0.
 	Blocked time.Duration
-	// Linger is how long a poll is held before an acknowledgement interrupts it, which
-	// costs another poll: more messages may come and be acknowledged with it. 2 s if 0.
+	// Linger is how long a poll is held before an acknowledgement interrupts it; 2 s if 0. An interruption costs
+	// another poll, and more messages may arrive that can be acknowledged together.
 	Linger time.Duration
-	// Taken is how long a poll is held before it counts as one that works, after errors, and
-	// how long a session lasts that counts as one after GitHub ended another; 10 s if 0.
+	// Taken is how long a poll must be held to count as a success after errors, and how long a session must last to
+	// count as one after GitHub ended another; 10 s if 0.
 	Taken time.Duration
 	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
 	Announcement time.Duration
-	// Close bounds the closing of the session; 5 s if 0.
+	// Close limits the time to close the session; 5 s if 0.
 	Close time.Duration
 }
 
@@ -84,29 +86,27 @@ func (p Pace) withDefaults() Pace {
 	return p
 }
 
-// busyPool is the number of jobs in a pool from which on a poll costs a whole token.
+// busyPool is the number of jobs from which on a poll costs a whole token.
 const busyPool = 8
 
-// cost is what a poll costs of a token that comes back after the given time, in a pool
-// with so many jobs.
+// cost returns what a poll costs in a pool with so many jobs, as a part of the time in which a token is refilled.
 func cost(token time.Duration, jobs int) time.Duration {
 	return token * time.Duration(min(busyPool, max(1, jobs))) / busyPool
 }
 
-// bucket has tokens: most of them at first and after a pause, then one each interval.
+// bucket is a token bucket. It starts with most tokens, and gets one in each interval.
 type bucket struct {
 	most int
 	each time.Duration
 	full time.Time // when it is full again
 }
 
-// wait returns how long there will be no token; 0 or less when there is one.
+// wait returns the time until there is a token; 0 or less if there is one.
 func (b *bucket) wait(now time.Time) time.Duration {
 	return max(0, b.full.Sub(now)) - time.Duration(b.most-1)*b.each
 }
 
-// spend takes a token out, or a part of one as long as that takes to come back; also one
-// that isn't there yet.
+// spend takes a token, or a part of one. The balance may become negative.
 func (b *bucket) spend(now time.Time, part time.Duration) {
 	if b.full.Before(now) {
 		b.full = now

@@ -30,12 +30,12 @@ func TestTokensComeBackOneByOne(t *testing.T) {
 	b := &bucket{most: 3, each: time.Second}
 	var got []time.Duration
 	now := start
-	for range 6 { // as fast as it goes
+	for range 6 { // as fast as possible
 		now = now.Add(max(0, b.wait(now)))
 		b.spend(now, b.each)
 		got = append(got, now.Sub(start))
 	}
-	now = now.Add(time.Hour) // more than enough: not more than three at once
+	now = now.Add(time.Hour) // more than enough, and still not more than three at once
 	for range 4 {
 		now = now.Add(max(0, b.wait(now)))
 		b.spend(now, b.each)
@@ -56,7 +56,7 @@ func TestAPollCostsWhatItsPoolHasToDo(t *testing.T) {
 	}
 }
 
-// fleet starts a runner for each job that is assigned, in simulated time.
+// fleet starts a runner for each assigned job, in simulated time.
 type fleet struct {
 	*testing.T
 	sim      *githubsim.Server
@@ -70,7 +70,7 @@ type fleet struct {
 	seen     time.Time // when jobs were first seen
 }
 
-// slowRecorder takes as long as an API server that has much to do.
+// slowRecorder is as slow as a busy API server.
 type slowRecorder struct{}
 
 func (slowRecorder) RecordJobs(context.Context, []JobEvent) error {
@@ -101,7 +101,7 @@ func newFleet(t *testing.T, pace Pace) *fleet {
 	return f
 }
 
-// serve runs until all jobs are done, and returns how many message requests that took.
+// serve runs until all jobs are done, and returns the number of message requests.
 func (f *fleet) serve(jobs int) int {
 	ctx, cancel := context.WithCancel(f.Context())
 	var listening sync.WaitGroup
@@ -146,7 +146,7 @@ func (f *fleet) messageRequests() int {
 	return requests[githubsim.EndpointGetMessage] + requests[githubsim.EndpointDeleteMessage]
 }
 
-// run is a runner's life.
+// run simulates the life of a runner.
 func (f *fleet) run(name string, wait time.Duration) {
 	jit, err := f.client.GenerateJIT(f.Context(), f.set.ID, name)
 	if err != nil {
@@ -200,8 +200,8 @@ func (r *runnerCalls) call(method, path string, body, into any) {
 	}
 }
 
-// The lower bound is six requests for a job alone: each of its three events comes in a
-// message, which is polled for and deleted.
+// The lower bound is six requests for a single job: each of its three events arrives in a separate message, which is
+// polled and deleted.
 func TestBurstsShareMessages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		jobs int
@@ -254,7 +254,8 @@ func TestABacklogIsReadWithoutPause(t *testing.T) {
 	s.awaitSim("reading all", func() bool { return s.requests(githubsim.EndpointDeleteMessage) == 5 })
 }
 
-// A server answers every poll at once with a full message. What a session costs does not depend on how fast the server is.
+// A server answers every poll at once with a full message. The cost of a session does not depend on the speed of the
+// server.
 func TestFullMessagesWithoutEndArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := memoryClient(t, githubsim.Options{})

@@ -15,36 +15,37 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Runner is a runner's registration.
+// Runner is the registration of a runner.
 type Runner struct {
 	ID    int64
 	Name  string
 	SetID int64
-	// Status is StatusOnline, StatusOffline, or what else GitHub says; empty if it says nothing, and where it wasn't asked.
+	// Status is StatusOnline, StatusOffline, or another of GitHub's values; empty if GitHub returned none or was not
+	// asked for it.
 	Status string
-	// Busy is true while it has a job, if GitHub says so.
+	// Busy is true while the runner has a job, if GitHub returned this.
 	Busy bool
 }
 
-// What GitHub says of a runner's connection.
+// Statuses of a runner's connection.
 const (
 	StatusOnline  = "online"
 	StatusOffline = "offline"
 )
 
-// agent is what the Actions service says of a runner and the official client doesn't read (GARM's params.RunnerReference).
+// agent holds the fields of a runner that the official client does not read (GARM's params.RunnerReference).
 type agent struct {
 	Status string `json:"status"`
 	Busy   bool   `json:"busy"`
 }
 
-// GenerateJIT registers a runner. A name that is taken: KindRunnerExists, also when
-// GitHub's answer to an earlier call was lost; then RunnerByName, RemoveRunner, again.
+// GenerateJIT registers a runner. If the name is taken, also by an earlier call whose answer was lost, it returns
+// KindRunnerExists. The caller then has to call RunnerByName and RemoveRunner before it tries again.
 func (c *Client) GenerateJIT(ctx context.Context, setID int64, runnerName string) (github.JIT, error) {
 	return c.GenerateJITIn(ctx, setID, runnerName, "")
 }
 
-// GenerateJITIn is GenerateJIT of a runner whose jobs work in a folder; empty for the default.
+// GenerateJITIn does what GenerateJIT does, for a runner with a work folder; empty for the default.
 func (c *Client) GenerateJITIn(ctx context.Context, setID int64, runnerName, folder string) (github.JIT, error) {
 	var jit github.JIT
 	err := c.do(ctx, endpointGenerateJIT, fmt.Sprintf("registering runner %q", runnerName), func(ctx context.Context, oc *official.Client) error {
@@ -61,7 +62,8 @@ func (c *Client) GenerateJITIn(ctx context.Context, setID int64, runnerName, fol
 	return jit, err
 }
 
-// RunnerByName looks a registration up; nil when there is none, which only an empty list says.
+// RunnerByName returns a registration by its name, or nil if there is none. Only an empty list means that there is
+// none.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
 	var runner *Runner
 	err := c.do(ctx, endpointRunnerFind, fmt.Sprintf("looking for runner %q", name), func(ctx context.Context, oc *official.Client) error {
@@ -75,18 +77,19 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 	return runner, err
 }
 
-// Runner looks a registration up by its id, with whether it is connected and busy; nil when there is none.
+// Runner returns a registration by its id, including its connection status and whether it is busy; nil if there is
+// none.
 func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	var runner *Runner
 	doing := fmt.Sprintf("looking for runner %d", id)
 	err := c.do(ctx, endpointRunnerGet, doing, func(ctx context.Context, oc *official.Client) error {
-		said := &agent{}
+		connection := &agent{}
 		if x := exchangeOf(ctx); x != nil {
-			x.agent = said
+			x.agent = connection
 		}
 		found, err := oc.GetRunner(ctx, int(id))
 		if err == nil && found != nil {
-			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID), Status: strings.ToLower(said.Status), Busy: said.Busy}
+			runner = &Runner{ID: int64(found.ID), Name: found.Name, SetID: int64(found.RunnerScaleSetID), Status: strings.ToLower(connection.Status), Busy: connection.Busy}
 			_, err = github.Fit(runner)
 		}
 		return err
@@ -97,8 +100,8 @@ func (c *Client) Runner(ctx context.Context, id int64) (*Runner, error) {
 	return runner, err
 }
 
-// RemoveRunner ends a registration. The runner has a job: KindJobStillRunning. GitHub does not know it: KindNotFound, or no error, as
-// it is to answer 204 for a runner that has removed itself.
+// RemoveRunner deletes a registration. It returns KindJobStillRunning if the runner has a job. If GitHub does not know
+// the runner, it returns KindNotFound, or nil: GitHub answers 204 for a runner that has removed itself.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
 	return c.do(ctx, endpointRunnerDelete, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, oc *official.Client) error {
 		return oc.RemoveRunner(ctx, id)

@@ -15,45 +15,44 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Session is an open message session, with an official client of its own: the
-// session's calls hold that client's lock. Its methods are for one goroutine. A Listener keeps one;
-// others are used by hand, to learn how GitHub behaves.
+// Session is an open message session. It has its own official client, because its calls hold that client's lock. Its
+// methods are for one goroutine. Listeners use sessions; other callers use them by hand to explore how GitHub behaves.
 type Session struct {
 	client  *Client
 	wire    *official.MessageSessionClient
 	timeout time.Duration
 }
 
-// message is what came with one poll.
+// message is the answer to one poll.
 type message struct {
 	id         int
 	statistics *Statistics
 	events     []JobEvent
 	available  []int64 // requests to acquire; none on github.com
 	unknown    []unknownPart
-	size       int // how many events it had
+	size       int // the number of its events
 }
 
-// OpenSession opens the scale set's message session and returns the statistics that
-// came with it, which may be nil. Another has it: KindSessionConflict.
+// OpenSession opens the scale set's message session. It returns the first statistics, which may be nil. If the scale
+// set already has a session, it returns KindSessionConflict.
 func (c *Client) OpenSession(ctx context.Context, setID int64, owner string) (*Session, *Statistics, error) {
 	return c.newSession(ctx, endpointSessionCreate, fmt.Sprintf("opening the message session of scale set %d", setID), setID, owner, "")
 }
 
-// errAnothers is why a session isn't resumed that has the id of ours.
-var errAnothers = errors.New("GitHub says that it is another's")
+// errOtherOwner is the error for a session with the expected id and another owner.
+var errOtherOwner = errors.New("it belongs to another owner on GitHub")
 
-// ResumeSession goes on with a session of the owner that another process opened.
+// ResumeSession continues a session of the owner that another process opened.
 func (c *Client) ResumeSession(ctx context.Context, setID int64, owner, id string) (*Session, *Statistics, error) {
 	doing := fmt.Sprintf("resuming the message session of scale set %d", setID)
 	s, statistics, err := c.newSession(ctx, endpointSessionRefresh, doing, setID, owner, id)
 	if err == nil && s.wire.Session().OwnerName != owner {
-		return nil, nil, fmt.Errorf("%s: %w", doing, errAnothers)
+		return nil, nil, fmt.Errorf("%s: %w", doing, errOtherOwner)
 	}
 	return s, statistics, err
 }
 
-// newSession opens a session, or resumes the one with an id.
+// newSession opens a session, or resumes the session with the given id.
 func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setID int64, owner, resumes string) (*Session, *Statistics, error) {
 	s := &Session{client: c, timeout: c.options.Timeout}
 	err := c.admitted(ctx, by, doing, func(ctx context.Context) error {
@@ -84,15 +83,15 @@ func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setI
 	return s, statisticsOf(opened.Statistics), nil
 }
 
-// finishTime is how long an answer is waited for whose question isn't of interest any more.
+// finishTime is how long to wait for an answer after its caller has left.
 const finishTime = 5 * time.Second
 
-// finishing returns a context that ends with the deadline of ctx, and goes on for a while when ctx is cancelled: a session whose
-// opening was not waited for would block the next until it expires.
+// finishing returns a context with the deadline of ctx, which outlives a cancellation of ctx for a while. A session
+// whose opening was abandoned would block the next one until it expires.
 func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = time.Now().Add(time.Hour) // each request ends before
+		deadline = time.Now().Add(time.Hour) // each request has an earlier deadline
 	}
 	going, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, cancel) })
@@ -102,17 +101,17 @@ func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// ID of the session, by which another process may go on with it.
+// ID returns the id of the session, with which another process can resume it.
 func (s *Session) ID() string { return s.wire.Session().SessionID.String() }
 
-// Poll waits for a message, which it leaves there, and takes no jobs; no answer within so long is an error.
+// Poll waits for a message without acknowledging it and without accepting jobs. It fails if there is no answer in time.
 func (s *Session) Poll(ctx context.Context, within time.Duration) error {
 	_, err := s.poll(ctx, within, 0, 0, time.Now)
 	return err
 }
 
-// poll waits for the message after the given one, announcing capacity; nil when none
-// came within GitHub's holding time. No answer at all before the deadline is an error.
+// poll announces the capacity and waits for the message after the given one. It returns nil if there was none within
+// GitHub's holding time, and an error if there was no answer before the deadline.
 func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capacity int, now func() time.Time) (*message, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -140,7 +139,7 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 	return m, nil
 }
 
-// acknowledge deletes a message; one that is gone is fine, as an answer may be lost.
+// acknowledge deletes a message. A missing message is not an error, because an earlier answer may have been lost.
 func (s *Session) acknowledge(ctx context.Context, id int) error {
 	err := s.call(ctx, endpointMessageAck, fmt.Sprintf("acknowledging message %d", id), func(ctx context.Context) error {
 		return s.wire.DeleteMessage(ctx, id)
@@ -156,8 +155,8 @@ func (s *Session) acknowledge(ctx context.Context, id int) error {
 	return nil
 }
 
-// acquire takes jobs that were offered (GHES; github.com assigns them itself). Jobs
-// that another took meanwhile are not an error: what counts is the statistics.
+// acquire takes jobs that were offered (GHES; github.com assigns jobs itself). Jobs that another session took in the
+// meantime are not an error: the statistics decide.
 func (s *Session) acquire(ctx context.Context, requests []int64) error {
 	return s.call(ctx, "", fmt.Sprintf("acquiring %d jobs", len(requests)), func(ctx context.Context) error {
 		_, err := s.wire.AcquireJobs(ctx, requests)

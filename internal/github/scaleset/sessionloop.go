@@ -14,16 +14,16 @@ import (
 	"github.com/corral-dev/corral/internal/share"
 )
 
-// maxAhead bounds how many messages are read before the first of them is acknowledged.
+// maxAhead is how many messages are read before the first of them is acknowledged.
 const maxAhead = 16
 
-// sessionLoop is a Listener's work on one session. Its methods are for one goroutine;
-// another records events, in order.
+// sessionLoop runs one session of a Listener. Its methods are for one goroutine; another goroutine records events in
+// order.
 type sessionLoop struct {
 	*Listener
 	session        *Session
 	began          time.Time // when it was opened
-	cursor         int       // the last message seen; the queue keeps it until acknowledged
+	cursor         int       // the last message seen; the queue keeps it until it is acknowledged
 	polledCapacity int       // the capacity of the last poll
 	asked          time.Time // when the last poll began
 	ahead          int       // messages seen and not acknowledged
@@ -33,24 +33,24 @@ type sessionLoop struct {
 	tokens         bucket
 	backlog        bucket // of full messages
 
-	retry wait.Backoff // of its own: what kept it from opening is over
+	retry wait.Backoff // separate from the Listener's back-off for opening a session
 
 	recorder *recorder
-	stop     context.CancelFunc // the recorder
+	stop     context.CancelFunc // stops the recorder
 }
 
-// recorder makes the events of messages durable, in a goroutine of its own, in order.
+// recorder makes the events of messages durable, in its own goroutine and in order.
 type recorder struct {
 	*Listener
 	unrecorded chan delivery
-	recorded   chan struct{} // has a token when popDone has something
+	recorded   chan struct{} // has a token when popDone has messages
 	stopped    chan struct{}
 
 	mu   sync.Mutex
 	done []int
 }
 
-// delivery is a message whose events are to be made durable.
+// delivery is a message with events to record.
 type delivery struct {
 	id     int
 	events []JobEvent
@@ -65,8 +65,8 @@ func newSessionLoop(l *Listener, s *Session) *sessionLoop {
 	}
 }
 
-// listen reads messages until the session is lost or ctx ends. Errors that pass are
-// waited out in the session for a while.
+// listen reads messages until the session is lost or ctx ends. It keeps the session for a while during temporary
+// errors.
 func (a *sessionLoop) listen(ctx context.Context) error {
 	recording, stop := context.WithCancel(ctx)
 	a.stop = stop
@@ -94,8 +94,7 @@ func (a *sessionLoop) listen(ctx context.Context) error {
 	return nil
 }
 
-// awaitAnnouncement gives the first capacity a moment to come, as a poll that
-// announces nothing would have to be interrupted at once.
+// awaitAnnouncement waits briefly for the first capacity. A poll without one would have to be interrupted at once.
 func (a *sessionLoop) awaitAnnouncement(ctx context.Context) {
 	if a.capacity.Load() >= 0 {
 		return
@@ -109,13 +108,13 @@ func (a *sessionLoop) awaitAnnouncement(ctx context.Context) {
 	}
 }
 
-// passes says whether the session may still be good after the error.
+// passes reports whether the session may still be usable after the error.
 func passes(err error) bool {
 	_, limited := github.IsRateLimited(err)
 	return limited || github.IsUnavailable(err)
 }
 
-// step acknowledges what is due, then polls once.
+// step acknowledges recorded messages, then polls once.
 func (a *sessionLoop) step(ctx context.Context) error {
 	if err := a.acknowledgeDue(ctx); err != nil {
 		return err
@@ -150,8 +149,8 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	return a.handle(ctx, m)
 }
 
-// readsOn reports whether the next poll need not wait, as more messages wait behind a full one. A server that sends only full messages is read at
-// the pace of the backlog.
+// readsOn reports whether the next poll can skip the wait, because more messages wait after a full one. The backlog
+// limits the rate for a server that sends only full messages.
 func (a *sessionLoop) readsOn(m *message) bool {
 	now := time.Now()
 	if m == nil || m.size < fullMessage || m.id <= a.cursor || a.backlog.wait(now) > 0 {
@@ -161,7 +160,8 @@ func (a *sessionLoop) readsOn(m *message) bool {
 	return true
 }
 
-// works takes in that GitHub answers a poll of the session, or holds it. After one that it ended, the next is believed when it has lasted.
+// works records that GitHub answers a poll of the session, or holds it. After GitHub has ended a session, the next one
+// counts as working only after a while.
 func (a *sessionLoop) works() {
 	if a.ended && time.Since(a.began) < a.config.Pace.Taken {
 		return
@@ -170,8 +170,8 @@ func (a *sessionLoop) works() {
 	a.enter(Listening, "", nil)
 }
 
-// awaitToken keeps the pace of a busy session: what happens meanwhile comes in one
-// message. True: there is something else to do first.
+// awaitToken limits the rate of polls in a busy session, so that several events share a message. It returns true if the
+// caller has something else to do first.
 func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 	if !a.follows {
 		return false, nil
@@ -186,7 +186,7 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 			notify(a.recorder.recorded)
 			return true, nil
 		case <-a.announced:
-			if a.announces() == a.polledCapacity { // statistics are asked for
+			if a.announces() == a.polledCapacity { // a caller has asked for statistics
 				return true, a.check(ctx)
 			}
 			a.follows = false
@@ -199,12 +199,12 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// announces is the capacity to announce now.
+// announces returns the capacity to announce now.
 func (a *sessionLoop) announces() int { return max(0, int(a.capacity.Load())) }
 
-// poll asks for the next message. A new capacity and, after a while, a due
-// acknowledgement interrupt it: the session does one thing at a time. Nothing is lost,
-// as the cursor only moves with a message in hand.
+// poll requests the next message. A new capacity and, after a while, a pending acknowledgement interrupt it, because
+// the session handles one request at a time. Nothing is lost, because the cursor only moves after a message has
+// arrived.
 func (a *sessionLoop) poll(ctx context.Context) (m *message, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	capacity := a.announces()
@@ -221,7 +221,7 @@ func (a *sessionLoop) poll(ctx context.Context) (m *message, interrupted bool, e
 	return m, interrupted, err
 }
 
-// isWanted waits for a reason to interrupt a poll; false when ctx ended first.
+// isWanted waits for a reason to interrupt a poll. It returns false if ctx ends first.
 func (a *sessionLoop) isWanted(ctx context.Context) bool {
 	linger, taken := time.NewTimer(a.config.Pace.Linger), time.NewTimer(a.config.Pace.Taken)
 	defer linger.Stop()
@@ -233,7 +233,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 			return false
 		case <-linger.C:
 			recorded = a.recorder.recorded
-		case <-taken.C: // GitHub holds it: what went wrong is over
+		case <-taken.C: // GitHub holds the poll, so earlier trouble is over
 			a.config.Client.holds()
 			a.works()
 		case <-recorded:
@@ -244,9 +244,9 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 	}
 }
 
-// letArrive waits until an interrupted poll with another capacity has surely reached
-// GitHub. The two travel on different connections: should the older arrive last, its
-// capacity would hold for as long as the newer poll is held.
+// letArrive waits until an interrupted poll with another capacity has surely reached GitHub. The two polls travel on
+// different connections. If the older one arrived last, GitHub would use its capacity for as long as it holds the newer
+// poll.
 func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 	if left := arrival - time.Since(a.asked); capacity != a.polledCapacity && left > 0 {
 		timer := time.NewTimer(left)
@@ -259,8 +259,8 @@ func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 	a.polledCapacity, a.asked = capacity, time.Now()
 }
 
-// handle takes a message in. Offered jobs are acquired first: if that fails, the
-// cursor stays and the message comes again.
+// handle processes a message. It acquires offered jobs first: if that fails, the cursor stays and the message comes
+// again.
 func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	messages.Inc()
 	a.noteUnknown(m)
@@ -272,7 +272,7 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 		}
 	}
 	d, hasRoom := a.retain(m)
-	isFull := a.ahead >= maxAhead || !hasRoom // then the message is left in the queue, and comes again
+	isFull := a.ahead >= maxAhead || !hasRoom // leaves the message in the queue, so that it comes again
 	a.isBlocked = isFull
 	if !isFull {
 		a.cursor = max(a.cursor, m.id)
@@ -295,7 +295,7 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	return nil
 }
 
-// noteUnknown counts and logs what is not understood.
+// noteUnknown counts and logs the unknown parts of a message.
 func (a *sessionLoop) noteUnknown(m *message) {
 	for i, u := range m.unknown {
 		unknowns.WithLabelValues(u.part).Inc()
@@ -305,7 +305,7 @@ func (a *sessionLoop) noteUnknown(m *message) {
 	}
 }
 
-// retain returns what is to be recorded of a message; false if its namespace has too much that waits for that.
+// retain returns the events to record. It returns false if too much data of the namespace is waiting to be recorded.
 func (a *sessionLoop) retain(m *message) (d delivery, ok bool) {
 	d = delivery{id: m.id, events: durable(m.events)}
 	size := int64(0)
@@ -325,19 +325,19 @@ func (d delivery) leave() {
 	}
 }
 
-// deliver has the events recorded, or the message acknowledged if there are none and
-// none is before it.
+// deliver passes a message to the recorder, or queues its acknowledgement if there is nothing to record and no earlier
+// message is pending.
 func (a *sessionLoop) deliver(d delivery) {
 	a.ahead++
 	if len(d.events) == 0 && a.ahead == 1 {
 		a.due = append(a.due, d.id)
 		return
 	}
-	a.recorder.unrecorded <- d // has room: awaitRecorder sees to it
+	a.recorder.unrecorded <- d // never blocks, because awaitRecorder ensures that there is room
 }
 
-// isSuspect says whether a message names assigned jobs and counts none, as was seen in
-// actions-runner-controller's issues 3204 and 3420.
+// isSuspect reports whether a message has assigned jobs and counts none, as seen in issues 3204 and 3420 of
+// actions-runner-controller.
 func isSuspect(m *message) bool {
 	if m.statistics != nil && m.statistics.AssignedJobs > 0 {
 		return false
@@ -354,7 +354,7 @@ func isSuspect(m *message) bool {
 	return assigned > 0
 }
 
-// verify fetches the statistics now and then, as an empty poll brings none.
+// verify fetches the statistics at intervals, because an empty poll brings none.
 func (a *sessionLoop) verify(ctx context.Context) error {
 	_, counted := a.seen.progress()
 	if a.stale.Load() || counted.IsZero() && time.Since(a.refreshed) >= a.config.Pace.Statistics {
@@ -370,7 +370,7 @@ func (a *sessionLoop) verify(ctx context.Context) error {
 	return a.check(ctx)
 }
 
-// check fetches the statistics. Only the scale set's absence ends the session.
+// check fetches the statistics. It returns an error only if the scale set does not exist.
 func (a *sessionLoop) check(ctx context.Context) error {
 	if err := a.refresh(ctx); github.IsNotFound(err) {
 		return err
@@ -393,8 +393,9 @@ func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorder gives the recorder a moment before the next poll, or a longer time if too many messages wait for it. The session is polled all
-// the same: GitHub ends one that is not, and only a poll shows that it did. True: there is something to acknowledge.
+// awaitRecorder waits briefly for the recorder before the next poll, or longer if too many messages are pending. The
+// session must still be polled: GitHub ends a session without polls, and only a poll shows that it has ended. It
+// returns true if there is something to acknowledge.
 func (a *sessionLoop) awaitRecorder(ctx context.Context) bool {
 	if a.ahead == 0 && !a.isBlocked {
 		return false
@@ -415,7 +416,7 @@ func (a *sessionLoop) awaitRecorder(ctx context.Context) bool {
 	}
 }
 
-// run makes events durable, message by message, until ctx ends.
+// run records events, message by message, until ctx ends.
 func (r *recorder) run(ctx context.Context) {
 	defer close(r.stopped)
 	for {
@@ -464,8 +465,8 @@ func (r *recorder) popDone() []int {
 	return done
 }
 
-// end stops the recorder and closes the session, in bounded time. On the way out, what
-// was recorded is acknowledged first, or the next session would read it again. It returns the session if that may still be open.
+// end stops the recorder and closes the session, in limited time. It first acknowledges recorded messages, because the
+// next session would read them again. It returns the session if it may still be open.
 func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 	a.stop()
 	<-a.recorder.stopped
@@ -476,7 +477,7 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Pace.Close)
 	defer cancel()
 	if !a.config.Held() {
-		a.log.Info("Session isn't closed: another process may have gone on with it")
+		a.log.Info("Session isn't closed: another process may have resumed it")
 		return Earlier{}
 	}
 	if ctx.Err() != nil {
@@ -485,20 +486,20 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 		}
 	}
 	err := a.leave(closing)
-	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // those say that it's gone
+	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // these errors mean that the session is gone
 		a.log.Warn("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 		open = Earlier{ID: a.session.ID(), Until: a.config.Now().Add(SessionLife)}
 	}
 	return open
 }
 
-// leave closes the session, trying until ctx ends: one that stays open blocks the next.
+// leave closes the session and retries until ctx ends, because an open session blocks the next one.
 func (a *sessionLoop) leave(ctx context.Context) error {
 	pause := a.config.Pace.Backoff
 	for again := false; ; again = true {
 		err := a.session.Close(ctx)
 		switch {
-		case err == nil, again && github.KindOf(err) == github.KindUnexpected: // gone: an answer was lost
+		case err == nil, again && github.KindOf(err) == github.KindUnexpected: // gone: an earlier answer was lost
 			return nil
 		case !passes(err):
 			return err

@@ -22,23 +22,23 @@ type Set struct {
 	GroupID   int64
 	GroupName string
 	Labels    []string
-	// Statistics as GitHub had them; nil when it sent none. Ignored by Create and Update.
+	// Statistics are GitHub's counts; nil if it sent none. Create and Update ignore them.
 	Statistics *Statistics
 }
 
 // Statistics are GitHub's counts for a scale set.
 type Statistics struct {
 	AvailableJobs int // offered and not acquired; can be stale
-	AssignedJobs  int // assigned and not completed, those running included
+	AssignedJobs  int // assigned and not completed, including running jobs
 	RunningJobs   int
 
-	RegisteredRunners int // also those offline
+	RegisteredRunners int // including offline runners
 	BusyRunners       int
 	IdleRunners       int // online, without a job
 }
 
-// RunnerGroupID looks a runner group up by name; "default", in any case, and "" are
-// the default group and cost no request. Not there: KindRunnerGroupNotFound.
+// RunnerGroupID returns the id of a runner group by its name. The names "" and "default", in any case, are the default
+// group and need no request. If there is no such group, it returns KindRunnerGroupNotFound.
 func (c *Client) RunnerGroupID(ctx context.Context, name string) (int64, error) {
 	if name == "" || strings.EqualFold(name, official.DefaultRunnerGroup) {
 		return github.DefaultRunnerGroupID, nil
@@ -52,29 +52,29 @@ func (c *Client) RunnerGroupID(ctx context.Context, name string) (int64, error) 
 		}
 		return err
 	})
-	// An unknown name is an empty list, which the official client tells only as text.
+	// For an unknown name GitHub returns an empty list, which the official client reports only in its error text.
 	if err != nil && strings.Contains(err.Error(), "no runner group found") {
 		return 0, &github.Error{Kind: github.KindRunnerGroupNotFound, Doing: doing, Message: "there is no such group, or this connection can't see it"}
 	}
 	return id, err
 }
 
-// Find looks a scale set up by its runner group and name; nil when there is none.
+// Find returns a scale set by its runner group and name, or nil if there is none.
 func (c *Client) Find(ctx context.Context, groupID int64, name string) (*Set, error) {
 	return c.set(ctx, endpointScaleSetFind, fmt.Sprintf("looking for scale set %q", name), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.GetRunnerScaleSet(ctx, int(groupID), url.QueryEscape(name))
 	})
 }
 
-// Get reads a scale set with its statistics. Not there: KindNotFound.
+// Get returns a scale set with its statistics. If it does not exist, it returns KindNotFound.
 func (c *Client) Get(ctx context.Context, id int64) (*Set, error) {
 	return c.set(ctx, endpointScaleSetGet, fmt.Sprintf("reading scale set %d", id), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.GetRunnerScaleSetByID(ctx, int(id))
 	})
 }
 
-// Create makes a scale set. A name that is taken: KindExists, also when GitHub's answer
-// to an earlier Create was lost; Find tells.
+// Create creates a scale set. If the name is taken, also by an earlier Create whose answer was lost, it returns
+// KindExists; the caller can use Find.
 func (c *Client) Create(ctx context.Context, set Set) (*Set, error) {
 	return c.set(ctx, endpointScaleSetCreate, fmt.Sprintf("creating scale set %q", set.Name), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.CreateRunnerScaleSet(ctx, wireSet(set))
@@ -88,7 +88,7 @@ func (c *Client) Update(ctx context.Context, id int64, set Set) (*Set, error) {
 	})
 }
 
-// Delete removes a scale set; one that is gone is fine.
+// Delete deletes a scale set. A missing scale set is not an error.
 func (c *Client) Delete(ctx context.Context, id int64) error {
 	err := c.do(ctx, endpointScaleSetDelete, fmt.Sprintf("deleting scale set %d", id), func(ctx context.Context, oc *official.Client) error {
 		return oc.DeleteRunnerScaleSet(ctx, int(id))
@@ -112,7 +112,7 @@ func (c *Client) set(ctx context.Context, class endpoint, doing string, call fun
 	return set, err
 }
 
-// wireSet turns updates of the runner by itself off: its version is its image's.
+// wireSet disables automatic updates of the runner: the image determines its version.
 func wireSet(set Set) *official.RunnerScaleSet {
 	wire := &official.RunnerScaleSet{
 		Name: set.Name, RunnerGroupID: int(set.GroupID), RunnerSetting: official.RunnerSetting{DisableUpdate: true},
@@ -138,7 +138,7 @@ func statisticsOf(wire *official.RunnerScaleSetStatistic) *Statistics {
 	if wire == nil {
 		return nil
 	}
-	count := func(n int) int { return min(max(n, 0), math.MaxInt32) } // nothing says that GitHub's numbers are any
+	count := func(n int) int { return min(max(n, 0), math.MaxInt32) } // GitHub's numbers may be out of range
 	return &Statistics{
 		AvailableJobs: count(wire.TotalAvailableJobs), AssignedJobs: count(wire.TotalAssignedJobs), RunningJobs: count(wire.TotalRunningJobs),
 		RegisteredRunners: count(wire.TotalRegisteredRunners), BusyRunners: count(wire.TotalBusyRunners), IdleRunners: count(wire.TotalIdleRunners),

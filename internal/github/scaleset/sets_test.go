@@ -21,7 +21,7 @@ func TestCountsOfGitHubAreBounded(t *testing.T) {
 	}
 }
 
-// A look with another lock held copies none of the events that a server may have sent.
+// Brief, which callers use under a lock, copies none of the events that a server may have sent.
 func TestABriefLookCopiesNoEvents(t *testing.T) {
 	o := newObservation(github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep)
 	for i := range 2 * mostRunners {

@@ -17,59 +17,59 @@ type State string
 
 // States of a Listener.
 const (
-	// Opening is true until the first answer to the first attempt.
+	// Opening is the state until the first attempt is answered.
 	Opening State = "Opening"
-	// Listening is true while a session is open.
+	// Listening means that a session is open.
 	Listening State = "Listening"
-	// Refused is true while a session of our own that wasn't closed blocks a new one, for
-	// 60 to 92 s after a crash.
+	// Refused means that a session of this pool that was not closed blocks a new one, for 60 to 92 s after a crash.
 	Refused State = "Refused"
-	// OwnedElsewhere is true while another cluster or pool has the session.
+	// OwnedElsewhere means that another cluster or pool has the session.
 	OwnedElsewhere State = "OwnedElsewhere"
-	// Failing is true while Err keeps the session from working. IsNotFound(Err) means that
-	// the scale set is gone.
+	// Failing means that Err prevents the session from working. IsNotFound(Err) means that the scale set does not
+	// exist.
 	Failing State = "Failing"
 )
 
-// Snapshot is what a Listener knows at one moment. Statistics and the events that
-// came in the same message are in the same Snapshot or in neither.
+// Snapshot is the state of a Listener at one moment. Statistics and the events of the same message are in the same
+// Snapshot or in neither.
 type Snapshot struct {
 	State State
-	// Since when the state, and the kind of Err, are these.
+	// Since is when the state or the kind of Err last changed.
 	Since time.Time
-	// Message says why the state is not Listening, without ids that differ each time; empty
-	// when it is Listening.
+	// Message is the reason why the state is not Listening, without ids that differ each time. It is empty when the
+	// state is Listening.
 	Message string
-	// Err is why, when there is an error.
+	// Err is the error behind the state, if any.
 	Err error
-	// Owner of the session in the way, when Refused or OwnedElsewhere; empty if GitHub didn't name it.
+	// Owner is the owner of the blocking session if the state is Refused or OwnedElsewhere; empty if GitHub did not
+	// name it.
 	Owner string
-	// Session is the id of the one that is open, or was last.
+	// Session is the id of the current or last session.
 	Session string
 
-	// Known says whether statistics were ever seen; without them Assigned says nothing.
+	// Known is true if statistics have arrived. Without them, Assigned is meaningless.
 	Known bool
-	// Assigned is how many jobs are assigned and not completed, those running included.
+	// Assigned is the number of jobs that are assigned and not completed, including running jobs.
 	Assigned int
-	// Statistics as GitHub last had them.
+	// Statistics are the latest statistics.
 	Statistics Statistics
-	// Counted is when they came.
+	// Counted is when they arrived.
 	Counted time.Time
 
-	// Started and Completed are the last such event of each runner, by the runner's name, of mostRunners at most.
+	// Started and Completed hold the last event of each type by runner name, for mostRunners runners at most.
 	Started, Completed map[string]JobEvent
 }
 
-// mostRunners bounds of how many runners a Listener remembers events until Retain: a server may name any.
+// mostRunners is how many runners' events a Listener remembers until Retain is called. A server could name any number.
 const mostRunners = 10_000
 
-// observation is the Snapshot under its lock.
+// observation guards the Snapshot with a lock.
 type observation struct {
 	keep func(lose func()) *share.Hold
 
 	mu       sync.Mutex
 	snapshot Snapshot
-	messages uint64      // how many messages were taken in
+	messages uint64      // the number of messages so far
 	hold     *share.Hold // of the events of runners
 }
 
@@ -79,10 +79,11 @@ func newObservation(keep func(lose func()) *share.Hold) *observation {
 	return o
 }
 
-// begin remembers no event of a runner, from the beginning or because others need the room: each is recorded elsewhere as well.
+// begin forgets all events of runners. It is called at the start and when their memory is needed for others; the events
+// are also recorded elsewhere.
 func (o *observation) begin() {
 	o.snapshot.Started, o.snapshot.Completed = map[string]JobEvent{}, map[string]JobEvent{}
-	o.hold = o.keep(func() { go o.forget() }) // it is called under a lock
+	o.hold = o.keep(func() { go o.forget() }) // called under a lock
 }
 
 func (o *observation) forget() {
@@ -107,14 +108,14 @@ func (o *observation) brief() Snapshot {
 	return s
 }
 
-// jobs is how many jobs are assigned and not completed.
+// jobs returns the number of jobs that are assigned and not completed.
 func (o *observation) jobs() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.snapshot.Assigned
 }
 
-// setState says whether anything but the wording changed.
+// setState reports whether anything but the wording changed.
 func (o *observation) setState(state State, owner string, err error, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +132,7 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 	return changed
 }
 
-// opened takes a session in, and says whether it is another one.
+// opened sets the session and reports whether it is a different one.
 func (o *observation) opened(session string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,8 +141,8 @@ func (o *observation) opened(session string) bool {
 	return another
 }
 
-// count takes statistics in, unless a message was taken in since the given number of
-// them: its own are newer than an answer that was on its way.
+// count stores statistics, unless a message has arrived since the given number of messages: the statistics of the
+// message are newer than an answer that was in flight.
 func (o *observation) count(statistics *Statistics, since uint64, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,7 +164,7 @@ func (o *observation) countLocked(statistics *Statistics, now time.Time) bool {
 	return changed
 }
 
-// add takes a message in, whole. It says whether anything changed.
+// add stores a message as a whole. It reports whether anything changed.
 func (o *observation) add(m *message, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -193,7 +194,7 @@ func (o *observation) add(m *message, now time.Time) bool {
 	return changed
 }
 
-// progress is how many messages were taken in, and when the statistics came.
+// progress returns the number of messages so far, and when the statistics arrived.
 func (o *observation) progress() (messages uint64, counted time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,7 +215,7 @@ func (o *observation) retain(keep func(runnerName string) bool) {
 	maps.DeleteFunc(o.snapshot.Completed, gone)
 }
 
-// end has what is known take no room any more: nobody asks for it.
+// end releases the memory of the events.
 func (o *observation) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,26 +19,25 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Tokens are renewed this long before they expire. The official client renews its
-// admin token when less than 60 s are left, so an answer kept longer would be asked
-// for again with each request.
+// tokenMargin is how long before their expiry tokens are renewed. The official client renews its admin token when less
+// than 60 s are left, so it would repeat the request each time if an answer were kept longer.
 const tokenMargin = 90 * time.Second
 
-// tokenSource answers the three token calls of all official clients of a connection,
-// so that many of them cost one set of calls per renewal. Only good answers are kept.
+// tokenSource answers the three token calls of all official clients of a connection, so that many clients need one set
+// of calls per renewal. It caches successful answers only.
 type tokenSource struct {
 	next    http.RoundTripper
 	now     func() time.Time // GitHub's clock
-	app     *github.App      // that asks for tokens; nil for none
+	app     *github.App      // requests tokens as this App; nil for none
 	timeout time.Duration
 	flights singleflight.Group
 
 	mu         sync.Mutex
-	generation uint64 // grows when tokens are found to be dead before their time
+	generation uint64 // grows when tokens turn out to be revoked
 	answers    map[endpoint]*answer
 }
 
-// answer is an HTTP answer that can be given many times.
+// answer is an HTTP answer that can be returned many times.
 type answer struct {
 	status int
 	header http.Header
@@ -50,7 +49,7 @@ func newTokenSource(next http.RoundTripper, now func() time.Time, timeout time.D
 	return &tokenSource{next: next, now: now, timeout: timeout, answers: map[endpoint]*answer{}}
 }
 
-// RoundTrip answers a token call from memory, or joins the call that is under way.
+// RoundTrip answers a token call from the cache, or joins the call in flight.
 func (t *tokenSource) RoundTrip(req *http.Request) (*http.Response, error) {
 	class := requestEndpoint(req)
 	if !class.isToken() {
@@ -66,7 +65,7 @@ func (t *tokenSource) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	// The flight outlives the caller that began it: others wait for it too.
 	flight := t.flights.DoChan(fmt.Sprintf("%d/%s", generation, class), func() (any, error) {
-		if _, kept := t.kept(class); kept != nil { // by a flight that landed meanwhile
+		if _, kept := t.kept(class); kept != nil { // by a flight that finished in the meantime
 			return kept, nil
 		}
 		return t.fetch(class, generation, req, body)
@@ -110,7 +109,7 @@ func (t *tokenSource) fetch(class endpoint, generation uint64, req *http.Request
 	defer cancel()
 	out := req.Clone(ctx)
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	if t.app != nil && class == endpointAccessToken { // the official client goes by this machine's clock
+	if t.app != nil && class == endpointAccessToken { // the official client uses this machine's clock
 		assertion, err := t.app.Assertion(t.now())
 		if err != nil {
 			return nil, fmt.Errorf("signing as an App: %w", err)
@@ -130,7 +129,7 @@ func (t *tokenSource) fetch(class endpoint, generation uint64, req *http.Request
 	return a, nil
 }
 
-// keep remembers a good answer, and forgets the tokens behind one that was refused.
+// keep caches a successful answer. After a refusal it drops the tokens that the call used.
 func (t *tokenSource) keep(class endpoint, generation uint64, a *answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,8 +147,8 @@ func (t *tokenSource) keep(class endpoint, generation uint64, a *answer) {
 	}
 }
 
-// keepUntil is short of the token's expiry by tokenMargin, or by half of what is left
-// of a token that doesn't live long; the zero time when the expiry can't be read.
+// keepUntil returns the token's expiry less tokenMargin, or less half of the remaining time of a short-lived token. It
+// returns the zero time if the expiry cannot be read.
 func (t *tokenSource) keepUntil(class endpoint, body []byte) time.Time {
 	var token struct {
 		Token     string    `json:"token"`
@@ -165,7 +164,7 @@ func (t *tokenSource) keepUntil(class endpoint, body []byte) time.Time {
 	return expires.Add(-min(tokenMargin, expires.Sub(t.now())/2))
 }
 
-// expiryOf reads the exp claim without judging the signature, which is not ours to check.
+// expiryOf reads the exp claim without checking the signature, which only GitHub can check.
 func expiryOf(token string) time.Time {
 	var claims jwt.RegisteredClaims
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &claims); err != nil || claims.ExpiresAt == nil {
@@ -174,15 +173,15 @@ func expiryOf(token string) time.Time {
 	return claims.ExpiresAt.Time
 }
 
-// current is the generation of tokens handed out now.
+// current returns the generation of the current tokens.
 func (t *tokenSource) current() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.generation
 }
 
-// discard drops the tokens of a generation that GitHub refused. It says whether trying
-// again can help: not when the refused tokens were not from memory.
+// discard drops the tokens of a generation that GitHub refused. It reports whether a retry can help. It cannot if the
+// refused tokens did not come from the cache.
 func (t *tokenSource) discard(generation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// REST calls count against the App's hourly limit; those of the Actions service don't.
-// Tokens of an hour are made twice in it, those of a quarter five times, for all pools.
+// REST calls count towards the App's hourly limit; calls of the Actions service do not. Per hour, tokens with a life of
+// an hour are created twice and tokens with a life of a quarter of an hour five times, for all pools together.
 func TestRESTCallsOfAnHourDoNotDependOnTheNumberOfPools(t *testing.T) {
 	most := map[githubsim.Endpoint]int{
 		githubsim.EndpointAccessToken: 2, githubsim.EndpointRegistrationToken: 2, githubsim.EndpointRunnerRegistration: 5,

@@ -18,13 +18,13 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// answerBounds are those of an answer but for a message. GitHub looks up by name, so lists have one element or none.
+// answerBounds is for all answers but messages. GitHub filters lookups by name, so lists have one element or none.
 var answerBounds = github.Bounds{Bytes: 1 << 20, List: 100, Values: 2_000}
 
-// tokenBounds are those of an answer that is kept for as long as its token lives.
+// tokenBounds is for an answer that is cached for as long as its token lives.
 var tokenBounds = github.Bounds{Bytes: 128 << 10, List: 100, Values: 2_000}
 
-// metered counts and times requests by class of endpoint, and bounds the size of answers.
+// metered counts and times requests by class of endpoint, and limits the size of answers.
 type metered struct{ options github.Options }
 
 // RoundTrip sends the request and counts it.
@@ -45,11 +45,11 @@ func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// asTransport makes any RoundTripper an *http.Transport, which is the only kind that
-// the official client takes: http.Transport hands requests of a registered scheme on.
+// asTransport wraps any RoundTripper in an *http.Transport, which is the only type that the official client accepts.
+// http.Transport passes requests of a registered scheme to the RoundTripper.
 func asTransport(next http.RoundTripper) *http.Transport {
 	t := &http.Transport{
-		// Not nil: HTTP/2 must not claim https for itself. The real transport below has it.
+		// Not nil: HTTP/2 must not register https for itself. The actual transport below does.
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 	t.RegisterProtocol("http", next)
@@ -57,16 +57,15 @@ func asTransport(next http.RoundTripper) *http.Transport {
 	return t
 }
 
-// exchange notes what GitHub last answered during one call of the official client,
-// whose errors carry it only as text.
+// exchange records GitHub's last answer during one call of the official client, whose errors contain it only as text.
 type exchange struct {
-	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub
-	// chooses; the path says nothing about those.
+	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub chooses. The path does not identify
+	// those.
 	mode endpoint
-	// resumes is the id of the session that is refreshed in place of opening one; empty for none. The official client only refreshes
-	// sessions that it opened.
+	// resumes is the id of the session to refresh in place of opening one; empty for none. The official client only
+	// refreshes sessions that it opened.
 	resumes string
-	// agent is what the answer says of a runner beyond what the official client reads; nil unless it is asked for.
+	// agent receives the fields of a runner that the official client does not read; nil if they are not needed.
 	agent *agent
 
 	endpoint endpoint
@@ -77,11 +76,11 @@ type exchange struct {
 	silent   bool // there was no answer
 	// unknown parts of a polled message.
 	unknown []unknownPart
-	// bodies of answers that count as being read until the call has ended.
+	// bodies are answers that count as being read until the call ends.
 	bodies []io.Closer
 }
 
-// close has the call's answers not count any more.
+// close releases the memory of the call's answers.
 func (x *exchange) close() {
 	for _, body := range x.bodies {
 		_ = body.Close() // it was read to its end
@@ -112,14 +111,14 @@ func requestEndpoint(req *http.Request) endpoint {
 	return endpointOf(req)
 }
 
-// observer notes each answer in the exchange of its call, and makes messages safe for
-// the official client to parse.
+// observer records each answer in the exchange of its call, and rewrites messages that the official client could not
+// parse.
 type observer struct {
 	next    http.RoundTripper
 	options github.Options
 }
 
-// RoundTrip sends the request and notes the answer.
+// RoundTrip sends the request and records the answer.
 func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	if x == nil {
@@ -159,7 +158,7 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// read reads an answer whole, and makes a message harmless. One that is cut off counts as no answer.
+// read reads a whole answer, and makes a message harmless. A truncated answer counts as no answer.
 func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
 	x.bodies = append(x.bodies, resp.Body)
 	body, err := io.ReadAll(resp.Body)
@@ -179,7 +178,8 @@ func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byt
 	return body, err
 }
 
-// readMessage makes a message harmless. An empty body is no message, in other words (actions-runner-controller's issue 4285).
+// readMessage makes a message harmless. An empty body counts as no message (see issue 4285 of
+// actions-runner-controller).
 func (x *exchange) readMessage(resp *http.Response, body []byte) (_ []byte, err error) {
 	if len(bytes.TrimSpace(trimBOM(body))) == 0 {
 		resp.StatusCode = http.StatusAccepted
@@ -189,19 +189,20 @@ func (x *exchange) readMessage(resp *http.Response, body []byte) (_ []byte, err 
 	return body, err
 }
 
-// readShape checks that an answer has what GitHub always sends, and reads what the official client doesn't.
+// readShape checks that an answer is complete, and reads the fields that the official client does not read.
 func (x *exchange) readShape(body []byte) error {
 	if !isWhole(x.endpoint, body) {
 		x.message = errPartial.Error()
 		return errPartial
 	}
 	if x.agent != nil {
-		_ = json.Unmarshal(trimBOM(body), x.agent) // it is an object
+		_ = json.Unmarshal(trimBOM(body), x.agent) // isWhole has decoded it as an object
 	}
 	return nil
 }
 
-// resuming makes the refresh of a session of the request to open one, as the official client refreshes those it opened.
+// resuming turns the request to open a session into the refresh of an existing one. The official client only refreshes
+// sessions that it opened.
 func (x *exchange) resuming(req *http.Request) *http.Request {
 	if x.resumes == "" || endpointOf(req) != endpointSessionCreate {
 		return req
@@ -220,7 +221,7 @@ func readAll(resp *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// explain reads an error of the Actions service or of REST, or quotes what else it is.
+// explain reads an error of the Actions service or of the REST API, or quotes the body.
 func explain(contentType string, body []byte) (typeName, message string) {
 	var e struct {
 		TypeName string `json:"typeName"`
@@ -237,7 +238,7 @@ func explain(contentType string, body []byte) (typeName, message string) {
 
 func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\xef\xbb\xbf")) }
 
-// explanation is what GitHub said, with the exception's short name if it has one.
+// explanation returns GitHub's message, with the short name of the exception if there is one.
 func (x *exchange) explanation() string {
 	name, _, _ := strings.Cut(x.typeName, ",")
 	name = name[strings.LastIndex(name, ".")+1:]

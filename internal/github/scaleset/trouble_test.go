@@ -13,7 +13,8 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// A connection is in trouble as long as its sessions are: until GitHub holds a poll again, and not until it answers it.
+// A connection is in trouble as long as its sessions are. The trouble ends when GitHub holds a poll again, before it
+// answers the poll.
 func TestTheTroubleOfSessionsIsTheConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := githubsim.New(githubsim.Options{})
@@ -46,7 +47,7 @@ func TestTheTroubleOfSessionsIsTheConnections(t *testing.T) {
 		time.Sleep(2 * time.Minute) // a poll may be held
 		is("with answers of 500", 500)
 		sim.ClearFaults()
-		time.Sleep(41 * time.Second) // 30 s to the next poll, 10 s until it counts as one that is held
+		time.Sleep(41 * time.Second) // 30 s to the next poll, 10 s until it counts as held
 		is("when it is over", 0)
 	})
 }

@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// errPartial rejects an answer that lacks what GitHub always sends. The official client would read it as an empty list, or as a scale set
-// or runner without an id.
-var errPartial = errors.New("the answer lacks what GitHub always sends")
+// errPartial is the error for an answer without a field that GitHub always sends. The official client would read it as
+// an empty list, or as a scale set or runner without an id.
+var errPartial = errors.New("required fields are missing from the response")
 
-// named is what identifies a scale set, a runner or a runner group.
+// named identifies a scale set, a runner or a runner group.
 type named struct {
 	ID   int64  `json:"id"`
 	Name string `json:"name"`
@@ -21,12 +21,12 @@ type named struct {
 
 func (n named) isPartial() bool { return n.ID == 0 || n.Name == "" }
 
-// hasShape reports whether it is known what the endpoint's answers always have.
+// hasShape reports whether it is known which fields the endpoint's answers always have.
 func (e endpoint) hasShape() bool {
 	return e.isList() || e == endpointScaleSetGet || e == endpointScaleSetCreate || e == endpointScaleSetUpdate || e == endpointRunnerGet
 }
 
-// isWhole reports whether an answer of an endpoint that has a shape is complete.
+// isWhole reports whether an answer is complete. The endpoint must have a shape.
 func isWhole(e endpoint, body []byte) bool {
 	if !e.isList() {
 		var one named

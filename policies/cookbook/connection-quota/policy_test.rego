@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 
-package corral.scaling_test
+package corral.cookbook.connection_quota_test
 
 import data.corral.scaling
 

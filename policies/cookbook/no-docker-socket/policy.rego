@@ -21,13 +21,13 @@ sockets contains sprintf("%s/%s/", [folder, socket]) if {
 	]
 }
 
-# plain is a path without what means nothing in it: var/run/ for //var/./run.
+# plain normalizes a path: var/run/ for //var/./run.
 plain(path) := concat("", [sprintf("%s/", [part]) |
 	some part in split(path, "/")
 	not part in {"", "."}
 ])
 
-# gives names what a host path leads to.
+# gives describes what a host path gives access to.
 gives(path) := sprintf("/%s", [trim_suffix(reached[0], "/")]) if {
 	reached := [socket | some socket in sockets; startswith(socket, plain(path))]
 	count(reached) > 0

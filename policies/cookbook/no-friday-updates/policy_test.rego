@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 
-package corral.update_test
+package corral.cookbook.no_friday_updates_test
 
 import data.corral.update
 

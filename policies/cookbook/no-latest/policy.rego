@@ -28,7 +28,7 @@ deny contains {
 
 versioned(image) if contains(image, "@")
 
-# A port of the registry isn't a tag: only what follows the last slash counts.
+# Only a colon after the last slash begins a tag: one before it begins the port of the registry.
 versioned(image) if {
 	parts := split(image, "/")
 	[_, tag] := split(parts[count(parts) - 1], ":")

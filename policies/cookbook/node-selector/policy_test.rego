@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 
-package corral.template_test
+package corral.cookbook.node_selector_test
 
 import data.corral.template
 
 parameters := {"label": "purpose", "value": "ci"}
 
-codes(spec) := {finding.code | some finding in denied | warned} if {
+codes(spec) := {finding.code | some finding in (denied | warned)} if {
 	denied := template.deny with data.parameters as parameters with input as {"pod": {"spec": spec}}
 	warned := template.warn with data.parameters as parameters with input as {"pod": {"spec": spec}}
 }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The Corral Authors
 # SPDX-License-Identifier: Apache-2.0
 
-package corral.template_test
+package corral.cookbook.release_registries_test
 
 import data.corral.template
 

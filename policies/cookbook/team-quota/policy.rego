@@ -21,7 +21,7 @@ limit contains {"field": "max", "atMost": max([0, granted - of_others]), "assign
 
 limit contains {"field": "max", "atMost": 0, "reason": "the pool has no label team"} if not input.pool.labels.team
 
-# of_others is what the team's other pools were granted; there may be none.
+# of_others is the number of runners granted to the team's other pools, or 0 if there are none.
 of_others := granted if {
 	granted := input.usage.labels.team.granted
 } else := 0

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runnerwire holds what the simulated GitHub and the simulated runner
-// say to each other: the JIT configuration and the bodies of the runner's calls.
+// Package runnerwire defines the protocol between the simulated GitHub and the simulated runner: the JIT configuration
+// and the bodies of the runner's calls.
 //
-// The configuration has the shape of GitHub's own. The calls are a short form
-// of the broker protocol of the real runner, which nothing but a runner speaks.
+// The configuration has GitHub's own format. The calls are a simplified form of the broker protocol, which only runners
+// use.
 package runnerwire
 
 import (
@@ -18,27 +18,28 @@ import (
 
 // Paths of the runner's calls, below the server's base URL.
 const (
-	// PathBroker is before the others.
+	// PathBroker is the prefix of the other paths.
 	PathBroker = "/_runner/"
-	// PathToken gives the credential of the other calls for an assertion that is signed with the configuration's key (POST), as to the real runner. The simulated
-	// one doesn't ask: its credential is the client id.
+	// PathToken (POST) returns the credential for the other calls to a runner with an assertion that is signed with the
+	// configuration's key, as for the real runner. The simulated runner does not call it: its credential is the client
+	// id.
 	PathToken = "/_runner/token"
-	// PathRegister registers a runner that takes job after job (POST), for a registration token.
+	// PathRegister (POST) registers a persistent runner with a registration token.
 	PathRegister = "/_runner/register"
-	// PathSession is opened with POST and left with DELETE.
+	// PathSession is opened with POST and closed with DELETE.
 	PathSession = "/_runner/session"
 	// PathMessage is polled with GET for a job.
 	PathMessage = "/_runner/message"
-	// PathAcknowledge accepts the job that a message carried (POST).
+	// PathAcknowledge (POST) accepts the job in a message.
 	PathAcknowledge = "/_runner/acknowledge"
-	// PathRenew is held (POST) while the job runs: it keeps the job's lock and
-	// carries the word that the job was cancelled.
+	// PathRenew (POST) is held while the job runs. It keeps the job's lock, and its answer reports a cancellation.
 	PathRenew = "/_runner/renew"
-	// PathComplete reports the job's result (POST).
+	// PathComplete (POST) reports the job's result.
 	PathComplete = "/_runner/complete"
 )
 
-// HeaderSession carries the runner's session id on each call but the first. Real runners name it in the query of their polls.
+// HeaderSession contains the runner's session id in each call but the first. Real runners send it in the query of their
+// polls.
 const HeaderSession = "X-Runner-Session"
 
 // Settings is the ".runner" file of a JIT configuration.
@@ -62,8 +63,7 @@ type Credentials struct {
 	Data   map[string]string `json:"Data"`
 }
 
-// Key is the ".credentials_rsaparams" file of a JIT configuration: numbers of an
-// RSA key, big-endian, in base64.
+// Key is the ".credentials_rsaparams" file of a JIT configuration: the numbers of an RSA key, big-endian, in base64.
 type Key struct {
 	D        string `json:"d"`
 	DP       string `json:"dp"`
@@ -82,7 +82,7 @@ type Config struct {
 	Key         Key
 }
 
-// NewKey writes an RSA key with two primes as a JIT configuration has it.
+// NewKey converts an RSA key with two primes to the format of a JIT configuration.
 func NewKey(key *rsa.PrivateKey) Key {
 	text := func(n *big.Int) string { return base64.StdEncoding.EncodeToString(n.Bytes()) }
 	return Key{
@@ -91,11 +91,11 @@ func NewKey(key *rsa.PrivateKey) Key {
 	}
 }
 
-// ClientID is what a runner proves its identity with; the real one signs with its key.
+// ClientID is the simulated runner's proof of identity; the real one signs with its key.
 func (c Config) ClientID() string { return c.Credentials.Data["clientId"] }
 
-// Encode gives the configuration as GitHub hands it out: base64 of a JSON
-// object whose keys are file names and whose values are base64 of the files.
+// Encode encodes the configuration as GitHub does: base64 of a JSON object whose keys are file names and whose values
+// are base64 of the files.
 func (c Config) Encode() (string, error) {
 	files := map[string][]byte{}
 	for name, content := range map[string]any{
@@ -114,8 +114,7 @@ func (c Config) Encode() (string, error) {
 	return base64.StdEncoding.EncodeToString(all), nil
 }
 
-// Decode is the inverse of [Config.Encode]. It errs when a file is missing or
-// is not what it should be.
+// Decode is the inverse of [Config.Encode]. It returns an error if a file is missing or malformed.
 func Decode(encoded string) (Config, error) {
 	all, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
@@ -136,54 +135,55 @@ func Decode(encoded string) (Config, error) {
 	return c, nil
 }
 
-// Registration is what a runner registers itself with, as config.sh does.
+// Registration is what a runner sends to register itself, as config.sh does.
 type Registration struct {
 	// URL of the enterprise, organization or repository.
 	URL  string `json:"url"`
 	Name string `json:"name"`
-	// Group of runners; the default one if empty.
+	// Group of runners; empty for the default one.
 	Group  string   `json:"group,omitempty"`
 	Labels []string `json:"labels"`
-	// Replace takes the place of a runner of that name.
+	// Replace replaces a runner with the same name.
 	Replace bool `json:"replace,omitempty"`
 }
 
-// Registered answers a registration.
+// Registered is the answer to a registration.
 type Registered struct {
-	// Config is the encoded configuration: what config.sh leaves in its files.
+	// Config is the encoded configuration: the content of the files that config.sh writes.
 	Config string `json:"config"`
 }
 
-// Session answers the opening of a session.
+// Session is the answer to the opening of a session.
 type Session struct {
 	SessionID string `json:"sessionId"`
 }
 
-// JobMessage tells the runner that a job is its own.
+// JobMessage assigns a job to the runner.
 type JobMessage struct {
 	JobID string `json:"jobId"`
 	Name  string `json:"name"`
 }
 
-// Work answers the acknowledgement: what to do, or to pretend to do.
+// Work is the answer to the acknowledgement: the work to do or to simulate.
 type Work struct {
-	// Script is a shell script whose exit code is the job's result; without one, the job takes its time and ends as it is told to.
+	// Script is a shell script whose exit code is the job's result. Without one, the job takes DurationMillis and ends
+	// with Result.
 	Script string `json:"script,omitempty"`
-	// DurationMillis is how long the job takes, in milliseconds.
+	// DurationMillis is the duration of the job in milliseconds.
 	DurationMillis int64 `json:"durationMillis"`
-	// Result is what the job ends with when nobody cancels it.
+	// Result is the result of the job unless it is cancelled.
 	Result string `json:"result"`
 }
 
-// Renewal answers a renewal that was held.
+// Renewal is the answer to a held renewal.
 type Renewal struct {
-	// Cancelled says that the job has to stop.
+	// Cancelled is true if the job has to stop.
 	Cancelled bool `json:"cancelled"`
 }
 
-// Completion is the body of the report of a job's end.
+// Completion reports a job's end.
 type Completion struct {
 	Result string `json:"result"`
-	// Log is the end of what the job's script wrote.
+	// Log is the end of the script's output.
 	Log string `json:"log,omitempty"`
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/runnerwire"
 )
 
-// Stay is a life of a runner that takes job after job until ctx ends or its registration is gone. See [Hooks.Run].
+// Stay runs a persistent runner until ctx ends or its registration is gone. See [Hooks.Run].
 func (h Hooks) Stay(ctx context.Context, config string) (exitCode int, err error) {
 	return h.run(ctx, config, true)
 }
 
-// Configure does what config.sh does with its arguments and a registration token. It returns the configuration to run with.
+// Configure does what config.sh does with its arguments and a registration token. It returns the configuration to run
+// with.
 func (h Hooks) Configure(ctx context.Context, token string, args []string) (config string, err error) {
 	value := func(name string) string {
 		if i := slices.Index(args, name); i >= 0 && i+1 < len(args) {

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simrunner does what the process of a GitHub Actions runner does,
-// against the simulated GitHub: it connects with its JIT configuration, waits
-// for a job, does it or pretends to, reports the result and exits.
+// Package simrunner simulates the process of a GitHub Actions runner against the simulated GitHub: it connects with its
+// JIT configuration, waits for a job, runs or simulates it, reports the result and exits.
 package simrunner
 
 import (
@@ -23,28 +22,28 @@ import (
 
 // Exit codes of the runner's own program, Runner.Listener.
 const (
-	// ExitOK: the job is done, whatever its result, or the process was told to end.
+	// ExitOK: the job is done, whatever its result, or the process was asked to stop.
 	ExitOK = 0
-	// ExitTerminated: the registration is unknown, the configuration is
-	// unreadable, or the server cannot be reached.
+	// ExitTerminated: the registration is unknown, the configuration is unreadable, or the server is unreachable.
 	ExitTerminated = 1
 	// ExitSessionConflict: another process uses the same configuration.
 	ExitSessionConflict = 5
 	// ExitOutdated: GitHub refuses the runner's version.
 	ExitOutdated = 7
-	// ExitKilled: the process was killed, and said nothing to anybody.
+	// ExitKilled: the process was killed, without reporting anything.
 	ExitKilled = 137
 )
 
-// Hooks tell how far a runner has come. Each may be nil; none but Script may block.
+// Hooks are called as a runner progresses. Each may be nil; only Script may block.
 type Hooks struct {
 	// Connected is called once the server knows the process.
 	Connected func()
-	// Working is called once a job is the runner's.
+	// Working is called once the runner has a job.
 	Working func()
-	// Script runs the script of a job until it ends or ctx does, and returns the end of what it wrote. Without this hook such a job fails.
+	// Script runs the script of a job until it or ctx ends, and returns the end of its output. Without this hook such a
+	// job fails.
 	Script func(ctx context.Context, script string) (log string, err error)
-	// Transport is the network; that of the process if nil.
+	// Transport is the network; nil for the process's own.
 	Transport *http.Transport
 }
 
@@ -64,9 +63,8 @@ const (
 	conflictDelay = 250 * time.Millisecond
 )
 
-// ContainerExitCode is what the wrapper scripts of the runner's image (run.sh,
-// run-helper.sh) make of an exit code of Runner.Listener: 0, but for a version that
-// is refused, where the environment asks for that code.
+// ContainerExitCode returns the exit code of the runner image's wrapper scripts (run.sh, run-helper.sh) for an exit
+// code of Runner.Listener: 0, except for a refused version if the environment asks for that code.
 func ContainerExitCode(code int, returnsOutdated bool) int {
 	if code == ExitOutdated && returnsOutdated {
 		return code
@@ -74,19 +72,17 @@ func ContainerExitCode(code int, returnsOutdated bool) int {
 	return ExitOK
 }
 
-// Run is a whole life of a runner. It returns the exit code of Runner.Listener
-// and, when that is not 0, why.
+// Run simulates the whole life of a runner. It returns the exit code of Runner.Listener and, if that is not 0, the
+// reason.
 //
-// When ctx ends while it waits, it leaves its session and returns 0; the
-// registration stays. When ctx ends while a job runs, the job is abandoned and
-// the session left. When ctx ends with a cause of its own (see
-// [context.WithCancelCause]) the process is killed: it leaves nothing and
-// reports nothing any more.
+// If ctx ends while the runner waits, it closes its session and returns 0; the registration remains. If ctx ends while
+// a job runs, the job is abandoned and the session closed. If ctx ends with a custom cause (see
+// [context.WithCancelCause]), the process is killed: it closes nothing and reports nothing.
 func Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
 	return Hooks{}.Run(ctx, jitConfig)
 }
 
-// Run is [Run], telling how far it has come.
+// Run is [Run] with hooks.
 func (h Hooks) Run(ctx context.Context, jitConfig string) (exitCode int, err error) {
 	return h.run(ctx, jitConfig, false)
 }
@@ -130,15 +126,15 @@ type process struct {
 	session    string
 	http       *http.Client
 	hooks      Hooks
-	persistent bool // it takes job after job
+	persistent bool // it runs one job after another
 }
 
-// killed says whether ctx ended with a cause of its own.
+// killed reports whether ctx ended with a custom cause.
 func killed(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(context.Cause(ctx), ctx.Err())
 }
 
-// outlasting is ctx for what must be said although ctx ends, unless it ends by a kill.
+// outlasting returns a context for calls that must be made even if ctx ends, except by a kill.
 func outlasting(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	context.AfterFunc(ctx, func() {
@@ -149,7 +145,7 @@ func outlasting(ctx context.Context, timeout time.Duration) (context.Context, co
 	return longer, cancel
 }
 
-// refusal is an answer that does not get better by asking again.
+// refusal is an answer that a retry cannot change.
 type refusal struct {
 	status  int
 	message string
@@ -159,7 +155,7 @@ func (r *refusal) Error() string { return fmt.Sprintf("%d: %s", r.status, r.mess
 
 func (p *process) live(ctx context.Context) error {
 	err := p.join(ctx)
-	for p.persistent && isConflict(err) && ctx.Err() == nil { // the session of the process before it has to expire
+	for p.persistent && isConflict(err) && ctx.Err() == nil { // the session of the previous process has to expire
 		time.Sleep(conflictDelay)
 		err = p.join(ctx)
 	}
@@ -197,8 +193,8 @@ func isConflict(err error) bool {
 	return errors.As(err, &refused) && refused.status == http.StatusConflict
 }
 
-// join opens the session. When ctx ends meanwhile, the answer is waited for a
-// little longer: a session whose id is not known could not be left.
+// join opens the session. If ctx ends in the meantime, it waits a little longer for the answer, because a session with
+// an unknown id could not be closed.
 func (p *process) join(ctx context.Context) error {
 	joining, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -211,8 +207,7 @@ func (p *process) join(ctx context.Context) error {
 	return nil
 }
 
-// nextJob waits for a job and acknowledges it; nil when there was none yet or
-// it was cancelled in between.
+// nextJob waits for a job and acknowledges it; nil if there was none yet or if it was cancelled in between.
 func (p *process) nextJob(ctx context.Context) (*runnerwire.Work, error) {
 	var message runnerwire.JobMessage
 	status, err := p.call(ctx, http.MethodGet, runnerwire.PathMessage, nil, &message)
@@ -234,7 +229,7 @@ func (p *process) nextJob(ctx context.Context) (*runnerwire.Work, error) {
 	return &work, nil
 }
 
-// work does the job, renewing its lock meanwhile, and tells how it ended.
+// work runs the job, renewing its lock in the meantime, and returns the result.
 func (p *process) work(ctx context.Context, work runnerwire.Work) (runnerwire.Completion, error) {
 	if work.DurationMillis <= 0 && work.Script == "" {
 		return runnerwire.Completion{Result: work.Result}, nil
@@ -249,7 +244,7 @@ func (p *process) work(ctx context.Context, work runnerwire.Work) (runnerwire.Co
 	case done := <-over:
 		if done != nil {
 			stop()
-			<-ended //nolint:errcheck // the job is over: how the renewals ended doesn't matter
+			<-ended //nolint:errcheck // the job is over: the result of the renewals is irrelevant
 			return *done, nil
 		}
 		return abandoned(<-ended)
@@ -260,7 +255,7 @@ func (p *process) work(ctx context.Context, work runnerwire.Work) (runnerwire.Co
 	}
 }
 
-// abandoned tells of a job whose renewals ended before it did.
+// abandoned returns the result of a job whose renewals ended before it did.
 func abandoned(err error) (runnerwire.Completion, error) {
 	if err != nil {
 		return runnerwire.Completion{}, fmt.Errorf("renewing the job's lock: %w", err)
@@ -268,7 +263,7 @@ func abandoned(err error) (runnerwire.Completion, error) {
 	return runnerwire.Completion{Result: "canceled"}, nil
 }
 
-// carryOut runs the job's script, or passes the job's time; nil when ctx ended before it did.
+// carryOut runs the job's script, or waits for the job's duration; nil if ctx ended earlier.
 func (p *process) carryOut(ctx context.Context, work runnerwire.Work) *runnerwire.Completion {
 	if work.Script != "" {
 		return p.runScript(ctx, work.Script)
@@ -298,7 +293,7 @@ func (p *process) runScript(ctx context.Context, script string) *runnerwire.Comp
 	}
 }
 
-// renew keeps the job's lock until ctx ends; nil says that the job was cancelled.
+// renew keeps the job's lock until ctx ends; nil means that the job was cancelled.
 func (p *process) renew(ctx context.Context) error {
 	for {
 		var renewal runnerwire.Renewal
@@ -311,7 +306,7 @@ func (p *process) renew(ctx context.Context) error {
 	}
 }
 
-// complete reports how the job ended. Once sent it must arrive, also when ctx ends.
+// complete reports the result. Once sent, it must arrive even if ctx ends.
 func (p *process) complete(ctx context.Context, done runnerwire.Completion) error {
 	ctx, cancel := outlasting(ctx, callTimeout)
 	defer cancel()
@@ -322,7 +317,7 @@ func (p *process) complete(ctx context.Context, done runnerwire.Completion) erro
 	return nil
 }
 
-// leave ends the session as far as that is still possible.
+// leave closes the session if that is still possible.
 func (p *process) leave(ctx context.Context) {
 	if killed(ctx) {
 		return
@@ -332,7 +327,7 @@ func (p *process) leave(ctx context.Context) {
 	_, _ = p.once(ctx, http.MethodDelete, runnerwire.PathSession, nil, nil) // it expires otherwise
 }
 
-// call repeats what failed on the way or with a 5xx or 429, a few times.
+// call makes a call and retries a few times after network errors, 5xx and 429.
 func (p *process) call(ctx context.Context, method, path string, body, into any) (int, error) {
 	delay := firstDelay
 	for retry := 0; ; retry++ {
@@ -352,8 +347,8 @@ func (p *process) call(ctx context.Context, method, path string, body, into any)
 	}
 }
 
-// forgive takes a repeated report that finds the registration gone for what it
-// is: the first one has arrived.
+// forgive ignores the error of a repeated report if the registration is gone, because that means that the first report
+// has arrived.
 func (p *process) forgive(err error, retry int, path string) error {
 	var refused *refusal
 	gone := http.StatusUnauthorized
@@ -389,7 +384,7 @@ func (p *process) once(ctx context.Context, method, path string, body, into any)
 	return resp.StatusCode, read(resp.StatusCode, content, into)
 }
 
-// read sorts an answer into success, refusal and what is worth another try.
+// read classifies an answer as success, refusal or a temporary error.
 func read(status int, content []byte, into any) error {
 	switch {
 	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
@@ -398,7 +393,7 @@ func read(status int, content []byte, into any) error {
 		var body struct {
 			Message string `json:"message"`
 		}
-		_ = json.Unmarshal(content, &body) // without a message the status has to do
+		_ = json.Unmarshal(content, &body) // without a message the status has to suffice
 		return &refusal{status: status, message: body.Message}
 	case into == nil || len(content) == 0:
 		return nil

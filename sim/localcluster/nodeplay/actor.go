@@ -22,45 +22,45 @@ import (
 
 // Exit codes as the kubelet reports them.
 const (
-	exitKilled            = 137 // 128 + SIGKILL: did not end within the grace period, or never started
+	exitKilled            = 137 // 128 + SIGKILL: exceeded the grace period, or never started
 	exitSegmentationFault = 139 // 128 + SIGSEGV
 	exitTerminated        = 143 // 128 + SIGTERM
-	exitUnknown           = 255 // found running by a node that did not start it, by containerd's word
+	exitUnknown           = 255 // of a container that the node did not start itself, as containerd reports it
 )
 
-// secretRetry is how often a missing Secret is looked for. A kubelet waits about ten seconds.
+// secretRetry is how often a missing Secret is looked up. A kubelet waits about ten seconds.
 const secretRetry = time.Second
 
-// Pauses between pulls of an image that is refused. A kubelet waits from 10 s to 5 min.
+// Pauses between failed image pulls. A kubelet waits from 10 s to 5 min.
 const (
 	firstBackOff = time.Second
 	lastBackOff  = 30 * time.Second
 )
 
-// actor plays one pod. Of its contexts each ends with those below it.
+// actor simulates one pod. Of its contexts, each also ends when one of those below it ends.
 type actor struct {
 	node   *Node
 	pod    *corev1.Pod // as first seen
 	runner *corev1.Container
 	status statusWriter
-	fault  *injected   // that strikes the pod; nil for none
-	spent  atomic.Bool // it killed the process, which runs again
+	fault  *injected   // the fault of the pod; nil if there is none
+	spent  atomic.Bool // the fault has killed the process, which runs again
 
-	term     context.Context // ends when the pod is being deleted, or its deadline has passed: SIGTERM
+	term     context.Context // ends when the pod is being deleted or its deadline has passed: SIGTERM
 	sendTerm context.CancelFunc
 	deleted  context.Context // ends when the pod is being deleted
 	delete   context.CancelFunc
-	kill     context.Context // ends with the grace period: SIGKILL
+	kill     context.Context // ends after the grace period: SIGKILL
 	sendKill context.CancelFunc
-	life     context.Context // ends when the pod or the node is no more
+	life     context.Context // ends when the pod no longer exists or the node stops
 	end      context.CancelCauseFunc
 
 	// guarded by node.mu
-	grace *int64 // seconds, as last told
-	place string // the node's name, empty until it is scheduled
+	grace *int64 // in seconds, the latest value
+	place string // name of the node, empty until the pod is scheduled
 	now   *process
-	said  *kubeletEnd // what the kubelet writes about the pod that it ends; nil if it doesn't
-	ended atomic.Bool // its runner has
+	said  *kubeletEnd // what the kubelet reports if it ends the pod; nil otherwise
+	ended atomic.Bool // the runner has ended
 }
 
 func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Container) *actor {
@@ -73,10 +73,11 @@ func newActor(ctx context.Context, n *Node, pod *corev1.Pod, runner *corev1.Cont
 	return a
 }
 
-// gone ends the actor of a pod that is no more.
+// gone ends the actor of a pod that no longer exists.
 func (a *actor) gone() { a.end(nil) }
 
-// terminate asks the pod to end, and insists when the grace period is over. Asked again, only a shorter period changes that.
+// terminate asks the pod to end, and kills it after the grace period. Repeated calls have an effect only with a shorter
+// period.
 func (a *actor) terminate(graceSeconds *int64) {
 	a.delete()
 	if graceSeconds == nil || a.grace != nil && *graceSeconds >= *a.grace {
@@ -87,8 +88,8 @@ func (a *actor) terminate(graceSeconds *int64) {
 	context.AfterFunc(a.life, func() { insist.Stop() })
 }
 
-// play takes the pod from wherever it stands to its end, and removes it when that was asked for. Where that fails, the pod gets another
-// actor: an answer to its assignment may have been lost together with its node.
+// play takes the pod from its current state to its end, and removes it if it is being deleted. If that fails, the pod
+// gets another actor: the response to its assignment may have been lost together with its node.
 func (a *actor) play() {
 	defer a.gone()
 	if err := a.toEnd(); err != nil {
@@ -97,7 +98,7 @@ func (a *actor) play() {
 	}
 }
 
-// complain logs what went wrong with a pod that is still there.
+// complain logs an error of a pod that still exists.
 func (a *actor) complain(err error) {
 	if err != nil && a.life.Err() == nil {
 		log.FromContext(a.life).Error(err, "Playing a pod", "pod", a.pod.Namespace+"/"+a.pod.Name)
@@ -129,7 +130,7 @@ func (a *actor) toEnd() error {
 	return a.remove()
 }
 
-// endByNode is what the kubelet says of a pod that it asked to end; nil if it didn't.
+// endByNode returns what the kubelet reports about a pod that it has ended, or nil if it has not.
 func (a *actor) endByNode() *kubeletEnd {
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
@@ -139,7 +140,7 @@ func (a *actor) endByNode() *kubeletEnd {
 	return a.said
 }
 
-// outcome runs the pod and tells how it ended, or that it had ended before.
+// outcome runs the pod and returns how it ended, or ended = true if it had ended before.
 func (a *actor) outcome() (end ending, ended bool, err error) {
 	switch a.pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed:
@@ -176,11 +177,11 @@ func (a *actor) outcome() (end ending, ended bool, err error) {
 	return end, false, err
 }
 
-// noNode is what a scheduler says of the nodes while a fault leaves a pod without one.
+// noNode is the scheduler's explanation while a fault leaves a pod without a node.
 var noNode = map[FaultKind]string{Unschedulable: "Insufficient cpu", VolumeElsewhere: "node(s) had volume node affinity conflict"}
 
-// schedule assigns the pod to a node, as a scheduler does: only then does its deletion have a grace period. While there is
-// none that takes it, the pod waits, and says so.
+// schedule assigns the pod to a node, like a scheduler: only from then on does a deletion have a grace period. While no
+// node accepts the pod, it waits, and its status says so.
 func (a *actor) schedule() error {
 	if a.pod.Spec.NodeName != "" {
 		return nil
@@ -210,7 +211,7 @@ func (a *actor) schedule() error {
 	}
 }
 
-// bind gives the pod's claims their volumes, as is done for the first pod of each, and the pod its node.
+// bind binds the pod's claims, as Kubernetes does for the first pod of each claim, and assigns the pod to the node.
 func (a *actor) bind(place string) error {
 	for _, v := range a.pod.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
@@ -238,8 +239,8 @@ func (a *actor) bind(place string) error {
 	return nil
 }
 
-// prepare waits as long as starting takes and returns what the container has. While the Secret is missing the pod
-// waits, and says so. An error when the pod is being deleted first.
+// prepare waits for the start delay and returns the input of the container. While the Secret is missing, the pod waits,
+// and its status says so. It returns an error if the pod is deleted first.
 func (a *actor) prepare() (c Container, err error) {
 	if a.node.options.StartDelay > 0 {
 		if err := a.report(a.status.waiting("ContainerCreating", "")); err != nil {
@@ -269,7 +270,7 @@ func (a *actor) prepare() (c Container, err error) {
 	}
 }
 
-// pull has the pulls fail of the image that the fault names, or take long, if there is a fault.
+// pull makes image pulls fail or take long if the pod's fault requires it.
 func (a *actor) pull() error {
 	switch {
 	case a.suffers(StartsSlowly):
@@ -286,7 +287,7 @@ func (a *actor) pull() error {
 	return nil
 }
 
-// failPulls tells of failed pulls, with growing pauses, until the fault is over.
+// failPulls reports failed pulls, with increasing pauses, until the fault is over.
 func (a *actor) failPulls(m FaultKind, image string, waiting func(reason, message string) corev1.PodStatus) error {
 	a.struck(m)
 	over := make(chan error, 1)
@@ -313,13 +314,13 @@ func (a *actor) failPulls(m FaultKind, image string, waiting func(reason, messag
 	}
 }
 
-// failInit ends the pod by its first init container.
+// failInit ends the pod through its first init container.
 func (a *actor) failInit() (end ending, ended bool, err error) {
 	a.struck(InitFails)
 	return ending{}, true, a.report(a.status.initFailed(ending{exitCode: 1}))
 }
 
-// container reads the Secret that the container names, or tells in the kubelet's words why it cannot.
+// container reads the Secret that the container refers to, or returns the kubelet's message why it cannot.
 func (a *actor) container() (c Container, missing string) {
 	ref := jitConfigRef(a.runner)
 	secret, err := a.node.client.CoreV1().Secrets(a.pod.Namespace).Get(a.term, ref.Name, metav1.GetOptions{})
@@ -350,7 +351,7 @@ func (a *actor) container() (c Container, missing string) {
 	return c, ""
 }
 
-// files are those of a Secret that the container mounts.
+// files returns the files of a Secret that the container mounts.
 func (a *actor) files(secret *corev1.Secret) map[string][]byte {
 	files := map[string][]byte{}
 	for _, v := range a.pod.Spec.Volumes {
@@ -367,7 +368,7 @@ func (a *actor) files(secret *corev1.Secret) map[string][]byte {
 	return files
 }
 
-// report writes the pod's status. A pod of the same name but another UID is never touched.
+// report writes the pod's status. It never touches a pod with the same name but another UID.
 func (a *actor) report(status corev1.PodStatus) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": a.pod.UID}, "status": status})
 	if err != nil {
@@ -384,7 +385,7 @@ func (a *actor) report(status corev1.PodStatus) error {
 	return nil
 }
 
-// remove is the kubelet's last word on a pod that is being deleted.
+// remove deletes the Pod object, as the kubelet does at the end of a deletion.
 func (a *actor) remove() error {
 	err := a.persistently(func(ctx context.Context) error {
 		return a.node.client.CoreV1().Pods(a.pod.Namespace).Delete(ctx, a.pod.Name, metav1.DeleteOptions{
@@ -398,8 +399,8 @@ func (a *actor) remove() error {
 	return nil
 }
 
-// persistently repeats a write, with growing pauses for about half a minute, until it succeeds or cannot any more because the
-// pod is no more or a different one.
+// persistently repeats a write, with increasing pauses for about half a minute, until it succeeds or cannot succeed any
+// more because the pod is gone or was replaced.
 func (a *actor) persistently(write func(ctx context.Context) error) error {
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 10, Cap: 5 * time.Second}
 	var last error
@@ -414,7 +415,7 @@ func (a *actor) persistently(write func(ctx context.Context) error) error {
 	return last
 }
 
-// pause waits for a time, or returns an error as soon as ctx ends.
+// pause waits, or returns an error as soon as ctx ends.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

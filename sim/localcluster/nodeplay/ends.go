@@ -15,43 +15,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ends of pods by their node, by other components of Kubernetes, and by outsiders. They strike once the runner connected, or took a job with
-// [Fault.InJob]. What is written follows the source of Kubernetes, which a test compares.
+// Faults in which the node, another component of Kubernetes, or a client ends the pod. They happen after the runner has
+// connected, or after it took a job with [Fault.InJob]. The written status follows the source of Kubernetes, which a
+// test verifies.
 const (
 	// NodeEvicts evicts the pod because the node is low on memory.
 	NodeEvicts FaultKind = "node-evicts"
 	// NodeShutsDown ends the pod as the node shuts down gracefully.
 	NodeShutsDown FaultKind = "node-shuts-down"
-	// CriticalPodComes ends the pod to make room for a critical one on the node.
+	// CriticalPodComes ends the pod to make room for a critical pod on the node.
 	CriticalPodComes FaultKind = "critical-pod-comes"
 	// StorageExceeded evicts the pod because an emptyDir exceeds its limit.
 	StorageExceeded FaultKind = "storage-exceeded"
-	// ContainerLost is a container that the node can't find any more.
+	// ContainerLost is a container that the node no longer finds.
 	ContainerLost FaultKind = "container-lost"
-	// OutOfMemory kills the process for the memory that it takes.
+	// OutOfMemory kills the process because of its memory use.
 	OutOfMemory FaultKind = "out-of-memory"
-	// SchedulerPreempts deletes the pod for one of higher priority.
+	// SchedulerPreempts deletes the pod in favor of a pod with a higher priority.
 	SchedulerPreempts FaultKind = "scheduler-preempts"
 	// NodeTainted deletes the pod because of a taint of its node.
 	NodeTainted FaultKind = "node-tainted"
-	// EvictedByAPI evicts the pod as kubectl drain, deschedulers and autoscalers do.
+	// EvictedByAPI evicts the pod, as kubectl drain, deschedulers and autoscalers do.
 	EvictedByAPI FaultKind = "evicted-by-api"
 	// ForceDeleted deletes the pod without a grace period.
 	ForceDeleted FaultKind = "force-deleted"
-	// Refused lets the node refuse the pod, for [Fault.Reason].
+	// Refused makes the node reject the pod for [Fault.Reason].
 	Refused FaultKind = "refused"
-	// DeletedAtOnce deletes the pod before it has a node.
+	// DeletedAtOnce deletes the pod before it is assigned to a node.
 	DeletedAtOnce FaultKind = "deleted-at-once"
 )
 
-// kubeletEnd is what a kubelet writes about a pod that it ends.
+// kubeletEnd is what a kubelet reports about a pod that it ends.
 type kubeletEnd struct {
 	reason, message string
 	// disruption is the message of the condition DisruptionTarget; "" for no condition.
 	disruption string
-	// keepsSuccess leaves the phase as it is of a pod that succeeded.
+	// keepsSuccess means that the phase of a pod that succeeded is not changed.
 	keepsSuccess bool
-	// grace is how long the process has, if the pod gives it more.
+	// grace is the grace period, unless the pod's is shorter.
 	grace time.Duration
 }
 
@@ -60,7 +61,7 @@ const (
 	shutdown    = "Pod was terminated in response to imminent node shutdown."
 )
 
-// kubeletEnds are those of pkg/kubelet/eviction (helpers.go and eviction_manager.go), nodeshutdown and preemption.
+// kubeletEnds are from pkg/kubelet/eviction (helpers.go and eviction_manager.go), nodeshutdown and preemption.
 var kubeletEnds = map[FaultKind]kubeletEnd{
 	NodeEvicts:    {reason: "Evicted", message: lowOnMemory, disruption: lowOnMemory, grace: time.Second},
 	NodeShutsDown: {reason: "Terminated", message: shutdown, disruption: shutdown, keepsSuccess: true, grace: 10 * time.Second},
@@ -71,7 +72,7 @@ var kubeletEnds = map[FaultKind]kubeletEnd{
 	StorageExceeded: {reason: "Evicted", message: `Usage of EmptyDir volume "work" exceeds the limit "1Gi". `, grace: time.Second},
 }
 
-// deadlineEnd is that of pkg/kubelet/active_deadline.go.
+// deadlineEnd is from pkg/kubelet/active_deadline.go.
 var deadlineEnd = kubeletEnd{reason: "DeadlineExceeded", message: "Pod was active on the node longer than the specified deadline"}
 
 // refusals are the messages of pkg/kubelet/lifecycle/predicate.go, cm, sysctl, nodeshutdown and eviction, by reason.
@@ -85,10 +86,10 @@ var refusals = map[string]string{
 	"SysctlForbidden":          `forbidden sysctl: "kernel.msgmax" not allowlisted`,
 }
 
-// Refusals are the reasons for which a fault of the kind Refused may let a node refuse a pod.
+// Refusals returns the reasons for which a fault of the kind Refused can make a node reject a pod.
 func Refusals() []string { return slices.Sorted(maps.Keys(refusals)) }
 
-// over applies the end to the status of the containers, as SyncTerminatingPod of pkg/kubelet/kubelet.go does.
+// over applies the end to a status, as SyncTerminatingPod of pkg/kubelet/kubelet.go does.
 func (e kubeletEnd) over(status corev1.PodStatus) corev1.PodStatus {
 	if !e.keepsSuccess || status.Phase != corev1.PodSucceeded {
 		status.Phase = corev1.PodFailed
@@ -102,7 +103,7 @@ func (e kubeletEnd) over(status corev1.PodStatus) corev1.PodStatus {
 	return status
 }
 
-// endByKubelet asks the process to end, and kills it when its time is over.
+// endByKubelet asks the process to end, and kills it after the grace period.
 func (p *process) endByKubelet(e kubeletEnd) {
 	p.node.mu.Lock()
 	p.said = &e
@@ -112,11 +113,11 @@ func (p *process) endByKubelet(e kubeletEnd) {
 	}
 	p.sendTerm()
 	if pause(p.life, e.grace) == nil {
-		p.crash(ending{exitCode: exitKilled}) // if it hasn't ended
+		p.crash(ending{exitCode: exitKilled}) // no effect if it has ended
 	}
 }
 
-// refuse is what Kubelet.rejectPod writes: nothing of containers, and no condition.
+// refuse writes the same status as Kubelet.rejectPod: no containers and no condition.
 func (a *actor) refuse() error {
 	a.struck(Refused)
 	reason := a.fault.Reason
@@ -126,7 +127,7 @@ func (a *actor) refuse() error {
 	return a.report(corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason, Message: "Pod was rejected: " + refusals[reason]})
 }
 
-// deleteAtOnce deletes the pod before it has a node, so that it is gone at once.
+// deleteAtOnce deletes the pod before it is assigned to a node, so that it is removed immediately.
 func (a *actor) deleteAtOnce() error {
 	a.struck(DeletedAtOnce)
 	err := a.persistently(func(ctx context.Context) error { return a.node.deletePod(ctx, a.pod, nil) })
@@ -136,7 +137,7 @@ func (a *actor) deleteAtOnce() error {
 	return err
 }
 
-// ends returns what strikes a process for the kinds above; nil for other kinds.
+// ends returns the action of the kinds above; nil for other kinds.
 func (p *process) ends(kind FaultKind) func() {
 	if e, ok := kubeletEnds[kind]; ok {
 		return func() { p.endByKubelet(e) }
@@ -176,7 +177,7 @@ func (p *process) evictByAPI(ctx context.Context) error {
 	})
 }
 
-// outside does something to the pod in somebody else's name, who sees it run.
+// outside calls do once the pod is reported as running.
 func (p *process) outside(do func(ctx context.Context) error) {
 	select {
 	case <-p.reported:

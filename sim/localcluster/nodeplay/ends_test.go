@@ -17,15 +17,15 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// seen is what a controller sees last of a pod that ended.
+// seen is the last state of a pod that a controller sees.
 type seen struct {
 	look
-	// Reason of the pod, and that of its condition DisruptionTarget.
+	// Reason is the pod's reason, and Disruption the reason of its condition DisruptionTarget.
 	Reason, Disruption string
 	Deleted            bool
 }
 
-// source is where Kubernetes has the text of a message: a file, and the format in it.
+// source is where the text of a message is in Kubernetes: a file, and the format string in it.
 type source struct{ file, format string }
 
 var (
@@ -40,7 +40,7 @@ var (
 	nothing     source
 )
 
-// playedEnd is a fault and what becomes of the pod; message and disruption are the sources of the pod's texts.
+// playedEnd is a fault and the resulting state of the pod; message and disruption are the sources of the pod's texts.
 type playedEnd struct {
 	fault               nodeplay.Fault
 	want                seen
@@ -113,7 +113,7 @@ func TestEndsArePlayedAsKubernetesWritesThem(t *testing.T) {
 
 var verb = regexp.MustCompile(`%[a-z]`)
 
-// isOf checks that a text is one that Kubernetes writes by its source.
+// isOf checks that a text matches its source in Kubernetes.
 func isOf(t *testing.T, s source, text string) {
 	t.Helper()
 	if s == nothing {

@@ -13,75 +13,77 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// FaultKind is what a fault does to a pod.
+// FaultKind is the kind of a fault of a pod.
 type FaultKind string
 
 const (
 	// Unschedulable leaves the pod without a node until the fault is over.
 	Unschedulable FaultKind = "unschedulable"
-	// VolumeElsewhere leaves the pod without a node until the fault is over, as the volume of its claim is in another zone than each node.
+	// VolumeElsewhere leaves the pod without a node until the fault is over, because the volume of its claim is in
+	// another zone than every node.
 	VolumeElsewhere FaultKind = "volume-elsewhere"
-	// StartsSlowly leaves the container in ContainerCreating until the fault is over, as a node under load does.
+	// StartsSlowly leaves the container in ContainerCreating until the fault is over, as on a node under load.
 	StartsSlowly FaultKind = "starts-slowly"
-	// ImageRefused fails each pull of the runner's image until the fault is over.
+	// ImageRefused makes each pull of the runner's image fail until the fault is over.
 	ImageRefused FaultKind = "image-refused"
-	// InitImageRefused fails each pull of the first init container's image until the fault is over.
+	// InitImageRefused makes each pull of the first init container's image fail until the fault is over.
 	InitImageRefused FaultKind = "init-image-refused"
-	// InitFails ends the first init container with exit code 1, and with it the pod.
+	// InitFails ends the first init container with exit code 1, which fails the pod.
 	InitFails FaultKind = "init-fails"
 	// CrashBeforeConnecting ends the container with exit code 1 before Run is called.
 	CrashBeforeConnecting FaultKind = "crash-before-connecting"
-	// VersionRefused ends the container before Run is called, as the runner's image does when GitHub refuses its version: with exit code 7
-	// if [ReturnOutdatedEnv] asks for it, else with 0.
+	// VersionRefused ends the container before Run is called, as the runner's image does if GitHub rejects its version:
+	// with exit code 7 if [ReturnOutdatedEnv] requests it, otherwise with 0.
 	VersionRefused FaultKind = "version-refused"
-	// CrashConnected kills the process after it connected; exit code 139.
+	// CrashConnected kills the process after it has connected, with exit code 139.
 	CrashConnected FaultKind = "crash-connected"
-	// KilledInJob kills the process after it took a job: OOMKilled, exit code 137.
+	// KilledInJob kills the process after it took a job, with reason OOMKilled and exit code 137.
 	KilledInJob FaultKind = "killed-in-job"
-	// ListenerKilled kills the runner's own program after it took a job: the image's script ends well, exit code 0.
+	// ListenerKilled kills the runner program after it took a job. The image's script then ends with exit code 0.
 	ListenerKilled FaultKind = "listener-killed"
-	// SidecarStays lets every other container go on when the runner's has ended.
+	// SidecarStays keeps all other containers running after the runner has ended.
 	SidecarStays FaultKind = "sidecar-stays"
-	// HangsAfterJob lets the container go on when Run has returned, whatever it is asked.
+	// HangsAfterJob keeps the container running after Run has returned, even when it is asked to end.
 	HangsAfterJob FaultKind = "hangs-after-job"
-	// NeverConnects runs the container and never calls Run; it heeds SIGTERM, exit code 143.
+	// NeverConnects runs the container without calling Run; it ends on SIGTERM with exit code 143.
 	NeverConnects FaultKind = "never-connects"
-	// Evicted deletes the pod from outside after its process connected, as draining a node does.
+	// Evicted deletes the pod after its process has connected, as draining a node does.
 	Evicted FaultKind = "evicted"
-	// ClockWrong has the node show another time, by Fault.Clock, and does nothing else.
+	// ClockWrong shifts the clock of the node by Fault.Clock, and has no other effect.
 	ClockWrong FaultKind = "clock-wrong"
-	// NodeLost is told of the pods of a node that [Node.Lose] takes away; it can't be injected.
+	// NodeLost is reported for the pods of a node lost through [Node.Lose]; it cannot be injected.
 	NodeLost FaultKind = "node-lost"
-	// NodeLostAfterEnd is told of those whose runner had ended by then.
+	// NodeLostAfterEnd is reported for such pods whose runner had already ended.
 	NodeLostAfterEnd FaultKind = "node-lost-after-end"
 )
 
-// Fault strikes new pods, each pod once at most.
+// Fault affects new pods, each pod at most once.
 type Fault struct {
 	Kind FaultKind
-	// Namespace and Labels select pods; empty ones select all.
+	// Namespace and Labels select pods. Empty values select all pods.
 	Namespace string
 	Labels    map[string]string
-	// Skip lets so many of the selected pods go first.
+	// Skip is the number of selected pods to skip first.
 	Skip int
-	// Times is how many pods it strikes; 0 means all until it is cleared.
+	// Times is the maximum number of affected pods; 0 means all until the fault is cleared.
 	Times int
-	// Probability with which it strikes a selected pod, 0 to 1; always when 0. See [Options.Seed].
+	// Probability of affecting a selected pod, from 0 to 1; 0 means always. See [Options.Seed].
 	Probability float64
-	// After is the time from connecting or taking a job until CrashConnected, KilledInJob, ListenerKilled, Evicted and the ends of pods strike.
+	// After is the delay after connecting or taking a job for CrashConnected, KilledInJob, ListenerKilled, Evicted and
+	// the kinds that end pods.
 	After time.Duration
-	// Clock is how far the clock of the pod's node is ahead, whatever the fault's kind.
+	// Clock is how far the clock of the pod's node is ahead, for any kind.
 	Clock time.Duration
-	// InJob lets the ends of pods by nodes and outsiders strike once the runner took a job, and not once it connected.
+	// InJob makes the kinds that end pods happen after the runner took a job instead of after it connected.
 	InJob bool
-	// Reason for which a node refuses the pod: one of [Refusals].
+	// Reason for which a node rejects the pod: one of [Refusals].
 	Reason string
-	// For is the time after which Unschedulable, VolumeElsewhere, StartsSlowly, ImageRefused and InitImageRefused are over for a pod; when 0, once the fault is
-	// cleared.
+	// For is the time after which Unschedulable, VolumeElsewhere, StartsSlowly, ImageRefused and InitImageRefused end
+	// for a pod; 0 means when the fault is cleared.
 	For time.Duration
 }
 
-// injected is a fault until it is cleared. A spent one stays, for the pods that still suffer from it.
+// injected is a fault that has been injected. A spent fault is kept for the pods that it still affects.
 type injected struct {
 	Fault
 	spent bool
@@ -94,15 +96,15 @@ func (f *injected) selects(pod *corev1.Pod) bool {
 		labels.SelectorFromSet(f.Labels).Matches(labels.Set(pod.Labels))
 }
 
-// faultList holds the faults, the oldest first.
+// faultList contains the faults, oldest first.
 type faultList struct {
 	mu     sync.Mutex
 	random *rand.Rand
 	faults []*injected
 }
 
-// Inject lets pods that are met from now on suffer. The returned function clears the fault: it strikes no more pods, and those
-// that wait because of it go on. Of several faults that select a pod, the oldest that strikes does.
+// Inject makes a fault affect new pods. The returned function clears the fault: it affects no more pods, and pods that
+// wait because of it continue. If several faults select a pod, only the oldest applicable one applies.
 func (n *Node) Inject(f Fault) (clear func()) {
 	i := &injected{Fault: f}
 	i.over, i.end = context.WithCancel(context.Background())
@@ -117,7 +119,7 @@ func (n *Node) Inject(f Fault) (clear func()) {
 	}
 }
 
-// ClearFaults clears all faults but the loss of nodes.
+// ClearFaults clears all faults, but does not bring back lost nodes.
 func (n *Node) ClearFaults() {
 	n.faults.mu.Lock()
 	defer n.faults.mu.Unlock()
@@ -127,7 +129,7 @@ func (n *Node) ClearFaults() {
 	n.faults.faults = nil
 }
 
-// strike finds the fault that a pod is to suffer, nil for none.
+// strike returns the fault for a pod, or nil if there is none.
 func (l *faultList) strike(pod *corev1.Pod) *injected {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,17 +148,17 @@ func (l *faultList) strike(pod *corev1.Pod) *injected {
 	return nil
 }
 
-// suffers says whether the pod's fault is of a kind.
+// suffers reports whether the pod's fault is of a kind.
 func (a *actor) suffers(m FaultKind) bool { return a.fault != nil && a.fault.Kind == m }
 
-// struck tells of the pod's fault, just before it strikes.
+// struck reports the pod's fault, just before it takes effect.
 func (a *actor) struck(m FaultKind) {
 	if a.node.options.OnFault != nil {
 		a.node.options.OnFault(a.pod, m)
 	}
 }
 
-// suffer waits until the pod's fault is over; an error when the pod is being deleted first.
+// suffer waits until the pod's fault is over. It returns an error if the pod is deleted first.
 func (a *actor) suffer() error {
 	ctx, cancel := context.WithCancel(a.term)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// runner is a process that connects, takes a job, and ends when it is asked to.
+// runner is a process that connects, takes a job, and ends when asked to.
 func runner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Stage)) int {
 	reached(nodeplay.Connected)
 	if c.JITConfig == "has a job" {
@@ -28,7 +28,7 @@ func runner(ctx context.Context, c nodeplay.Container, reached func(nodeplay.Sta
 	}
 	<-ctx.Done()
 	if errors.Is(context.Cause(ctx), nodeplay.ErrKilled) {
-		return 1 // nobody hears of it
+		return 1 // this exit code is not reported
 	}
 	return 0
 }
@@ -118,7 +118,8 @@ func TestUnschedulablePodStartsOnceTheFaultIsCleared(t *testing.T) {
 	}
 }
 
-// The answer to an assignment may be lost with its node: it is made again, in vain, and the pod starts all the same.
+// The response to an assignment can be lost with its node: the assignment is repeated without effect, and the pod still
+// starts.
 func TestAPodThatIsAssignedAlreadyStarts(t *testing.T) {
 	namespace := newNamespace(t)
 	node, _ := playWith(t, nodeplay.Options{Namespace: namespace, Run: runner})
@@ -195,7 +196,7 @@ func TestFaultsSelectTheirPods(t *testing.T) {
 	}
 }
 
-// lost plays two nodes, starts a pod and takes its node away.
+// lost runs two nodes, starts a pod and loses its node.
 func lost(t *testing.T, namespace string, loss nodeplay.Loss) (*nodeplay.Node, *corev1.Pod) {
 	t.Helper()
 	killed := make(chan error, 1)

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeplay plays a node: it does to runner pods, as seen through the API server, what a scheduler and a kubelet
-// would, and calls a function where these would start a container. What it writes follows the kubelet: see
-// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/.
+// Package nodeplay simulates a node: through the API server, it does to runner pods what a scheduler and a kubelet
+// would do, and calls a function where these would start a container. The status that it writes follows the kubelet's:
+// see https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/.
 package nodeplay
 
 import (
@@ -30,68 +30,69 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// JITConfigEnv is the environment variable that hands a runner its configuration. A pod is played when one of its containers
-// takes the variable from a Secret.
+// JITConfigEnv is the environment variable with the configuration of a runner. A pod is simulated if one of its
+// containers takes the variable from a Secret.
 const JITConfigEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
 
-// TokenEnv is the variable with the token by which a persistent runner registers itself.
+// TokenEnv is the variable with the token that a persistent runner registers itself with.
 const TokenEnv = "ACTIONS_RUNNER_INPUT_TOKEN"
 
-// Options say how pods are played.
+// Options determine how pods are simulated.
 type Options struct {
-	// NodeName is the node's name, "played" when empty.
+	// NodeName is the name of the node, "played" if empty.
 	NodeName string
-	// Nodes is how many nodes are played; one when 0. When several, their names are NodeName-1, NodeName-2 and so on.
+	// Nodes is the number of nodes; 0 means one. Several nodes are named NodeName-1, NodeName-2 and so on.
 	Nodes int
-	// Namespace whose pods are played; those of all when empty.
+	// Namespace of the simulated pods; all namespaces if empty.
 	Namespace string
-	// Scheduler is what the pods that are played name as theirs; the default scheduler when empty.
+	// Scheduler is the scheduler name of the simulated pods; the default scheduler if empty.
 	Scheduler string
-	// Run is the runner container: it is called with what the container has and returns the exit code. It must
-	// return when ctx ends, which stands for SIGTERM, and say nothing more to anybody when the cause is ErrKilled. It tells
-	// how far it has come. It is called at the same time for many pods.
+	// Run is the runner container: it gets the input of the container and returns the exit code. It must return when
+	// ctx ends, which stands for SIGTERM, and must not communicate any more if the cause is ErrKilled. It calls reached
+	// for each stage that it reaches. It is called concurrently for many pods.
 	Run func(ctx context.Context, c Container, reached func(Stage)) (exitCode int)
-	// StartDelay is the time that pulling the image and starting the container seem to take.
+	// StartDelay is the simulated time for pulling the image and starting the container.
 	StartDelay time.Duration
-	// OnFault is told of each fault just before it strikes a pod; may be nil. It is called at the same time for many pods.
+	// OnFault is called for each fault just before it affects a pod; it can be nil. It is called concurrently for many
+	// pods.
 	OnFault func(pod *corev1.Pod, m FaultKind)
-	// Seed decides which pods faults with a probability strike.
+	// Seed determines which pods are affected by faults with a probability.
 	Seed uint64
 }
 
-// Container is what a runner's container has of what its pod says.
+// Container is the input of a runner container, from the pod's spec.
 type Container struct {
 	// JITConfig is the runner's configuration.
 	JITConfig string
-	// Args are its arguments, Env is its environment, and Files are those of the pod's Secret by their paths.
+	// Args are the arguments, Env is the environment, and Files are the files of the pod's Secret by path.
 	Args  []string
 	Env   map[string]string
 	Files map[string][]byte
-	// Kept outlives the container when that runs again: what it has on the pod's emptyDir.
+	// Kept is the content of the pod's emptyDir, which survives a restart of the container.
 	Kept map[string][]byte
 }
 
-// Node plays the pods of one or several nodes.
+// Node simulates the pods of one or several nodes.
 type Node struct {
 	client     kubernetes.Interface
 	httpClient *http.Client
 	options    Options
 	faults     faultList
-	running    sync.WaitGroup // one for each actor, and for all that it starts
-	address    atomic.Uint32  // counts the pod IPs given out
+	running    sync.WaitGroup // each actor, and all goroutines that it starts
+	address    atomic.Uint32  // number of pod IPs assigned
 
 	mu      sync.Mutex
-	ctx     context.Context // of Play, nil before
+	ctx     context.Context // of Play; nil before
 	pods    corelisters.PodLister
 	nodes   corelisters.NodeLister
 	actors  map[types.UID]*actor
 	places  []string                      // names of the nodes
-	lost    map[string]context.CancelFunc // ends what happens to the pods of a lost node
-	changed chan struct{}                 // closed when a node returns, or takes pods again
-	turn    int                           // of the node that gets the next pod
+	lost    map[string]context.CancelFunc // cancel functions of lost nodes, which end what happens to their pods
+	changed chan struct{}                 // closed when a node returns or becomes schedulable again
+	turn    int                           // index of the node for the next pod
 }
 
-// New makes the nodes; they do nothing until [Node.Play].
+// New creates the nodes; they do nothing until [Node.Play].
 func New(config *rest.Config, o Options) (*Node, error) {
 	if o.NodeName == "" {
 		o.NodeName = "played"
@@ -101,7 +102,8 @@ func New(config *rest.Config, o Options) (*Node, error) {
 	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	// As controllers do: what a watch tells is encoded once for all who watch.
+	// Use protobuf like controllers do: an API server encodes each watch event once for all watches with the same
+	// encoding.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -125,9 +127,9 @@ func New(config *rest.Config, o Options) (*Node, error) {
 	return n, nil
 }
 
-// Play registers the nodes and plays their pods until ctx ends. Then it ends what runs, waits for each call of Run to return,
-// and returns nil; the pods stay as they are, as on nodes that lost their power. It returns an error when a node cannot be
-// registered. It is called once.
+// Play registers the nodes and simulates their pods until ctx ends. Then it cancels all running containers, waits for
+// each call of Run, and returns nil. The pods stay unchanged, as on nodes that lost power. It returns an error if a
+// node cannot be registered. It must be called only once.
 func (n *Node) Play(ctx context.Context) error {
 	defer utilnet.CloseIdleConnectionsFor(n.httpClient.Transport)
 	for _, name := range n.places {
@@ -138,7 +140,7 @@ func (n *Node) Play(ctx context.Context) error {
 	return n.watch(ctx)
 }
 
-// register makes a node, or takes over one of the same name, and calls it ready.
+// register creates a node, or takes over an existing one of the same name, and marks it ready.
 func (n *Node) register(ctx context.Context, name string) error {
 	nodes := n.client.CoreV1().Nodes()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -169,7 +171,7 @@ func (n *Node) register(ctx context.Context, name string) error {
 	return nil
 }
 
-// watch follows the pods until ctx ends and returns when nothing runs any more.
+// watch follows the pods until ctx ends, and returns when nothing is running any more.
 func (n *Node) watch(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0, informers.WithNamespace(n.options.Namespace))
 	pods := factory.Core().V1().Pods()
@@ -195,7 +197,7 @@ func (n *Node) watch(ctx context.Context) error {
 	return nil
 }
 
-// observe gives each new pod an actor, and tells it when the pod is to end.
+// observe creates an actor for each new pod, and notifies it when the pod is being deleted.
 func (n *Node) observe(pod *corev1.Pod) {
 	runner := runnerContainer(pod)
 	if runner == nil || pod.Spec.SchedulerName != n.options.Scheduler || pod.Spec.NodeName != "" && !slices.Contains(n.places, pod.Spec.NodeName) {
@@ -220,7 +222,8 @@ func (n *Node) observe(pod *corev1.Pod) {
 	}
 }
 
-// dismiss gives a pod another actor soon. No event may come that would: its deletion was told to the one that goes.
+// dismiss gives a pod another actor soon. There may be no further event for the pod: the previous actor received the
+// deletion.
 func (n *Node) dismiss(a *actor) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -235,7 +238,7 @@ func (n *Node) dismiss(a *actor) {
 	})
 }
 
-// forget ends the actor of a pod that is no more.
+// forget ends the actor of a pod that no longer exists.
 func (n *Node) forget(object any) {
 	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = gone.Obj
@@ -252,7 +255,7 @@ func (n *Node) forget(object any) {
 	}
 }
 
-// runnerContainer is the container whose configuration comes from a Secret, nil when there is none.
+// runnerContainer returns the container whose configuration comes from a Secret, or nil if there is none.
 func runnerContainer(pod *corev1.Pod) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if jitConfigRef(&pod.Spec.Containers[i]) != nil {

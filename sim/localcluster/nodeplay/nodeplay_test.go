@@ -29,11 +29,11 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// limit bounds each wait of a test; nothing here comes near it unless it is broken.
+// limit bounds each wait of a test; a test comes near it only if something is broken.
 const limit = 3 * time.Minute
 
 var (
-	cluster *localcluster.Cluster // shared; each test plays a node of its own in a namespace of its own
+	cluster *localcluster.Cluster // shared; each test simulates its own node in its own namespace
 	api     kubernetes.Interface
 )
 
@@ -110,7 +110,7 @@ func createSecret(t *testing.T, namespace, name, value string) {
 	}
 }
 
-// createPod makes a runner pod with a sidecar; its Secret bears the same name.
+// createPod creates a runner pod with a sidecar. Its Secret has the same name.
 func createPod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
 	always, grace := corev1.ContainerRestartPolicyAlways, int64(1)
@@ -135,7 +135,7 @@ func createPod(t *testing.T, namespace, name string) *corev1.Pod {
 	return pod
 }
 
-// follow calls visit with each state of a pod until that returns true, or with a deleted pod at last.
+// follow calls visit with each state of a pod until visit returns true, or until the pod is deleted.
 func follow(t *testing.T, pod *corev1.Pod, visit func(pod *corev1.Pod, deleted bool) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -164,11 +164,11 @@ func (w *watcher) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return w.WatchWithContext(context.Background(), o)
 }
 
-// look is what a controller sees of a pod.
+// look is the state of a pod as a controller sees it.
 type look struct {
 	Phase     corev1.PodPhase
 	Ready     corev1.ConditionStatus
-	Container string // state and reason or exit code
+	Container string // state and reason, or exit code
 	Sidecar   string
 }
 
@@ -200,7 +200,7 @@ func TestPodRunsToItsEnd(t *testing.T) {
 	proceed := make(chan struct{})
 	codes := map[string]int{"ok": 0, "bad": 3}
 	play(t, func(_ context.Context, jitConfig string) int {
-		<-proceed // so that Running is always seen
+		<-proceed // ensures that Running is seen
 		return codes[jitConfig]
 	})
 	tests := map[string]struct {
@@ -242,7 +242,7 @@ func TestPodRunsToItsEnd(t *testing.T) {
 
 func TestDeletionGivesGrace(t *testing.T) {
 	tests := map[string]struct {
-		heeds bool // whether the runner ends when asked
+		heeds bool // whether the runner ends when asked to
 		want  look
 	}{
 		"runner heeds it":   {heeds: true, want: look{corev1.PodFailed, corev1.ConditionFalse, "exit 7 Error", "exit 0 Completed"}},
@@ -304,7 +304,7 @@ func TestMissingSecretKeepsThePodPending(t *testing.T) {
 
 func TestPodThatNeverStartedIsRemoved(t *testing.T) {
 	namespace := newNamespace(t)
-	play(t, func(context.Context, string) int { return 0 }) // for what earlier tests left behind
+	play(t, func(context.Context, string) int { return 0 }) // for pods that earlier tests left behind
 	pod := createPod(t, namespace, "never")
 	follow(t, pod, func(p *corev1.Pod, _ bool) bool { return len(p.Status.ContainerStatuses) > 0 })
 	if err := api.CoreV1().Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
@@ -366,7 +366,7 @@ func TestNothingRunsOnAfterTheNode(t *testing.T) {
 		follow(t, createPod(t, namespace, name), func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
 	}
 	stop()
-	// A connection may outlive its last request by a moment, and the test has one of its own.
+	// A connection can outlive its last request for a moment, and the test has its own connection.
 	goleak.VerifyNone(t, ignore, goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run"))
 }
 

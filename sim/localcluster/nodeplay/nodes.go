@@ -20,19 +20,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Loss says what becomes of the pods of a node that is lost. Nothing when zero: they stay as they were last seen.
+// Loss determines what happens to the pods of a lost node. With the zero value, they keep their last status.
 type Loss struct {
-	// EvictAfter is when they are deleted, as Kubernetes does after five minutes. Nobody is there to end them: they stay
-	// until the node returns or is removed. Never when 0.
+	// EvictAfter is when they are deleted, as Kubernetes does after five minutes. Without a kubelet, they remain until
+	// the node returns or is removed. 0 means never.
 	EvictAfter time.Duration
-	// RemoveAfter is when the Node object is deleted, and its pods without the node's word. Never when 0.
+	// RemoveAfter is when the Node object is deleted, and then its pods, without a kubelet. 0 means never.
 	RemoveAfter time.Duration
 }
 
 // Places returns the names of the nodes.
 func (n *Node) Places() []string { return slices.Clone(n.places) }
 
-// choose assigns the actor to the next node that is there, and returns its name, or a channel that ends when one returns.
+// choose assigns the actor to the next available node and returns its name, or a channel that is closed when a node
+// returns.
 func (n *Node) choose(a *actor) (place string, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -46,13 +47,13 @@ func (n *Node) choose(a *actor) (place string, changed <-chan struct{}) {
 	return "", n.changed
 }
 
-// isCordoned reports whether a node takes no new pods.
+// isCordoned reports whether a node is unschedulable.
 func (n *Node) isCordoned(name string) bool {
 	node, err := n.nodes.Get(name)
 	return err == nil && node.Spec.Unschedulable
 }
 
-// uncordoned lets pods wait no longer for a node that takes new ones again.
+// uncordoned wakes waiting pods when a node becomes schedulable again.
 func (n *Node) uncordoned(before, after any) {
 	if !before.(*corev1.Node).Spec.Unschedulable || after.(*corev1.Node).Spec.Unschedulable {
 		return
@@ -62,21 +63,21 @@ func (n *Node) uncordoned(before, after any) {
 	n.wake()
 }
 
-// wake lets pods that wait for a node look again.
+// wake makes pods that wait for a node check again.
 func (n *Node) wake() {
 	close(n.changed)
 	n.changed = make(chan struct{})
 }
 
-// Lose takes a node away without a word, as a lost machine: the processes of its pods are killed, the pods stay as they are
-// and get no node's attention until [Node.Return]. The node is NotReady. It errs when there is no such node, when it is lost
-// already, and before Play.
+// Lose makes a node fail without warning, like a lost machine: the processes of its pods are killed, and its pods stay
+// unchanged until [Node.Return]. The node becomes NotReady. It returns an error if there is no such node, if the node
+// is already lost, or before Play.
 func (n *Node) Lose(ctx context.Context, name string, loss Loss) error {
 	aftermath, err := n.cut(name)
 	if err != nil {
 		return err
 	}
-	if err := n.lookAgain(""); err != nil { // those that were just being assigned to it
+	if err := n.lookAgain(""); err != nil { // pods that were just being assigned to it
 		return err
 	}
 	if err := n.markLost(ctx, name); err != nil {
@@ -91,10 +92,10 @@ func (n *Node) Lose(ctx context.Context, name string, loss Loss) error {
 	return nil
 }
 
-// ErrLost is of a node that was lost before and has not returned yet.
+// ErrLost is returned for a node that is already lost.
 var ErrLost = errors.New("it is lost already")
 
-// cut ends all that runs on a node. The returned context ends when the node returns.
+// cut ends everything that runs on a node. The returned context ends when the node returns.
 func (n *Node) cut(name string) (context.Context, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,8 +123,8 @@ func (n *Node) cut(name string) (context.Context, error) {
 	return aftermath, nil
 }
 
-// Return brings a lost node back, as after a reboot: its pods that ran have ended, those that are being deleted go, and
-// those that had not started do. It errs when the node is not lost.
+// Return brings a lost node back, as after a reboot: its pods that were running have ended, those being deleted are
+// removed, and those that had not started are started. It returns an error if the node is not lost.
 func (n *Node) Return(ctx context.Context, name string) error {
 	n.mu.Lock()
 	returned := n.lost[name]
@@ -142,7 +143,7 @@ func (n *Node) Return(ctx context.Context, name string) error {
 	return n.lookAgain(name)
 }
 
-// lookAgain gives a node's pods their actors, or with an empty name those that no node has.
+// lookAgain creates the actors of a node's pods or, with an empty name, of the pods that have no node.
 func (n *Node) lookAgain(name string) error {
 	pods, err := n.pods.List(labels.Everything())
 	if err != nil {
@@ -181,7 +182,7 @@ func (n *Node) later(ctx context.Context, after time.Duration, do func() error) 
 	})
 }
 
-// markLost is the node controller's word on a node that stopped reporting, and on its pods.
+// markLost sets the conditions of the node and of its pods, as the node controller does if a node stops reporting.
 func (n *Node) markLost(ctx context.Context, name string) error {
 	condition := map[string]any{
 		"type": corev1.NodeReady, "status": corev1.ConditionUnknown, "reason": "NodeStatusUnknown",
@@ -202,7 +203,7 @@ func (n *Node) markLost(ctx context.Context, name string) error {
 	})
 }
 
-// evictAll is what the taint manager does to pods that do not tolerate an unreachable node for longer.
+// evictAll deletes the pods of an unreachable node, as the taint manager does when their toleration ends.
 func (n *Node) evictAll(ctx context.Context, name string) error {
 	return n.eachPod(ctx, name, func(pod *corev1.Pod) error {
 		if pod.DeletionTimestamp != nil {
@@ -213,7 +214,7 @@ func (n *Node) evictAll(ctx context.Context, name string) error {
 	})
 }
 
-// removeNode deletes the Node, and does what the pod garbage collector does then.
+// removeNode deletes the Node and then its pods, as the pod garbage collector does.
 func (n *Node) removeNode(ctx context.Context, name string) error {
 	if err := n.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting the node: %w", err)

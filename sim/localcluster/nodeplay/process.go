@@ -9,20 +9,21 @@ import (
 	"time"
 )
 
-// Stage is how far a runner has come.
+// Stage is a stage in the life of a runner.
 type Stage string
 
 const (
-	// Connected is a runner that GitHub knows of.
+	// Connected means that the runner is known to GitHub.
 	Connected Stage = "connected"
-	// Working is a runner that took a job.
+	// Working means that the runner took a job.
 	Working Stage = "working"
 )
 
-// ErrKilled is the cause of the end of the context of a process that is killed. It can do nothing more.
+// ErrKilled is the cause when the context of a process ends because the process is killed. The process must do nothing
+// more.
 var ErrKilled = errors.New("the process was killed")
 
-// ReturnOutdatedEnv asks the runner's image for exit code 7 when GitHub refuses its version (its run-helper.sh).
+// ReturnOutdatedEnv requests exit code 7 from the runner's image if GitHub rejects its version (see its run-helper.sh).
 const ReturnOutdatedEnv = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
 
 // exitOutdated is that exit code.
@@ -31,22 +32,22 @@ const exitOutdated = 7
 // crashing is how long a container runs that crashes before its runner connects.
 const crashing = 50 * time.Millisecond
 
-// ending is how a container ended, in the kubelet's words.
+// ending is how a container ended, as the kubelet reports it.
 type ending struct {
 	exitCode int
-	reason   string // derived from the exit code when empty
+	reason   string // derived from the exit code if empty
 }
 
 // process is the runner container's process.
 type process struct {
 	*actor
-	alive    context.Context // ends with SIGTERM, and with ErrKilled as its cause when it is killed
+	alive    context.Context // ends with SIGTERM, or with the cause ErrKilled when it is killed
 	die      context.CancelCauseFunc
-	ended    chan ending   // the first of what ends the process counts; room for all that may
-	reported chan struct{} // closed once it is reported to run
+	ended    chan ending   // the first value counts; the buffer has room for all senders
+	reported chan struct{} // closed when the process is reported as running
 }
 
-// run starts the process, reports that it runs, and waits for it, but no longer than the grace period of a deletion.
+// run starts the process, reports it as running, and waits for it, at most for the grace period of a deletion.
 func (a *actor) run(c Container) (ending, error) {
 	p := &process{actor: a, ended: make(chan ending, 3), reported: make(chan struct{})}
 	p.alive, p.die = context.WithCancelCause(a.term)
@@ -64,19 +65,19 @@ func (a *actor) run(c Container) (ending, error) {
 	case <-a.kill.Done():
 	}
 	select {
-	case end := <-p.ended: // both at once: it did end in time
+	case end := <-p.ended: // both happened at once: it ended in time
 		return end, nil
 	default:
 		return ending{exitCode: exitKilled}, nil
 	}
 }
 
-// live is the process's life, with the fault that strikes it.
+// live runs the process, with the fault that affects it.
 func (p *process) live(c Container) (exitCode int) {
 	switch {
 	case p.suffers(CrashBeforeConnecting):
 		p.struck(CrashBeforeConnecting)
-		_ = pause(p.alive, crashing) // it ends either way
+		_ = pause(p.alive, crashing) // ends in either case
 		return 1
 	case p.suffers(VersionRefused):
 		p.struck(VersionRefused)
@@ -99,7 +100,7 @@ func (p *process) live(c Container) (exitCode int) {
 	return exitCode
 }
 
-// reached lets the fault strike that waits for a stage.
+// reached triggers the fault that waits for a stage.
 func (p *process) reached(s Stage) {
 	if p.spent.Load() || p.fault == nil {
 		return
@@ -119,7 +120,7 @@ func (p *process) reached(s Stage) {
 	})
 }
 
-// crashes returns what strikes the process at a stage, of the faults that have a stage of their own; nil for none.
+// crashes returns the action of a fault that has its own stage; nil for other faults.
 func (p *process) crashes(s Stage) func() {
 	switch kind := p.fault.Kind; {
 	case s == Connected && kind == CrashConnected:

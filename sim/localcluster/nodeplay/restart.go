@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// longestRestart bounds the back-off between two runs of a container, as a kubelet's is; the first is as short as that of pulls.
+	// longestRestart bounds the back-off between two runs of a container, like a kubelet's. The first back-off is the
+	// same as for image pulls.
 	longestRestart = 5 * time.Minute
-	// recovered is how long a container has to run for the back-off to begin anew.
+	// recovered is how long a container must run to reset the back-off.
 	recovered = time.Minute
 )
 
-// Kill kills the process of a pod's runner, as one that takes too much memory is. It says false if there is none.
+// Kill kills the process of a pod's runner, as for using too much memory. It returns false if there is no such process.
 func (n *Node) Kill(namespace, pod string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -30,7 +31,8 @@ func (n *Node) Kill(namespace, pod string) bool {
 	return false
 }
 
-// runAgain runs the container as often as it ends, until the pod is deleted: at once first, and then with a back-off.
+// runAgain restarts the container each time it ends, until the pod is deleted: first immediately, and then with a
+// back-off.
 func (a *actor) runAgain(c Container, end ending, err error) (ending, error) {
 	var backOff time.Duration
 	for err == nil && a.term.Err() == nil {
@@ -49,7 +51,7 @@ func (a *actor) runAgain(c Container, end ending, err error) (ending, error) {
 	return end, err
 }
 
-// restarting is while the runner's container waits to run again.
+// restarting is the status while the runner's container waits for its next run.
 func (w *statusWriter) restarting(end ending) corev1.PodStatus {
 	w.last, w.restarts = w.ended(end), w.restarts+1
 	status := w.runnerEnded(end)

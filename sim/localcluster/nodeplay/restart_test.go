@@ -14,7 +14,8 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster/nodeplay"
 )
 
-// A container of a pod that restarts runs again in place: at once, and with a back-off after that. What it kept is there.
+// A container of a pod with a restart policy runs again in place: first immediately, then with a back-off. The files
+// that it kept are still there.
 func TestAContainerRunsAgain(t *testing.T) {
 	namespace := newNamespace(t)
 	createSecret(t, namespace, "r", "token")

@@ -11,32 +11,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hostIP is the node's address: one that is reserved for documentation, so nothing answers there.
+// hostIP is the address of the node, from a range reserved for documentation, so that nothing answers there.
 const hostIP = "192.0.2.1"
 
-// podIP is an address of the benchmark range 198.18.0.0/15 for the nth pod.
+// podIP returns an address of the benchmark range 198.18.0.0/15 for the nth pod.
 func podIP(n uint32) string {
 	return fmt.Sprintf("198.%d.%d.%d", 18+n>>16&1, n>>8&255, n&255)
 }
 
-// statusWriter composes what the kubelet would report of one pod.
+// statusWriter composes the status that the kubelet would report for one pod.
 type statusWriter struct {
 	pod     *corev1.Pod
 	runner  *corev1.Container
 	address string
 	started metav1.Time // of the pod
-	ran     metav1.Time // of the containers, zero before they run
-	// restarts is how often the runner's container ran again, and last how it ended before.
+	ran     metav1.Time // of the containers; zero before they run
+	// restarts is the number of restarts of the runner's container, and last the state in which it ended before.
 	restarts int32
 	last     corev1.ContainerState
 	// ahead is how far the node's clock is ahead.
 	ahead time.Duration
 }
 
-// now is the time that the node's clock shows.
+// now is the time of the node's clock.
 func (w *statusWriter) now() metav1.Time { return metav1.NewTime(time.Now().Add(w.ahead)) }
 
-// unschedulable is what a scheduler reports of a pod that no node takes.
+// unschedulable is the status that a scheduler reports for a pod that no node accepts.
 func (w *statusWriter) unschedulable(why string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.Now(),
@@ -44,7 +44,7 @@ func (w *statusWriter) unschedulable(why string) corev1.PodStatus {
 	}}}
 }
 
-// waiting is the status of a pod that is assigned to the node but whose runner does not run yet.
+// waiting is the status of a pod that is assigned to the node but whose runner is not running yet.
 func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
 	status := w.base(corev1.PodPending)
 	status.Conditions = conditions(corev1.ConditionFalse, "ContainersNotReady", "containers with unready status: ["+w.runner.Name+"]")
@@ -53,17 +53,17 @@ func (w *statusWriter) waiting(reason, message string) corev1.PodStatus {
 	return status
 }
 
-// failedLog is the end of each failed runner's log.
+// failedLog is the end of the log of every failed runner.
 const failedLog = "Connecting to GitHub\nAn error occurred: the runner ends.\n"
 
-// initWaiting is the status of a pod whose first init container can't be started.
+// initWaiting is the status of a pod whose first init container cannot be started.
 func (w *statusWriter) initWaiting(reason, message string) corev1.PodStatus {
 	status := w.waiting("PodInitializing", "")
 	status.InitContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 	return status
 }
 
-// initFailed is the status of a pod whose first init container ended with an error, and whose others never began.
+// initFailed is the status of a pod whose first init container failed, so that the other containers never started.
 func (w *statusWriter) initFailed(end ending) corev1.PodStatus {
 	status := w.initWaiting("PodInitializing", "")
 	status.Phase = corev1.PodFailed
@@ -71,7 +71,7 @@ func (w *statusWriter) initFailed(end ending) corev1.PodStatus {
 	return status
 }
 
-// runnerEnded is the status of a pod whose runner ended and whose other containers go on.
+// runnerEnded is the status of a pod whose runner ended and whose other containers are still running.
 func (w *statusWriter) runnerEnded(end ending) corev1.PodStatus {
 	status := w.terminated(end)
 	status.Phase = corev1.PodRunning
@@ -94,7 +94,7 @@ func (w *statusWriter) running() corev1.PodStatus {
 	return status
 }
 
-// terminated is the status of a pod whose runner ended. The other containers end well with it.
+// terminated is the status of a pod whose runner ended. The other containers end successfully.
 func (w *statusWriter) terminated(end ending) corev1.PodStatus {
 	phase, reason := corev1.PodSucceeded, "PodCompleted"
 	if end.exitCode != 0 {
@@ -131,7 +131,7 @@ func (w *statusWriter) base(phase corev1.PodPhase) corev1.PodStatus {
 	return status
 }
 
-// initState is the state of an init container: one that is no sidecar has ended once the pod runs.
+// initState is the state of an init container. Unless it is a sidecar, it has ended when the pod is running.
 func (w *statusWriter) initState(container *corev1.Container, phase corev1.PodPhase) corev1.ContainerState {
 	sidecar := container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways
 	switch {
@@ -160,7 +160,7 @@ func (w *statusWriter) ended(end ending) corev1.ContainerState {
 	switch {
 	case reason != "":
 	case end.exitCode == exitUnknown:
-		reason = "Unknown" // containerd's, of a container whose task is gone after a restart
+		reason = "Unknown" // containerd reports this for a container whose task is gone after a restart
 	case end.exitCode != 0:
 		reason = "Error"
 	default:
@@ -180,7 +180,7 @@ func containerStatus(container *corev1.Container, state corev1.ContainerState) c
 	return corev1.ContainerStatus{Name: container.Name, Image: container.Image, State: state, Started: &running, Ready: running}
 }
 
-// conditions are those that a kubelet owns; the patch leaves others, such as PodScheduled, as they are.
+// conditions are the conditions that a kubelet owns. The patch leaves others, such as PodScheduled, unchanged.
 func conditions(ready corev1.ConditionStatus, reason, message string) []corev1.PodCondition {
 	now := metav1.Now()
 	return []corev1.PodCondition{

@@ -25,13 +25,13 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// version is a chart, and the controller of the same commit.
+// version is a chart and the controller built from the same commit.
 type version struct {
 	chart  *chartv2.Chart
 	binary string
 }
 
-// present is what the tree holds.
+// present returns the version in the working tree.
 func present(t *testing.T) version {
 	t.Helper()
 	root, err := fs.Sub(charts.Corral, "corral")
@@ -41,11 +41,12 @@ func present(t *testing.T) version {
 	return version{chart: chart, binary: w.Binary}
 }
 
-// from names the revision to upgrade from, such as a release's tag.
+// from is the environment variable with the revision to upgrade from, such as a release's tag.
 const from = "CORRAL_UPGRADE_FROM"
 
-// former is the commit before the last, or the one that is asked for, built in a folder of its own; the last one if it has no parent,
-// and the tree itself where there are no commits.
+// former builds the version to upgrade from in a separate folder. This is the revision in CORRAL_UPGRADE_FROM, by
+// default the parent of HEAD, or HEAD if it has no parent. Outside a Git repository, it returns the working tree's
+// version.
 func former(t *testing.T) version {
 	t.Helper()
 	top, err := git("rev-parse", "--show-toplevel")
@@ -89,7 +90,7 @@ func run(dir, name string, args ...string) error {
 	return nil
 }
 
-// helm returns what Helm's commands share, as the administrator.
+// helm returns the configuration that all Helm commands share, with cluster-admin rights.
 func helm(t *testing.T) *action.Configuration {
 	t.Helper()
 	kubeconfig, namespace := w.Cluster.Kubeconfig(), helmchart.Namespace
@@ -100,7 +101,8 @@ func helm(t *testing.T) *action.Configuration {
 	return c
 }
 
-// install is `helm install --create-namespace`. Nothing waits for the pods: there is no kubelet here.
+// install runs `helm install --create-namespace`. It does not wait for pods, because the test cluster has no
+// kubelet.
 func install(t *testing.T, v version, values map[string]any) {
 	t.Helper()
 	i := action.NewInstall(helm(t))
@@ -110,7 +112,7 @@ func install(t *testing.T, v version, values map[string]any) {
 	must(t, err)
 }
 
-// refusal is what `helm install --dry-run=server` under another name, in another namespace, says.
+// refusal returns the error of `helm install --dry-run=server` for another release name in another namespace.
 func refusal(t *testing.T, v version, values map[string]any, takeOwnership bool) error {
 	t.Helper()
 	i := action.NewInstall(helm(t))
@@ -120,7 +122,7 @@ func refusal(t *testing.T, v version, values map[string]any, takeOwnership bool)
 	return err
 }
 
-// upgrade is `helm upgrade`.
+// upgrade runs `helm upgrade`.
 func upgrade(t *testing.T, v version, values map[string]any) {
 	t.Helper()
 	u := action.NewUpgrade(helm(t))
@@ -130,7 +132,7 @@ func upgrade(t *testing.T, v version, values map[string]any) {
 	must(t, err)
 }
 
-// uninstall is `helm uninstall --wait`.
+// uninstall runs `helm uninstall --wait`.
 func uninstall(t *testing.T) {
 	t.Helper()
 	u := action.NewUninstall(helm(t))
@@ -139,8 +141,8 @@ func uninstall(t *testing.T) {
 	must(t, err)
 }
 
-// deployed runs what the Deployment in the cluster asks for: its arguments, as its ServiceAccount. Only the addresses that
-// it listens at are others, for ports are free or not on this machine.
+// deployed runs the controller with the arguments and the ServiceAccount of the Deployment in the cluster. Only
+// the listen addresses differ, so that they do not conflict with other processes on this machine.
 func deployed(t *testing.T, v version) *world.Controller {
 	t.Helper()
 	deployment := &appsv1.Deployment{}

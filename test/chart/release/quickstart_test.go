@@ -34,27 +34,28 @@ const (
 	pool         = "linux-small"
 )
 
-// played are the commands that can't run here, by how they begin, and who plays them. All others run as they stand in the page.
+// played lists the commands that cannot run in this test, by prefix, with what replaces them. All other commands
+// run exactly as the page shows them.
 var played = map[string]string{
-	"git clone https://github.com/": "git itself, from folders instead of from GitHub",
-	"kind create cluster":           "an API server that runs already; it takes Docker",
-	"kind load image-archive":       "nobody: the binary of the archive is run as the controller, for there is no kubelet",
-	"helm install":                  "Helm's own library",
-	"kubectl ":                      "kubectl of the same sources as the API server",
+	"git clone https://github.com/": "git, from local folders instead of GitHub",
+	"kind create cluster":           "a running API server, because kind needs Docker",
+	"kind load image-archive":       "nothing: the test runs the archive's binary as the controller, because there is no kubelet",
+	"helm install":                  "Helm's Go library",
+	"kubectl ":                      "kubectl, built from the same sources as the API server",
 }
 
-// values are what the reader puts in.
+// values replaces the page's placeholders.
 var values = strings.NewReplacer("YOUR_ORG", organization, "APP_ID", "7", "INSTALLATION_ID", "70")
 
-// reader is who follows the page, in a folder of his own.
+// reader follows the page in a folder of its own.
 type reader struct {
 	*testing.T
 	dir, page string
 	env       []string
-	github    *githubsim.Running // of his own: the page shows the id of its first scale set
+	github    *githubsim.Running // not shared, because the page shows the ID of the first scale set
 }
 
-// quickStart follows docs/quickstart.md to the letter, on a cluster without Corral.
+// quickStart runs every command of docs/quickstart.md on a cluster without Corral.
 func quickStart(t *testing.T) {
 	r := newReader(t)
 	r.app()
@@ -99,7 +100,8 @@ func newReader(t *testing.T) *reader {
 	return r
 }
 
-// remotes are the repositories that the page clones: the tree as it lies here, and one of the organization with a README.
+// remotes creates the repositories that the page clones: a copy of the working tree, and the organization's
+// repository with a README.
 func (r *reader) remotes() string {
 	r.Helper()
 	remotes := r.TempDir()
@@ -108,7 +110,7 @@ func (r *reader) remotes() string {
 	for name := range strings.SplitSeq(strings.TrimRight(list, "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // removed, and not yet committed
+			continue // deleted but not yet committed
 		}
 		harness.Must(r.T, err)
 		r.put(filepath.Join(corral, name), text)
@@ -139,7 +141,7 @@ func (r *reader) run(dir, name string, args ...string) string {
 	return string(out)
 }
 
-// app is made on GitHub as the page says, with the first of its permissions alone.
+// app creates the GitHub App as the page describes, with only the first of its permissions.
 func (r *reader) app() {
 	r.Helper()
 	if !strings.Contains(r.page, "| Organization: Self-hosted runners | Read and write |") {
@@ -156,7 +158,8 @@ func (r *reader) app() {
 	harness.Must(r.T, os.WriteFile(filepath.Join(r.dir, "app.pem"), text, 0o600))
 }
 
-// do runs a step, holds its output against the page's, and does what stands in prose after it.
+// do runs a step, compares its output with the page's, and performs the actions that the page describes in prose
+// after it.
 func (r *reader) do(step quickstart.Step) {
 	r.Helper()
 	command := values.Replace(step.Command)
@@ -164,12 +167,12 @@ func (r *reader) do(step quickstart.Step) {
 	try := func(context.Context) error {
 		out := r.run(r.dir, "bash", "-euo", "pipefail", "-c", command)
 		if missing := unprinted(step.Output, out); missing != "" {
-			return fmt.Errorf("%s: the page promises the line %q; printed was\n%s", command, missing, out)
+			return fmt.Errorf("%s: the page promises the line %q; the output was\n%s", command, missing, out)
 		}
 		return nil
 	}
 	if strings.HasPrefix(command, "kubectl get ") {
-		harness.Eventually(r.T, try) // the page says: within seconds
+		harness.Eventually(r.T, try) // the page promises the output within seconds
 	} else {
 		harness.Must(r.T, try(r.Context()))
 	}
@@ -183,8 +186,9 @@ func (r *reader) do(step quickstart.Step) {
 	}
 }
 
-// unprinted is the first line of want that out has not, in this order and but for white space; a line "…" stands for any, and
-// one that ends in " …" for those that begin so.
+// unprinted returns the first line of want that out does not contain, or "" if it contains all of them in order.
+// White space does not matter. The line "…" matches any lines, and a line that ends in " …" matches lines with
+// that prefix.
 func unprinted(want []string, out string) string {
 	lines := strings.Split(out, "\n")
 	for _, line := range want {
@@ -215,7 +219,7 @@ func (r *reader) known(name string) {
 	}
 }
 
-// replace is an edit that the page asks for.
+// replace makes an edit that the page asks for.
 func (r *reader) replace(name, old, text string) {
 	r.Helper()
 	content, err := os.ReadFile(filepath.Join(r.dir, name))
@@ -226,7 +230,7 @@ func (r *reader) replace(name, old, text string) {
 	r.put(filepath.Join(r.dir, name), []byte(strings.ReplaceAll(string(content), old, text)))
 }
 
-// write makes the file that a block is named after in its first line.
+// write creates the file that the first line of a block names.
 func (r *reader) write(text string) {
 	r.Helper()
 	first, _, _ := strings.Cut(text, "\n")
@@ -237,7 +241,7 @@ func (r *reader) write(text string) {
 	r.put(filepath.Join(r.dir, name), []byte(text))
 }
 
-// controller runs what was put into the image, as the ServiceAccount that the chart made.
+// controller runs the binary from the image, as the ServiceAccount that the chart created.
 func (r *reader) controller() {
 	r.Helper()
 	binary := filepath.Join(r.TempDir(), "corral")
@@ -252,7 +256,7 @@ func (r *reader) controller() {
 	})
 }
 
-// jobRuns has a job done by a runner of the pool, within the bounds of the policy.
+// jobRuns has a runner of the pool run a job, within the limits of the policy.
 func (r *reader) jobRuns() {
 	r.Helper()
 	harness.Eventually(r.T, func(ctx context.Context) error {
@@ -272,7 +276,8 @@ func (r *reader) jobRuns() {
 	}
 }
 
-// ruleIsTold runs what the page says in prose about explaining the numbers.
+// ruleIsTold runs the explain command that the page mentions in prose, and checks that its output contains the
+// lines shown there.
 func (r *reader) ruleIsTold() {
 	r.Helper()
 	const command = "corral/bin/corral explain pool/linux-small --namespace runners"
@@ -289,7 +294,7 @@ func (r *reader) ruleIsTold() {
 	}
 }
 
-// What is played must be in the page: else the list is stale.
+// Every command in played occurs in the page; otherwise the list is stale.
 func TestEachPlayedCommandIsInThePage(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "quickstart.md"))
 	harness.Must(t, err)

@@ -31,10 +31,12 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// distVariable names the folder that `make image` wrote. With it, this package tests that release instead of the working tree.
+// distVariable is the environment variable with the folder that `make image` wrote. If it is set, this package
+// tests that release instead of the working tree.
 const distVariable = "CORRAL_RELEASE"
 
-// TestAReleaseInARegistry pushes the image and the chart to a registry, installs what it pulls from there, and runs a job.
+// TestAReleaseInARegistry pushes the image and the chart to a registry, installs the release from there, and runs
+// a job.
 func TestAReleaseInARegistry(t *testing.T) {
 	dist := os.Getenv(distVariable)
 	if dist == "" {
@@ -72,7 +74,7 @@ func pushImage(t *testing.T, dist, reference string) name.Reference {
 	return to
 }
 
-// pullBinary returns the file that the image's entry point names.
+// pullBinary downloads the image and returns the path of its entry point's binary.
 func pullBinary(t *testing.T, from name.Reference) string {
 	t.Helper()
 	image, err := remote.Image(from, remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}))
@@ -84,7 +86,8 @@ func pullBinary(t *testing.T, from name.Reference) string {
 	return binary
 }
 
-// throughRegistry packages a chart as `helm package` does, pushes it, and returns what `helm install oci://` pulls.
+// throughRegistry packages a chart as `helm package` does, pushes it, and returns the chart that `helm install
+// oci://` would pull.
 func throughRegistry(t *testing.T, chart *chartv2.Chart, host string) *chartv2.Chart {
 	t.Helper()
 	archive, err := util.Save(chart, t.TempDir())

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release installs Corral on a real API server: by Helm, with upgrade and removal, and by the commands of the quick start. The controller that the
-// Deployment asks for is a process of its own.
+// Package release installs Corral on a real API server. It covers Helm's install, upgrade and uninstall, and the
+// commands of the quick start. The controller runs as a separate process with the Deployment's arguments.
 package release
 
 import (
@@ -56,15 +56,15 @@ func TestMain(m *testing.M) {
 
 const team = "team"
 
-// Both need a cluster without Corral, and leave one behind: the quick start comes last, for it doesn't remove what it installs.
+// Both subtests need a cluster without Corral. The quick start runs last because it does not uninstall Corral.
 func TestInstallations(t *testing.T) {
 	sources.Open(t, "../../..")
 	t.Run("a release is installed, upgraded and removed", release)
 	t.Run("the quick start holds what it promises", quickStart)
 }
 
-// release tells the story: the former version is installed and works; it is upgraded while jobs arrive; the release is removed and comes
-// back while a runner waits; then all goes, in the documented order.
+// release installs the previous version and runs jobs with it. It upgrades while jobs arrive, then uninstalls and
+// reinstalls the release while a runner waits. Finally it removes everything in the documented order.
 func release(t *testing.T) {
 	old, now := former(t), present(t)
 	install(t, old, nil)
@@ -81,7 +81,8 @@ func release(t *testing.T) {
 	removedForGood(t)
 }
 
-// upgradedInABurst upgrades while jobs arrive, as a Deployment does: the new controller waits for the lease, then the old one is told to end.
+// upgradedInABurst upgrades while jobs arrive, as a Deployment's rolling update does: the new controller starts
+// and waits for the lease before the old one is stopped.
 func upgradedInABurst(t *testing.T, first *world.Controller, now version, waiting []string) *world.Controller {
 	t.Helper()
 	before := written(t)
@@ -103,10 +104,10 @@ func upgradedInABurst(t *testing.T, first *world.Controller, now version, waitin
 		t.Errorf("broken: %s", strings.Join(broken, "\n"))
 	}
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
-		t.Errorf("the upgrade touched runners that waited:\n%s", diff)
+		t.Errorf("the upgrade changed idle runners:\n%s", diff)
 	}
 	if diff := cmp.Diff(before, written(t)); diff != "" {
-		t.Errorf("the upgrade touched what users wrote:\n%s", diff)
+		t.Errorf("the upgrade changed objects of users:\n%s", diff)
 	}
 	if sets := len(w.GitHub.Report().ScaleSets); sets != 2 {
 		t.Errorf("%d scale sets on GitHub, want 2", sets)
@@ -114,7 +115,8 @@ func upgradedInABurst(t *testing.T, first *world.Controller, now version, waitin
 	return second
 }
 
-// removedAndBack uninstalls the release while pools are there: they stay, with their runners, and work again with the next release.
+// removedAndBack uninstalls the release while pools exist. The pools and their runners stay, and the next release
+// continues with them.
 func removedAndBack(t *testing.T, running *world.Controller, now version, waiting []string) {
 	t.Helper()
 	before := written(t)
@@ -123,24 +125,24 @@ func removedAndBack(t *testing.T, running *world.Controller, now version, waitin
 	onlyDefinitionsAreLeft(t)
 	definitionsAreOfOneName(t, now)
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
-		t.Errorf("removing the controller touched runners:\n%s", diff)
+		t.Errorf("uninstalling the release changed runners:\n%s", diff)
 	}
 	install(t, now, nil)
 	deployed(t, now)
 	harness.AllDone(t, w.GitHub, harness.AddJobs(t, w.GitHub, "release-org", "burst", 3, 100*time.Millisecond))
 	if diff := cmp.Diff(waiting, settled(t, "waiting", 2)); diff != "" {
-		t.Errorf("coming back touched runners:\n%s", diff)
+		t.Errorf("reinstalling the release changed runners:\n%s", diff)
 	}
 	if diff := cmp.Diff(before, written(t)); diff != "" {
-		t.Errorf("removing and coming back touched what users wrote:\n%s", diff)
+		t.Errorf("uninstalling and reinstalling the release changed objects of users:\n%s", diff)
 	}
 }
 
-// definitionsAreOfOneName tries what docs/install.md says of releases of other names.
+// definitionsAreOfOneName checks the statements in docs/install.md about a second release with another name.
 func definitionsAreOfOneName(t *testing.T, v version) {
 	t.Helper()
 	if err := refusal(t, v, nil, false); err == nil || !strings.Contains(err.Error(), "invalid ownership metadata") {
-		t.Errorf("a release of another name is told %v", err)
+		t.Errorf("a release of another name got the error %v", err)
 	}
 	if err := refusal(t, v, nil, true); err != nil {
 		t.Errorf("with --take-ownership: %v", err)
@@ -150,7 +152,7 @@ func definitionsAreOfOneName(t *testing.T, v version) {
 	}
 }
 
-// removedForGood follows docs/install.md: pools, release, definitions, namespace.
+// removedForGood removes everything in the order of docs/install.md: pools, release, CRDs, namespace.
 func removedForGood(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -159,9 +161,9 @@ func removedForGood(t *testing.T) {
 	if r := w.GitHub.Report(); len(r.ScaleSets) > 0 || len(r.Runners) > 0 {
 		t.Errorf("left on GitHub: %d scale sets, %d runners", len(r.ScaleSets), len(r.Runners))
 	}
-	always := []string{"ConfigMap kube-root-ca.crt", "ServiceAccount default"} // of each namespace
+	always := []string{"ConfigMap kube-root-ca.crt", "ServiceAccount default"} // Kubernetes creates these in each namespace
 	eventually(t, func(context.Context) error {
-		want := []string{always[0], "GitHubConnection acme", "Secret acme", always[1]} // which the team had made itself
+		want := []string{always[0], "GitHubConnection acme", "Secret acme", always[1]} // created by the team
 		if diff := cmp.Diff(want, list(t, team, "")); diff != "" {
 			return fmt.Errorf("left in namespace %s:\n%s", team, diff)
 		}
@@ -188,7 +190,7 @@ func removedForGood(t *testing.T) {
 	}
 }
 
-// onlyDefinitionsAreLeft looks for objects of the release, of all kinds, everywhere.
+// onlyDefinitionsAreLeft checks that only the CRDs remain of the release's objects, in all namespaces.
 func onlyDefinitionsAreLeft(t *testing.T) {
 	t.Helper()
 	for _, object := range list(t, "", "app.kubernetes.io/instance="+helmchart.Release) {
@@ -201,7 +203,7 @@ func onlyDefinitionsAreLeft(t *testing.T) {
 	}
 }
 
-// list names the objects of all kinds, but events, in a namespace, or everywhere.
+// list returns the names of all objects except events, in one namespace or in all.
 func list(t *testing.T, namespace, selector string) []string {
 	t.Helper()
 	ask, err := discovery.NewDiscoveryClientForConfig(w.Cluster.Config)
@@ -220,7 +222,7 @@ func list(t *testing.T, namespace, selector string) []string {
 			must(t, err)
 			items, err := get.Resource(gv.WithResource(kind.Name)).Namespace(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
 			if apierrors.IsNotFound(err) {
-				continue // a definition that goes meanwhile
+				continue // a CRD deleted in the meantime
 			}
 			must(t, err)
 			for _, item := range items.Items {
@@ -231,7 +233,7 @@ func list(t *testing.T, namespace, selector string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// makePool makes a pool of the team.
+// makePool creates a pool in the team's namespace.
 func makePool(t *testing.T, name string, change func(*v1alpha1.RunnerPool)) {
 	t.Helper()
 	pool := harness.NewPool(team, name, "acme")
@@ -241,7 +243,8 @@ func makePool(t *testing.T, name string, change func(*v1alpha1.RunnerPool)) {
 	must(t, w.Client.Create(t.Context(), pool))
 }
 
-// settled returns the runners of a pool, with their pods, once so many wait for jobs.
+// settled waits until the pool has the wanted number of idle runners, and returns the names of the runners and
+// their pods.
 func settled(t *testing.T, pool string, want int) (names []string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -265,7 +268,7 @@ func settled(t *testing.T, pool string, want int) (names []string) {
 	return names
 }
 
-// written is what users wrote, without its status.
+// written returns the metadata and spec of the pools and connections, without their status.
 func written(t *testing.T) map[string]string {
 	t.Helper()
 	pools, connections := &v1alpha1.RunnerPoolList{}, &v1alpha1.GitHubConnectionList{}
@@ -281,7 +284,7 @@ func written(t *testing.T) map[string]string {
 	return all
 }
 
-// bare writes metadata and spec, without what each write of the status changes.
+// bare encodes metadata and spec, without the fields that each status update changes.
 func bare(t *testing.T, meta *metav1.ObjectMeta, spec any) string {
 	t.Helper()
 	meta = meta.DeepCopy()

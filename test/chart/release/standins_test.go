@@ -24,12 +24,12 @@ import (
 	"github.com/corral-dev/corral/hack/helmchart"
 )
 
-// helmVariable in the environment makes this program Helm.
+// helmVariable is the environment variable that makes the test binary act as Helm.
 const helmVariable = "CORRAL_QUICKSTART_HELM"
 
 func asHelm() bool { return os.Getenv(helmVariable) != "" }
 
-// playHelm is `helm install`, with the flags that the page uses.
+// playHelm implements `helm install` with the flags that the page uses.
 func playHelm(args []string) error {
 	flags := pflag.NewFlagSet("helm", pflag.ContinueOnError)
 	namespace := flags.String("namespace", "default", "")
@@ -38,7 +38,7 @@ func playHelm(args []string) error {
 		return err
 	}
 	if flags.NArg() != 3 || flags.Arg(0) != "install" {
-		return fmt.Errorf("helm %q: only install NAME CHART is played", args)
+		return fmt.Errorf("helm %q: only install NAME CHART is supported", args)
 	}
 	chart, err := helmchart.Load(os.DirFS(flags.Arg(2)))
 	if err != nil {
@@ -57,7 +57,8 @@ func playHelm(args []string) error {
 	return err
 }
 
-// executable reads the entry point out of an archive that `docker load` takes, and holds that the image is the chart's default.
+// executable extracts the entry point from an archive for `docker load`. It fails unless the archive's image is
+// the chart's default image.
 func executable(t *testing.T, archive string) []byte {
 	t.Helper()
 	var manifest []struct {
@@ -87,7 +88,7 @@ func open(t *testing.T, name string) io.Reader {
 	return file
 }
 
-// entry reads a file of a tar archive.
+// entry returns a file from a tar archive.
 func entry(t *testing.T, archive io.Reader, name string) []byte {
 	t.Helper()
 	for r := tar.NewReader(archive); ; {

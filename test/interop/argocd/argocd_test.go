@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package argocd runs Corral with Argo CD's own code: its server of config management plugins, its
-// client of that, its virtual machine for health scripts, and its way to compare. It is a module of its own,
-// as it is dear to build; `make interop` runs it.
+// Package argocd runs Corral against Argo CD's own code: the config management plugin server and its client, the
+// Lua VM that runs health scripts, and the diff engine. It is a separate module because Argo CD is slow to build.
+// `make interop` runs it.
 package argocd
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/golang/protobuf/ptypes/empty"
 )
 
-// top is the top of the repository.
+// top is the root of the repository.
 const top = "../../.."
 
-// cache keeps what is dear to build.
+// cache is the directory for binaries that take long to build.
 var cache = filepath.Join(top, ".cache", "interop", "argocd")
 
-// build makes a binary, if go finds that it isn't up to date.
+// build compiles a Go package to the given path. The go command skips the work if the binary is up to date.
 func build(t *testing.T, folder, pkg, binary string) string {
 	t.Helper()
 	path, err := filepath.Abs(binary)
@@ -46,21 +46,22 @@ func build(t *testing.T, folder, pkg, binary string) string {
 	return path
 }
 
-// plugin is a running argocd-cmp-server with the plugin of examples/argocd.
+// plugin is a running argocd-cmp-server with the plugin from examples/argocd.
 type plugin struct {
 	t *testing.T
-	// corral is the command that it runs.
+	// corral is the path of the corral binary that the plugin calls.
 	corral string
 	log    *bytes.Buffer
 }
 
-// startPlugin starts the server as the sidecar does: with the plugin.yaml of the example, and corral on its PATH.
+// startPlugin starts the server the way the sidecar container does: with the plugin.yaml of the example and corral
+// on its PATH.
 func startPlugin(t *testing.T) *plugin {
 	t.Helper()
 	p := &plugin{t: t, log: &bytes.Buffer{}}
 	server := build(t, ".", "github.com/argoproj/argo-cd/v3/cmd", filepath.Join(cache, "argocd-cmp-server"))
 	p.corral = build(t, top, "./cmd/corral", filepath.Join(cache, "bin", "corral"))
-	sockets, err := os.MkdirTemp("", "cmp") // a socket's path must be short
+	sockets, err := os.MkdirTemp("", "cmp") // the path of a Unix socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,17 +81,17 @@ func startPlugin(t *testing.T) *plugin {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = c.Process.Kill() // it doesn't end by SIGTERM
+		_ = c.Process.Kill() // the server ignores SIGTERM
 		_ = c.Wait()
 		if t.Failed() {
-			t.Logf("argocd-cmp-server said:\n%s", p.log)
+			t.Logf("argocd-cmp-server output:\n%s", p.log)
 		}
 	})
 	p.wait(filepath.Join(sockets, "corral.sock"))
 	return p
 }
 
-// wait waits until the server answers on its socket.
+// wait blocks until the server answers on its socket.
 func (p *plugin) wait(socket string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
@@ -121,7 +122,7 @@ func ask(ctx context.Context, socket string) error {
 	return err
 }
 
-// detect finds the plugin for a folder of a repository as the repo server does; "" is any plugin.
+// detect finds the plugin that handles a folder, as Argo CD's repo server does. An empty name matches any plugin.
 func (p *plugin) detect(name, repository, folder string, env ...string) (apiclient.ConfigManagementPluginServiceClient, error) {
 	closer, client, err := discovery.DetectConfigManagementPlugin(p.t.Context(), filepath.Join(repository, folder), repository, name, env, nil)
 	if err != nil {
@@ -131,7 +132,7 @@ func (p *plugin) detect(name, repository, folder string, env ...string) (apiclie
 	return client, nil
 }
 
-// generate makes the manifests of a folder of a repository as the repo server does.
+// generate returns the manifests of a folder, obtained from the plugin as Argo CD's repo server does.
 func (p *plugin) generate(repository, folder string, env ...string) ([]string, error) {
 	p.t.Helper()
 	env = append(env, "ARGOCD_APP_NAME=runners", "ARGOCD_APP_NAMESPACE=runners", "ARGOCD_APP_SOURCE_PATH="+folder)
@@ -153,7 +154,7 @@ func (p *plugin) generate(repository, folder string, env ...string) ([]string, e
 	return answer.Manifests, nil
 }
 
-// run runs corral in a folder.
+// run executes corral in a folder and returns its standard output.
 func (p *plugin) run(folder string, args ...string) string {
 	p.t.Helper()
 	c := exec.CommandContext(p.t.Context(), p.corral, args...)
@@ -167,7 +168,8 @@ func (p *plugin) run(folder string, args ...string) string {
 	return string(out)
 }
 
-// examples returns a copy of the examples: a repository with a module, and an Application's folder in it.
+// examples copies the examples to a temporary directory, which serves as a repository with a module and an
+// Application's folder.
 func examples(t *testing.T) string {
 	t.Helper()
 	repository := t.TempDir()
@@ -177,7 +179,7 @@ func examples(t *testing.T) string {
 	return repository
 }
 
-// write puts a file into a repository.
+// write creates a file in a repository.
 func write(t *testing.T, repository, name, text string) {
 	t.Helper()
 	file := filepath.Join(repository, filepath.FromSlash(name))
@@ -254,7 +256,7 @@ func TestThePluginSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// An empty answer without an error would have everything pruned.
+// If the plugin returned no manifests and no error, Argo CD would prune everything.
 func TestThePluginNeverAnswersWithNothing(t *testing.T) {
 	p := startPlugin(t)
 	repository := examples(t)
@@ -278,10 +280,10 @@ func TestThePluginIsFoundWithoutItsName(t *testing.T) {
 			t.Errorf("%s: %v", folder, err)
 		}
 	}
-	// Where CUE is for something else, it is left alone.
+	// The plugin must ignore CUE that is unrelated to Corral.
 	other := t.TempDir()
 	write(t, other, "deploy.cue", "package deploy\n\nreplicas: 3\n")
 	if _, err := p.detect("", other, "."); err == nil {
-		t.Error("found in CUE that has nothing to do with Corral")
+		t.Error("the plugin matches CUE that is unrelated to Corral")
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// customizations are the health scripts in the layout of Argo CD's own.
+// customizations is the folder with the health scripts, laid out like Argo CD's own resource_customizations.
 var customizations = filepath.Join(top, "examples", "argocd", "resource_customizations")
 
-// same compares what Argo CD was given with documents.
+// same fails the test unless Argo CD received exactly the given YAML documents.
 func same(t *testing.T, documents string, got []string) {
 	t.Helper()
 	want, err := kube.SplitYAMLToString([]byte(documents))
@@ -45,7 +45,7 @@ func read(t *testing.T, file string, into any) {
 	}
 }
 
-// object reads an object with numbers as a client does.
+// object reads an object from a YAML file. Going through JSON gives its numbers the types that a client produces.
 func object(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -62,7 +62,7 @@ func object(t *testing.T, file string) *unstructured.Unstructured {
 	return o
 }
 
-// overrides is the patch of argocd-cm as Argo CD's settings hold it.
+// overrides returns the health scripts in the patch of argocd-cm, parsed as Argo CD's settings store them.
 func overrides(t *testing.T) map[string]v1alpha1.ResourceOverride {
 	t.Helper()
 	var config struct{ Data map[string]string }
@@ -71,7 +71,7 @@ func overrides(t *testing.T) map[string]v1alpha1.ResourceOverride {
 	for key, script := range config.Data {
 		const prefix = "resource.customizations.health.corral.dev_"
 		if len(key) <= len(prefix) || key[:len(prefix)] != prefix {
-			t.Errorf("argocd-cm.yaml sets %s", key)
+			t.Errorf("argocd-cm.yaml sets the unexpected key %s", key)
 			continue
 		}
 		all["corral.dev/"+key[len(prefix):]] = v1alpha1.ResourceOverride{HealthLua: script}
@@ -79,8 +79,8 @@ func overrides(t *testing.T) map[string]v1alpha1.ResourceOverride {
 	return all
 }
 
-// The scripts answer for recorded objects what their tests say: as Argo CD asks its own, and as it asks
-// those of argocd-cm, through all that it does with a resource's health.
+// Each health script returns the status that its test data expects. The test runs every script twice: as a
+// built-in customization, and as an override from argocd-cm through Argo CD's full health assessment.
 func TestHealthScriptsInArgosOwnMachine(t *testing.T) {
 	set := overrides(t)
 	scripts, err := filepath.Glob(filepath.Join(customizations, "*", "*", "health.lua"))
@@ -125,12 +125,13 @@ func TestHealthScriptsInArgosOwnMachine(t *testing.T) {
 	}
 	for _, status := range []health.HealthStatusCode{health.HealthStatusHealthy, health.HealthStatusProgressing, health.HealthStatusDegraded, health.HealthStatusSuspended} {
 		if seen[status] == 0 {
-			t.Errorf("no recorded object is %s", status)
+			t.Errorf("no recorded object has the status %s", status)
 		}
 	}
 }
 
-// What Corral and the API server made of objects that Argo CD applied is no difference to it, with nothing ignored.
+// Argo CD reports no difference for live objects, although Corral and the API server added fields to them. No
+// ignoreDifferences setting is needed.
 func TestNothingIsToBeIgnored(t *testing.T) {
 	live, err := filepath.Glob(filepath.Join("testdata", "live", "*.yaml"))
 	if err != nil || len(live) < 4 {

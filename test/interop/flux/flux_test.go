@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flux lets Corral meet Flux's real source-controller and kustomize-controller, a real Git server and an OCI
-// registry, on a real API server. It builds both from nested modules, which is dear: `make interop` runs it.
+// Package flux runs Corral with Flux's real source-controller and kustomize-controller, a real Git server, an OCI
+// registry and a real API server. Both controllers are built from nested modules, which is slow. `make interop`
+// runs the package.
 package flux
 
 import (
@@ -65,7 +66,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestFluxFetchesAndCorralRuns pushes to a Git server: Flux's source-controller makes an artifact of it and Corral runs its pools.
+// TestFluxFetchesAndCorralRuns pushes to a Git server. Flux's source-controller packages the commit as an
+// artifact, and Corral runs the pools in it.
 func TestFluxFetchesAndCorralRuns(t *testing.T) {
 	events := harness.NewReceiver(t)
 	startSourceController(t, events)
@@ -88,11 +90,11 @@ func TestFluxFetchesAndCorralRuns(t *testing.T) {
 		request(t, "GitRepository", "team", "pools")
 		stalled := failed(t, source)
 		if !strings.Contains(stalled.Message, "pools/pools.cue:8:") || !strings.Contains(stalled.Message, first) {
-			t.Errorf("the message names neither the line nor what stays in force:\n%s", stalled.Message)
+			t.Errorf("the message does not name both the line and the revision that stays in force:\n%s", stalled.Message)
 		}
 		e := awaitEvent(t, events, "PoolSource", "team", "pools", eventv1.EventSeverityError)
 		if !strings.Contains(e.Message, "pools/pools.cue:8:") || !strings.HasSuffix(e.Metadata["corral.dev/revision"], bad) || e.Reason != v1alpha1.BuildFailedReason {
-			t.Errorf("told was %+v", e)
+			t.Errorf("got the event %+v", e)
 		}
 		if pool := poolOf(t, "team", "linux"); pool == nil || pool.Spec.Scale.GetMax() != 3 {
 			t.Errorf("the pool is %+v", pool)
@@ -154,7 +156,7 @@ func TestPoolsComeFromARegistry(t *testing.T) {
 	})
 }
 
-// TestAParentKustomizationWaits has Flux's kustomize-controller apply a PoolSource and wait for it.
+// TestAParentKustomizationWaits has Flux's kustomize-controller apply a PoolSource and wait until it is ready.
 func TestAParentKustomizationWaits(t *testing.T) {
 	events := harness.NewReceiver(t)
 	startSourceController(t, events)
@@ -214,7 +216,8 @@ func startSourceController(t *testing.T, events *harness.Receiver) {
 
 const module = "module: \"acme.example/pools@v0\"\nlanguage: version: \"v0.16.0\"\ndeps: \"corral.dev/schema@v0\": v: \"v0.1.0\"\n"
 
-// pools declares pools on the connection acme, each given as NAME:MAX; the first one's max is in line 8.
+// pools returns CUE that declares pools on the connection acme, each given as NAME:MAX. The first pool's max is on
+// line 8.
 func pools(list ...string) string {
 	text := "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\n"
 	for _, item := range list {
@@ -225,10 +228,10 @@ func pools(list ...string) string {
 	return text
 }
 
-// repository is a repository of the Git server.
+// repository is a repository on the Git server.
 type repository struct {
 	*harness.Repository
-	server string // its URL there
+	server string // its URL on the server
 }
 
 func newRepository(t *testing.T) *repository {
@@ -269,7 +272,8 @@ func createSource(t *testing.T, namespace, name string, ref v1alpha1.SourceRefer
 
 var requests int
 
-// request asks one of Flux's sources to look again, as a Receiver does when GitHub tells it of a push.
+// request annotates a Flux source for immediate reconciliation, as a Flux Receiver does when GitHub reports a
+// push.
 func request(t *testing.T, kind, namespace, name string) {
 	t.Helper()
 	requests++
@@ -277,7 +281,7 @@ func request(t *testing.T, kind, namespace, name string) {
 	must(t, w.Client.Patch(t.Context(), object("source.toolkit.fluxcd.io/v1", kind, namespace, name, nil), client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// applied waits until a revision that holds the given text is applied.
+// applied waits until the source is ready and its last applied revision contains the given text.
 func applied(t *testing.T, key client.ObjectKey, revision string) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error {
@@ -286,7 +290,7 @@ func applied(t *testing.T, key client.ObjectKey, revision string) {
 			return err
 		}
 		if !strings.Contains(s.Status.LastAppliedRevision, revision) || !conditions.IsReady(s) {
-			return fmt.Errorf("applied is %q, not %q: %+v", s.Status.LastAppliedRevision, revision, s.Status.Conditions)
+			return fmt.Errorf("the applied revision is %q, want %q: %+v", s.Status.LastAppliedRevision, revision, s.Status.Conditions)
 		}
 		return nil
 	})
@@ -308,7 +312,7 @@ func failed(t *testing.T, key client.ObjectKey) *metav1.Condition {
 	return conditions.Get(s, meta.ReadyCondition)
 }
 
-// awaitEvent waits for an event of an object with a severity, and returns the last such one.
+// awaitEvent waits for an event of the given severity about an object, and returns the latest one.
 func awaitEvent(t *testing.T, r *harness.Receiver, kind, namespace, name, severity string) (last eventv1.Event) {
 	t.Helper()
 	eventually(t, func(context.Context) error {
@@ -319,7 +323,7 @@ func awaitEvent(t *testing.T, r *harness.Receiver, kind, namespace, name, severi
 				return nil
 			}
 		}
-		return fmt.Errorf("told was %+v", all)
+		return fmt.Errorf("events: %+v", all)
 	})
 	return last
 }
@@ -346,7 +350,7 @@ func ready(t *testing.T, namespace, name string, check func(status, reason, mess
 	})
 }
 
-// poolOf returns a pool; nil if it is gone.
+// poolOf returns a pool, or nil if it does not exist.
 func poolOf(t *testing.T, namespace, name string) *v1alpha1.RunnerPool {
 	t.Helper()
 	pool := &v1alpha1.RunnerPool{}
@@ -358,23 +362,23 @@ func poolOf(t *testing.T, namespace, name string) *v1alpha1.RunnerPool {
 	return pool
 }
 
-// running complains unless a job is being done.
+// running returns an error unless the job has started.
 func running(id string) error {
 	for _, j := range w.GitHub.Jobs() {
 		if j.ID == id && !j.Started.IsZero() {
 			return nil
 		}
 	}
-	return fmt.Errorf("job %s has not begun", id)
+	return fmt.Errorf("job %s has not started", id)
 }
 
-// Media types of what `flux push artifact` makes.
+// Media types of the artifacts that `flux push artifact` produces.
 const (
 	configType  = "application/vnd.cncf.flux.config.v1+json"
 	contentType = "application/vnd.cncf.flux.content.v1.tar+gzip"
 )
 
-// pushArtifact pushes files to the repository pools of a registry under a tag.
+// pushArtifact pushes files under a tag to the repository "pools" of a registry.
 func pushArtifact(t *testing.T, host, tag string, files map[string]string) {
 	t.Helper()
 	client, err := ociclient.New(host, &ociclient.Options{Insecure: true})
@@ -394,7 +398,7 @@ func pushArtifact(t *testing.T, host, tag string, files map[string]string) {
 	must(t, err)
 }
 
-// archive packs files as a compressed tar archive.
+// archive packs files into a compressed tar archive.
 func archive(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer

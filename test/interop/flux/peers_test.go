@@ -22,7 +22,8 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// tool builds a controller of Flux from its nested module, once for each state of the module, and returns its path.
+// tool builds a Flux controller from its nested module and returns the path of the binary. The go command rebuilds
+// it only if the module has changed.
 func tool(name string) (string, error) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -37,9 +38,9 @@ func tool(name string) (string, error) {
 	return filepath.Join(folder, name), nil
 }
 
-// definitions returns the CustomResourceDefinitions that a controller of Flux comes with.
+// definitions returns the CustomResourceDefinitions that a Flux controller ships.
 func definitions(name string) ([][]byte, error) {
-	// On a new machine the module is not there yet, and "go list" knows no folder of it.
+	// "go list" would fail on a new machine, where the module has not been downloaded yet.
 	out, err := exec.Command("go", "mod", "download", "-C", name, "-json", "github.com/fluxcd/"+name).Output()
 	if err != nil {
 		return nil, fmt.Errorf("fetching %s: %w\n%s", name, err, out)
@@ -63,7 +64,8 @@ func definitions(name string) ([][]byte, error) {
 	return manifests, nil
 }
 
-// run starts a controller of Flux as the cluster's administrator until the test ends; its log is shown if the test fails.
+// run starts a Flux controller with cluster-admin rights until the test ends. If the test fails, it prints the
+// controller's log.
 func run(t *testing.T, w *harness.World, name string, args ...string) {
 	t.Helper()
 	binary, err := tool(name)
@@ -89,7 +91,7 @@ func run(t *testing.T, w *harness.World, name string, args ...string) {
 	})
 }
 
-// gitServer serves a folder of bare repositories by Git's own http-backend, and returns its URL.
+// gitServer serves a folder of bare repositories through git-http-backend, and returns its URL.
 func gitServer(t *testing.T, root string) string {
 	t.Helper()
 	where, err := exec.Command("git", "--exec-path").Output()

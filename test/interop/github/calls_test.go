@@ -15,28 +15,30 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// call is one that the simulated GitHub has to answer as GitHub publishes it.
+// call is a REST call that the simulated GitHub must answer as GitHub's published description requires.
 type call struct {
-	// as is a token, or one of: app, the App itself; installation, with the App's token of it; registration, with a token to register
-	// runners.
+	// as is the identity that makes the call. It is either a literal token, or "app" for the App itself,
+	// "installation" for an installation token of the App, or "registration" for a runner registration token.
 	as, method, path, body string
 	want                   int
-	// unpublished is why GitHub answers so, where it publishes no such answer.
+	// unpublished explains a correct answer that GitHub's description of the call does not list.
 	unpublished string
-	// before is what happens before the call.
+	// before runs before the call, to set up its precondition.
 	before func(*world)
 }
 
-// Reasons of answers that GitHub doesn't publish with a call: its page "Troubleshooting the REST API" has them for all calls.
+// Explanations for answers that GitHub does not list for individual calls. Its page "Troubleshooting the REST API"
+// describes them for all calls.
 const (
-	unauthorized = "bad credentials are a 401, whatever is called"
-	forbidden    = "a permission that is missing is a 403, whatever is called"
-	limited      = "a limit that is exceeded is a 403, whatever is called"
-	absent       = "what isn't there, or may not be seen, is a 404, whatever is called"
-	invalid      = "a value that isn't allowed is a 422, whatever is called"
+	unauthorized = "every call answers 401 to bad credentials"
+	forbidden    = "every call answers 403 without the required permission"
+	limited      = "every call answers 403 above the rate limit"
+	absent       = "every call answers 404 for a resource that does not exist or is not visible"
+	invalid      = "every call answers 422 to an invalid value"
 )
 
-// calls are made in their order: {id} is the last one that an answer has told.
+// calls returns the calls in the order in which they are sent. {id} in a path stands for the ID in the latest
+// answer that had one.
 func (w *world) calls() []call {
 	all := []call{
 		{as: token, method: "GET", path: "/user", want: 200},
@@ -81,7 +83,7 @@ func (w *world) calls() []call {
 	return append(all, deliveryCalls("app", "/app/hook")...)
 }
 
-// appCalls are an App's about itself.
+// appCalls returns the calls that an App makes about itself.
 func appCalls() []call {
 	return []call{
 		{as: "app", method: "GET", path: "/app", want: 200},
@@ -97,7 +99,8 @@ func appCalls() []call {
 	}
 }
 
-// workflowCalls are about the four jobs of [world.work]: one is done, one runs, one waits for an approval, and one is queued.
+// workflowCalls returns the calls about the four jobs of [world.work]: one completed, one running, one waiting for
+// approval and one queued.
 func workflowCalls() []call {
 	const actions = "/repos/acme/app/actions"
 	all := []call{
@@ -119,7 +122,7 @@ const (
 		`{"path":"pools.cue","start_line":3,"end_line":3,"annotation_level":"failure","message":"max is negative"}]}`
 )
 
-// commitCalls are about what a commit is told.
+// commitCalls returns the calls that read and write the statuses and checks of a commit.
 func commitCalls() []call {
 	const (
 		repository = "/repos/acme/app"
@@ -140,7 +143,7 @@ func commitCalls() []call {
 	}
 }
 
-// runnerCalls are about the runners of an organization, a repository or an enterprise.
+// runnerCalls returns the calls about the runners of an organization, a repository or an enterprise.
 func runnerCalls(scope string) []call {
 	const runner = `{"name":"r1","runner_group_id":1,"labels":["self-hosted","gpu"],"work_folder":"_work"}`
 	runners := scope + "/actions/runners"
@@ -166,7 +169,7 @@ func runnerCalls(scope string) []call {
 	}
 }
 
-// groupCalls are about the runner groups of an organization or an enterprise.
+// groupCalls returns the calls about the runner groups of an organization or an enterprise.
 func groupCalls(scope, visibleTo string) []call {
 	groups := scope + "/actions/runner-groups"
 	return []call{
@@ -177,7 +180,7 @@ func groupCalls(scope, visibleTo string) []call {
 	}
 }
 
-// deliveryCalls are about what was delivered to a webhook.
+// deliveryCalls returns the calls about a webhook's deliveries.
 func deliveryCalls(as, hook string) []call {
 	return []call{
 		{as: as, method: "GET", path: hook + "/deliveries?per_page=100&status=failure", want: 200},
@@ -190,8 +193,8 @@ func deliveryCalls(as, hook string) []call {
 	}
 }
 
-// make makes the calls, and returns the reasons of answers that GitHub doesn't publish.
-func (w *world) make(t *testing.T, prefix string) reasons {
+// makeCalls sends all calls, and returns the explanations of the answers that GitHub does not publish.
+func (w *world) makeCalls(t *testing.T, prefix string) reasons {
 	t.Helper()
 	assertion, err := w.app.Assertion(time.Now())
 	must(t, err)
@@ -222,7 +225,7 @@ func (w *world) make(t *testing.T, prefix string) reasons {
 	return unpublished
 }
 
-// ask makes a call, and returns it as it was noted.
+// ask sends a call, and returns the exchange that the simulated GitHub recorded.
 func (w *world) ask(t *testing.T, c call, path, authorization string) exchange {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), c.method, w.URL+path, strings.NewReader(c.body))
@@ -241,7 +244,7 @@ func (w *world) ask(t *testing.T, c call, path, authorization string) exchange {
 	return *e
 }
 
-// answered is what an answer tells that later calls need.
+// answered holds the fields of an answer that later calls need.
 type answered struct {
 	ID     int64  `json:"id"`
 	Token  string `json:"token"`
@@ -250,7 +253,7 @@ type answered struct {
 	} `json:"runner"`
 }
 
-// id is that of what the answer is about, or of the runner in it; empty if there is none.
+// id returns the ID of the object in the answer, or of the runner inside it. It is empty if there is neither.
 func (t answered) id() string {
 	if id := cmp.Or(t.ID, t.Runner.ID); id != 0 {
 		return fmt.Sprint(id)
@@ -258,12 +261,12 @@ func (t answered) id() string {
 	return ""
 }
 
-// readAnswer reads an answer; of a list, the first element.
+// readAnswer decodes an answer. For a list, it returns the first element.
 func readAnswer(answer []byte) (t answered) {
 	var list []answered
 	if json.Unmarshal(answer, &list) == nil && len(list) > 0 {
 		return list[0]
 	}
-	_ = json.Unmarshal(answer, &t) // other answers tell nothing
+	_ = json.Unmarshal(answer, &t) // other answers have no ID
 	return t
 }

@@ -18,19 +18,20 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 )
 
-// asker is a connection of Corral's.
+// asker is one of Corral's connections to GitHub.
 type asker struct {
 	*rest.Client
 	creds github.Credentials
-	// hook is the connection's webhook, 0 for that of its App. group is a runner group; repositories have none.
+	// hook is the ID of the connection's webhook; 0 selects the App's webhook. group is a runner group; it is
+	// empty for repositories, which have none.
 	hook  int64
 	group string
 }
 
-// ask is what Corral asks GitHub through methods of rest.Client.
+// ask sends the requests of some methods of rest.Client.
 type ask struct {
 	methods string
-	// skip says that a connection can't be asked so.
+	// skip reports whether a connection does not support these methods.
 	skip func(asker) bool
 	ask  func(context.Context, asker) error
 }
@@ -49,13 +50,14 @@ var asks = []ask{
 		_, err := a.Releases(ctx)
 		return err
 	}},
-	{"Target Network Budget InstallationID", nil, func(context.Context, asker) error { return nil }}, // ask GitHub nothing
+	{"Target Network Budget InstallationID", nil, func(context.Context, asker) error { return nil }}, // these methods send no requests
 }
 
 func (a asker) ofRepository() bool { return a.Target().Scope == github.Repository }
 func (a asker) ofEnterprise() bool { return a.Target().Scope == github.Enterprise }
 
-// letCorralAsk lets Corral ask all that it can: as an App and with a token, for an organization, a repository and an enterprise.
+// letCorralAsk sends every request that Corral can send: with an App and with a token, for an organization, a
+// repository and an enterprise.
 func (w *world) letCorralAsk(t *testing.T) {
 	t.Helper()
 	app := w.app
@@ -81,7 +83,7 @@ func (w *world) letCorralAsk(t *testing.T) {
 	}
 }
 
-// Every way of Corral's to ask is among the asks: a method of the client that is missing there would go by unseen.
+// Every method of the client appears in asks. Without this test, the checks would silently skip a new method.
 func TestEachMethodIsAsked(t *testing.T) {
 	var asked, methods []string
 	for _, q := range asks {
@@ -93,11 +95,11 @@ func TestEachMethodIsAsked(t *testing.T) {
 	}
 	slices.Sort(asked)
 	if !slices.Equal(asked, methods) {
-		t.Errorf("asked are %v, of %v", asked, methods)
+		t.Errorf("called methods: %v, existing methods: %v", asked, methods)
 	}
 }
 
-// conform does what `corral conformance` does, which verifies credentials and uses a scale set.
+// conform runs what `corral conformance` runs, which verifies the credentials and uses a scale set.
 func (w *world) conform(t *testing.T, a asker) {
 	t.Helper()
 	findings, err := conformance.Run(t.Context(), conformance.Config{
@@ -119,7 +121,7 @@ func askRunners(ctx context.Context, a asker) error {
 	}
 	_, taken := a.GenerateJIT(ctx, rest.Registration{Name: "asker", Group: a.group, Labels: []string{"linux"}})
 	if github.KindOf(taken) != github.KindRunnerExists {
-		return fmt.Errorf("the name again: %w", taken)
+		return fmt.Errorf("registering the same name again: %w", taken)
 	}
 	byID, err := a.Runner(ctx, jit.RunnerID)
 	byName, err2 := a.RunnerByName(ctx, "asker")
@@ -134,7 +136,7 @@ func askRunners(ctx context.Context, a asker) error {
 		return err
 	}
 	if again := a.RemoveRunner(ctx, jit.RunnerID); !github.IsNotFound(again) {
-		return fmt.Errorf("removing what is gone: %w", again)
+		return fmt.Errorf("removing a runner twice: %w", again)
 	}
 	gone, err := a.Runner(ctx, jit.RunnerID)
 	if gone != nil {
@@ -178,7 +180,7 @@ func askReport(ctx context.Context, a asker) error {
 	for line := range 60 {
 		report.Annotations = append(report.Annotations, rest.Annotation{Path: "pools.cue", Line: line + 1, Column: 3, Title: "max", Message: "negative"})
 	}
-	for range 2 { // GitHub has it already the second time
+	for range 2 { // the second report updates the existing one
 		if err := a.ReportCommit(ctx, "acme/app", commit, report); err != nil {
 			return err
 		}

@@ -20,15 +20,15 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// example is a webhook's body that GitHub publishes.
+// example is a published webhook body.
 type example struct {
 	event string
 	body  json.RawMessage
-	// from is where it is found, for people.
+	// from is the file that contains the example. It appears in test names and messages.
 	from string
 }
 
-// examples are all that GitHub publishes, of github.com and of each server.
+// examples returns all examples that GitHub publishes, for github.com and for each server version.
 func examples(t *testing.T) (all []example) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(published, "examples", "*", "index.json"))
@@ -50,7 +50,7 @@ func examples(t *testing.T) (all []example) {
 	return all
 }
 
-// Corral reads of each example what stands in it, and refuses those of events that it doesn't use.
+// Corral decodes each example of an event that it uses correctly, and rejects examples of other events.
 func TestExamplesAreReadAsMeant(t *testing.T) {
 	read, awaitingApproval := map[string]int{}, 0
 	for _, e := range examples(t) {
@@ -70,21 +70,22 @@ func TestExamplesAreReadAsMeant(t *testing.T) {
 			if got.Identity == "" != got.Happened.IsZero() {
 				t.Errorf("it happened at %s, and its identity is %q", got.Happened, got.Identity)
 			}
-			// A job that waits for an approval is one that is queued, by its action: controllers/jobs goes by the status.
+			// GitHub sends the action "queued" for a job that still waits for approval. controllers/jobs therefore
+			// relies on the status.
 			if got.Action == "queued" && got.Job != nil && got.Job.Status == "waiting" {
 				awaitingApproval++
 			}
 		})
 	}
 	if total := read[webhook.WorkflowJobEvent] + read[webhook.CheckRunEvent] + read[webhook.PullRequestEvent] + read[webhook.PushEvent]; total < 89 || len(read) != 4 {
-		t.Errorf("read were %v: 89 were published in version 7.6.1", read)
+		t.Errorf("parsed %v examples; version 7.6.1 has 89", read)
 	}
 	if awaitingApproval == 0 {
-		t.Error("no example is of a queued job that waits for an approval")
+		t.Error("no example has a queued job that waits for an approval")
 	}
 }
 
-// Whatever body comes under the name of an event is read or refused.
+// Parsing any body under any event name either succeeds or returns ErrBadEvent. It never panics.
 func TestExamplesUnderOtherNamesDoNoHarm(t *testing.T) {
 	for _, e := range examples(t) {
 		for _, event := range []string{webhook.WorkflowJobEvent, webhook.CheckRunEvent, webhook.PullRequestEvent, webhook.PushEvent} {
@@ -95,7 +96,7 @@ func TestExamplesUnderOtherNamesDoNoHarm(t *testing.T) {
 	}
 }
 
-// delivery is what the example says, read field by field.
+// delivery returns the expected result of parsing the example, read field by field.
 func (e example) delivery(t *testing.T) webhook.Delivery {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(e.body))
@@ -134,10 +135,10 @@ func (e example) delivery(t *testing.T) webhook.Delivery {
 	return d
 }
 
-// field is a value somewhere in JSON; nil where there is none.
+// field is a value inside a JSON document, or nil if the document has no such field.
 type field struct{ value any }
 
-// at is the field at a path.
+// at returns the field at a dotted path.
 func (f field) at(path string) field {
 	for name := range strings.SplitSeq(path, ".") {
 		object, _ := f.value.(map[string]any)
@@ -161,11 +162,11 @@ func (f field) texts(path string) (texts []string) {
 
 func (f field) number(path string) int64 {
 	number, _ := f.at(path).value.(json.Number)
-	n, _ := number.Int64() // 0 where there is none
+	n, _ := number.Int64() // 0 if the field is missing
 	return n
 }
 
-// moment is a time as text, or in seconds.
+// moment reads a time that is given as text or as Unix seconds.
 func (f field) moment(t *testing.T, path string) time.Time {
 	t.Helper()
 	if seconds := f.number(path); seconds != 0 {

@@ -19,13 +19,14 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// Each answer of the simulated GitHub is one that GitHub publishes, and so is each question that Corral asks.
+// Every answer of the simulated GitHub, and every request that Corral sends, matches GitHub's published
+// description.
 func TestRESTIsAsPublished(t *testing.T) {
 	for mode, names := range products {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newWorld(t, mode)
 			w.work(t)
-			unpublished := w.make(t, map[githubsim.Mode]string{githubsim.Acquire: "/api/v3"}[mode])
+			unpublished := w.makeCalls(t, map[githubsim.Mode]string{githubsim.Acquire: "/api/v3"}[mode])
 			calls := len(w.seen)
 			w.letCorralAsk(t)
 			w.checkRoutes(t, w.seen[:calls], w.seen[calls:])
@@ -39,7 +40,7 @@ func TestRESTIsAsPublished(t *testing.T) {
 	}
 }
 
-// work makes four jobs: one is done, one runs, one waits for an approval, and one is queued.
+// work adds four jobs: one completed, one running, one waiting for approval and one queued.
 func (w *world) work(t *testing.T) {
 	t.Helper()
 	for i, job := range []githubsim.Job{{Result: githubsim.ResultFailed, Duration: time.Millisecond}, {Duration: time.Hour}, {Waiting: true}, {}} {
@@ -56,7 +57,8 @@ func (w *world) work(t *testing.T) {
 	must(t, w.WaitDelivered(t.Context()))
 }
 
-// checkRoutes fails for what the simulated GitHub serves and no call asks for, and for what Corral asks for and no call does.
+// checkRoutes fails for routes of the simulated GitHub that no test call covers, and for routes that Corral uses
+// and no test call covers.
 func (w *world) checkRoutes(t *testing.T, calls, asked []exchange) {
 	t.Helper()
 	covered := map[string]bool{}
@@ -65,31 +67,32 @@ func (w *world) checkRoutes(t *testing.T, calls, asked []exchange) {
 	}
 	for _, route := range w.Routes() {
 		if !covered[route] {
-			t.Errorf("the simulated GitHub serves %s: add a call of it", route)
+			t.Errorf("the simulated GitHub serves %s: add a call", route)
 		}
 	}
 	for _, e := range asked {
 		if !covered[e.route] {
-			t.Errorf("Corral asks for %s %s: add it to the simulated GitHub, and a call of it", e.method, e.url.Path)
+			t.Errorf("Corral uses %s %s: add it to the simulated GitHub, and add a call", e.method, e.url.Path)
 		}
 	}
 }
 
-// reasons are why answers are right that GitHub doesn't publish, by their keys.
+// reasons maps the key of an exchange to an explanation of an answer that GitHub does not publish.
 type reasons map[string]string
 
-// key names an answer by its route and status.
+// key identifies an answer by its route and status.
 func (e exchange) key() string { return fmt.Sprintf("%s: %d", e.route, e.status) }
 
-// comparison is one of exchanges with descriptions.
+// comparison compares exchanges with descriptions.
 type comparison struct {
 	exchanges   []exchange
 	unpublished reasons
-	// needed are the keys of those reasons that a description makes necessary, described the routes that a description has.
+	// needed has the keys of the explanations that at least one description requires. described has the routes
+	// that at least one description contains.
 	needed, described map[string]bool
 }
 
-// with fails for each exchange that a description has otherwise.
+// with fails for each exchange that contradicts a description.
 func (c comparison) with(t *testing.T, d description) {
 	wrong := map[string]bool{}
 	for _, e := range c.exchanges {
@@ -102,7 +105,7 @@ func (c comparison) with(t *testing.T, d description) {
 	}
 }
 
-// judge says what is wrong with an exchange; nothing if the description doesn't have its route.
+// judge returns what is wrong with an exchange. It returns nil if the description does not contain the route.
 func (c comparison) judge(d description, e exchange) error {
 	route, parameters, err := d.router.FindRoute(e.request())
 	if err != nil {
@@ -122,25 +125,25 @@ func (c comparison) judge(d description, e exchange) error {
 	}))
 }
 
-// isError says what is wrong with an error of no description: it has to look as others do.
+// isError returns an error unless an unpublished error answer has the shape of GitHub's basic-error schema.
 func (d description) isError(answer []byte) error {
 	return d.Components.Schemas["basic-error"].Value.VisitJSON(decoded(answer), openapi3.MultiErrors())
 }
 
-// conclude fails for exchanges of no description, and for reasons that no description makes necessary.
+// conclude fails for exchanges that no description covers, and for explanations that no description requires.
 func (c comparison) conclude(t *testing.T) {
 	t.Helper()
 	for _, e := range c.exchanges {
 		if !c.described[e.route] {
 			c.needed[e.key()] = true
 			if c.unpublished[e.key()] == "" {
-				t.Errorf("GitHub publishes nothing of %s", e.route)
+				t.Errorf("GitHub publishes no description of %s", e.route)
 			}
 		}
 	}
 	for key, reason := range c.unpublished {
 		if !c.needed[key] {
-			t.Errorf("%s is published: drop the reason %q", key, strings.TrimSpace(reason))
+			t.Errorf("GitHub publishes %s: remove the explanation %q", key, strings.TrimSpace(reason))
 		}
 	}
 }

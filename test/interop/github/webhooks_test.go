@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// Each webhook that the simulated GitHub sends is one that GitHub publishes.
+// Every webhook that the simulated GitHub sends matches GitHub's published description.
 func TestWebhooksAreAsPublished(t *testing.T) {
 	for mode, names := range products {
 		t.Run(string(mode), func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestWebhooksAreAsPublished(t *testing.T) {
 			_, err := w.AddHook(githubsim.Hook{Owner: "enterprises/corp", URL: w.receiver(t), Secret: secret})
 			must(t, err)
 			w.work(t)
-			w.tell(t)
+			w.triggerWebhooks(t)
 			for _, name := range names {
 				t.Run(name, func(t *testing.T) { describe(t, "webhooks", name).checkWebhooks(t, w.delivered) })
 			}
@@ -34,8 +34,8 @@ func TestWebhooksAreAsPublished(t *testing.T) {
 	}
 }
 
-// tell lets all be told that work leaves out.
-func (w *world) tell(t *testing.T) {
+// triggerWebhooks triggers the webhooks that work does not trigger.
+func (w *world) triggerWebhooks(t *testing.T) {
 	t.Helper()
 	for _, job := range w.Jobs() {
 		switch job.State {
@@ -69,7 +69,7 @@ func (w *world) tell(t *testing.T) {
 	must(t, w.WaitDelivered(t.Context()))
 }
 
-// name of a webhook in a description: check-run-created.
+// name returns the name of a webhook in a description, such as check-run-created.
 func (d delivery) name(t *testing.T) string {
 	t.Helper()
 	var body struct{ Action string }
@@ -77,7 +77,8 @@ func (d delivery) name(t *testing.T) string {
 	return strings.ReplaceAll(strings.TrimSuffix(d.header.Get("X-GitHub-Event")+"-"+body.Action, "-"), "_", "-")
 }
 
-// checkWebhooks fails for each webhook that a description has otherwise, and for those of jobs that weren't sent.
+// checkWebhooks fails for each webhook that contradicts a description, and for described job webhooks that the
+// simulated GitHub did not send.
 func (d description) checkWebhooks(t *testing.T, delivered []delivery) {
 	t.Helper()
 	sent, wrong := map[string]bool{}, map[string]bool{}

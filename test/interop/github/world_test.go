@@ -27,15 +27,15 @@ import (
 )
 
 const (
-	// token may do everything, and stranger may register nothing.
+	// token has all permissions. stranger may not register anything.
 	token, stranger = "ghp_all", "ghp_stranger"
-	// secret of all webhooks.
+	// secret signs all webhooks.
 	secret = "s3cret"
-	// appID and installation of the App that is installed on acme.
+	// appID and installation identify the App that is installed on acme.
 	appID, installation = 7, 42
 )
 
-// exchange is a call of the REST API and its answer.
+// exchange is a REST call and its answer.
 type exchange struct {
 	method       string
 	url          *url.URL // without the prefix of a server's API
@@ -44,18 +44,18 @@ type exchange struct {
 	status       int
 	answer       []byte
 	answerHeader http.Header
-	// route of the simulated GitHub that answered; empty if it has none.
+	// route is the pattern in the simulated GitHub that matched; empty if none did.
 	route string
-	// isWrong is true of a call that is wrong on purpose.
+	// isWrong marks a call that is invalid on purpose.
 	isWrong bool
 }
 
-// request is the exchange's, to be judged.
+// request rebuilds the HTTP request for validation.
 func (e exchange) request() *http.Request {
 	return &http.Request{Method: e.method, URL: e.url, Header: e.header, Body: reader(e.body), ContentLength: int64(len(e.body))}
 }
 
-// world is a simulated GitHub with one of everything, which notes what it is asked and what it answers.
+// world is a simulated GitHub with one object of every kind. It records all requests and answers.
 type world struct {
 	*githubsim.Server
 	URL    string
@@ -69,7 +69,7 @@ type world struct {
 	delivered []delivery // webhooks
 }
 
-// delivery is a webhook as it came in.
+// delivery is a webhook as the receiver got it.
 type delivery struct {
 	header http.Header
 	body   []byte
@@ -94,7 +94,7 @@ func newWorld(t *testing.T, mode githubsim.Mode) *world {
 	return w
 }
 
-// populate makes one of everything.
+// populate creates one object of every kind.
 func (w *world) populate(t *testing.T) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -117,7 +117,7 @@ func (w *world) populate(t *testing.T) {
 	}
 }
 
-// install installs the App on acme, or suspends it there.
+// install installs the App on acme, or suspends that installation.
 func (w *world) install(suspended bool) {
 	w.AddApp(githubsim.App{
 		ID: appID, ClientID: w.app.ID, InstallationID: installation, PublicKey: w.key, Account: "acme", Suspended: suspended,
@@ -128,7 +128,7 @@ func (w *world) install(suspended bool) {
 	})
 }
 
-// receiver takes webhooks in.
+// receiver starts a server that records webhooks, and returns its URL.
 func (w *world) receiver(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -144,16 +144,16 @@ func (w *world) receiver(t *testing.T) string {
 	return server.URL
 }
 
-// serve answers as the simulated GitHub does, and notes what is of the REST API.
+// serve forwards a request to the simulated GitHub, and records it if it belongs to the REST API.
 func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	address := *r.URL
 	address.Path = strings.TrimPrefix(address.Path, "/api/v3")
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the caller has left
+		return // the client disconnected
 	}
 	r.Body = reader(body)
-	if strings.HasPrefix(address.Path, "/_") { // the Actions service and the runners' side, which nobody describes
+	if strings.HasPrefix(address.Path, "/_") { // the Actions service and the runners' API, which GitHub does not describe
 		w.ServeHTTP(out, r)
 		return
 	}
@@ -170,10 +170,10 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 		out.Header()[key] = values
 	}
 	out.WriteHeader(answer.Code)
-	_, _ = out.Write(answer.Body.Bytes()) // the caller has left
+	_, _ = out.Write(answer.Body.Bytes()) // the client may have disconnected
 }
 
-// runJob has a runner of acme do a job, or begin one that doesn't end.
+// runJob has a runner of acme complete a job, or start it if its duration exceeds a minute.
 func (w *world) runJob(t *testing.T, jit string, job githubsim.Job) {
 	t.Helper()
 	id, err := w.AddJob(job)
@@ -199,7 +199,7 @@ func must(t *testing.T, err error) {
 
 func reader(text []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(text)) }
 
-// jitOf is the configuration of the runner that an exchange registered.
+// jitOf returns the configuration of the runner that an exchange registered.
 func jitOf(t *testing.T, e exchange) string {
 	t.Helper()
 	var made struct {
@@ -209,8 +209,8 @@ func jitOf(t *testing.T, e exchange) string {
 	return made.JIT
 }
 
-// decoded is JSON as the validator wants it.
+// decoded converts JSON to the values that the validator expects.
 func decoded(text []byte) (value any) {
-	_ = json.Unmarshal(text, &value) // what is no JSON is null
+	_ = json.Unmarshal(text, &value) // invalid JSON becomes null
 	return value
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prometheus has Prometheus's own engine, built from its module, evaluate the chart's alerts and the queries of its dashboard over
-// what a real controller tells in trouble of every kind. It takes minutes: `make interop` runs it.
+// Package prometheus evaluates the chart's alerts and dashboard queries with Prometheus's own engine, over metrics
+// of a real controller while failures of every kind occur. It takes minutes; `make interop` runs it.
 package prometheus
 
 import (
@@ -43,7 +43,7 @@ var (
 
 var w *harness.World
 
-// queue is what the Prometheus says that a pool asks.
+// queue is the queue length that the simulated Prometheus reports to pools.
 var queue atomic.Int32
 
 func TestMain(m *testing.M) {
@@ -57,23 +57,24 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// trouble is something that goes wrong in a namespace of its own.
+// trouble is a failure that is staged in a namespace of its own.
 type trouble struct {
-	// begin makes what there is in good times; worsen lets it go wrong, and mend puts it right.
-	begin, worsen, mend func(s *fixture)
-	// sign is what stands in the metrics once it has gone wrong.
+	// begin creates the healthy state, worsen causes the failure, and recovery fixes it.
+	begin, worsen, recovery func(s *fixture)
+	// sign is text that appears in the metrics once the failure has occurred.
 	sign string
-	// alerts that fire, each with its labels behind it. What ends in a comma doesn't tell of the namespace.
+	// alerts lists the alerts that must fire, each followed by its labels. For an alert whose entry ends in a
+	// comma, the namespace label is not checked.
 	alerts []string
 }
 
-// fixture is where a trouble is played.
+// fixture is the environment of one trouble.
 type fixture struct {
 	*testing.T
 	namespace string
 	github    *githubsim.Running
-	beside    *world.World // with a GitHub of its own; nil if it hasn't
-	hooks     string       // where the controller takes webhooks in
+	ownWorld  *world.World // a world with its own GitHub; nil if the fixture uses the shared one
+	hooks     string       // address of the controller's webhook receiver
 	values    map[string]any
 }
 
@@ -105,7 +106,7 @@ func (s *fixture) jobs(label string, n int, duration time.Duration) {
 	harness.AddJobs(s.T, s.github, s.namespace+"-org", label, n, duration)
 }
 
-// end cancels all jobs of the fixture.
+// end cancels all unfinished jobs of the fixture.
 func (s *fixture) end() {
 	for _, j := range s.github.Jobs() {
 		if strings.HasPrefix(j.Repository, s.namespace+"-org/") && j.Result == "" {
@@ -114,29 +115,29 @@ func (s *fixture) end() {
 	}
 }
 
-// own gives the fixture a GitHub of its own.
+// own gives the fixture its own simulated GitHub.
 func (s *fixture) own(o githubsim.Options) {
 	s.Helper()
-	beside, end, err := w.WithGitHub(o)
+	other, end, err := w.WithGitHub(o)
 	must(s.T, err)
 	s.Cleanup(end)
-	s.beside, s.github = beside, beside.GitHub
+	s.ownWorld, s.github = other, other.GitHub
 }
 
-// on connects the fixture to a GitHub of its own.
+// on gives the fixture its own simulated GitHub and connects to it.
 func (s *fixture) on(o githubsim.Options) {
 	s.Helper()
 	s.own(o)
-	must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
+	must(s.T, s.ownWorld.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
-// connect connects the fixture to the GitHub that all share.
+// connect connects the fixture to the shared simulated GitHub.
 func (s *fixture) connect() {
 	s.Helper()
 	must(s.T, w.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 }
 
-// inject lets the fixture's pods suffer until it is mended.
+// inject makes the fixture's pods fail until clear is called.
 func (s *fixture) inject(kind nodeplay.FaultKind) {
 	s.values["clear"] = w.Node.Inject(nodeplay.Fault{Kind: kind, Namespace: s.namespace})
 }
@@ -151,7 +152,7 @@ func setIdle(n int32) func(*v1alpha1.RunnerPool) {
 	return func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = &n }
 }
 
-// policy is a RunnerPolicy of one module.
+// policy returns a RunnerPolicy with one module.
 func (s *fixture) policy(module string) *v1alpha1.RunnerPolicy {
 	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "own"}}
 	p.Spec.Modules = map[string]string{"own.rego": "package corral.scaling\n\n" + module}
@@ -165,7 +166,7 @@ func (s *fixture) source(url string) *v1alpha1.PoolSource {
 	}
 }
 
-// call spends one of the calls that the fixture's identity has within the hour, as something else would.
+// call uses up one request of the identity's hourly budget, as another client of the same identity would.
 func (s *fixture) call() {
 	base := strings.TrimSuffix(s.github.ConfigURL(s.namespace+"-org"), "/"+s.namespace+"-org")
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, base+"/api/v3/orgs/"+s.namespace+"-org/actions/runners", http.NoBody)
@@ -176,7 +177,7 @@ func (s *fixture) call() {
 	must(s.T, answer.Body.Close())
 }
 
-// post sends the fixture's webhook something that nobody signed.
+// post sends a webhook with an invalid signature.
 func (s *fixture) post() {
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodPost, world.WebhookURL(s.hooks, s.namespace, "acme"), strings.NewReader(`{"action":"queued"}`))
 	must(s.T, err)
@@ -191,25 +192,25 @@ func (s *fixture) post() {
 
 const definition = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\npools: declared: spec: {\n\tconnectionRef: name: \"acme\"\n\tscale: max: 2\n\trunnerLabels: [\"declared\"]\n\ttemplate: spec: containers: [{name: \"runner\", image: \"runner:1\"}]\n}\n"
 
-// troubles are all that alerts tell of, by the namespace where they are.
+// troubles contains a failure for every alert, by namespace.
 var troubles = map[string]trouble{
 	"full": {
-		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux", setMax(1))) },
-		worsen: func(s *fixture) { s.jobs("linux", 4, time.Hour) },
-		mend:   (*fixture).end,
-		sign:   `corral_pool_saturated{namespace="full",pool="linux"} 1`,
-		alerts: []string{"CorralPoolFull"},
+		begin:    func(s *fixture) { s.connect(); s.create(s.pool("linux", setMax(1))) },
+		worsen:   func(s *fixture) { s.jobs("linux", 4, time.Hour) },
+		recovery: (*fixture).end,
+		sign:     `corral_pool_saturated{namespace="full",pool="linux"} 1`,
+		alerts:   []string{"CorralPoolFull"},
 	},
 	"waits": {
-		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *fixture) { s.inject(nodeplay.Unschedulable); s.jobs("linux", 2, time.Millisecond) },
-		mend:   (*fixture).clear,
-		sign:   `corral_pool_jobs{namespace="waits",pool="linux"} 2`,
-		alerts: []string{"CorralJobsWait"},
+		begin:    func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen:   func(s *fixture) { s.inject(nodeplay.Unschedulable); s.jobs("linux", 2, time.Millisecond) },
+		recovery: (*fixture).clear,
+		sign:     `corral_pool_jobs{namespace="waits",pool="linux"} 2`,
+		alerts:   []string{"CorralJobsWait"},
 	},
 	"suspended": {
 		begin: func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *fixture) { // then jobs wait on purpose
+		worsen: func(s *fixture) { // jobs then wait intentionally
 			s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"Drain"}}`)
 			must(s.T, s.github.WaitUntil(s.Context(), func() bool {
 				return slices.ContainsFunc(s.github.Report().ScaleSets, func(set githubsim.ScaleSetReport) bool {
@@ -218,16 +219,16 @@ var troubles = map[string]trouble{
 			}))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		mend:   func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"None"}}`) },
-		sign:   `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a look at the scale set within five minutes
-		alerts: []string{"CorralPoolTakesNoJobs"},
+		recovery: func(s *fixture) { s.patch(s.pool("linux"), `{"spec":{"stopPolicy":"None"}}`) },
+		sign:     `corral_pool_jobs_waiting{namespace="suspended",pool="linux"} 2`, // as of a check of the scale set in the past five minutes
+		alerts:   []string{"CorralPoolTakesNoJobs"},
 	},
 	"fails": {
-		begin:  func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
-		worsen: func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); s.jobs("linux", 1, time.Millisecond) },
-		mend:   (*fixture).clear,
-		sign:   `corral_pool_healthy{namespace="fails",pool="linux"} 0`,
-		alerts: []string{"CorralJobsWait", "CorralRunnersFail"},
+		begin:    func(s *fixture) { s.connect(); s.create(s.pool("linux")) },
+		worsen:   func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); s.jobs("linux", 1, time.Millisecond) },
+		recovery: (*fixture).clear,
+		sign:     `corral_pool_healthy{namespace="fails",pool="linux"} 0`,
+		alerts:   []string{"CorralJobsWait", "CorralRunnersFail"},
 	},
 	"queue": {
 		begin: func(s *fixture) {
@@ -236,10 +237,10 @@ var troubles = map[string]trouble{
 				p.Spec.Demand.Metrics = []v1alpha1.MetricSource{{Name: "queue", Interval: &metav1.Duration{Duration: 10 * time.Second}, Prometheus: &v1alpha1.PrometheusMetric{Server: "main", Query: "queue"}}}
 			}))
 		},
-		worsen: func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); queue.Store(2) },
-		mend:   (*fixture).clear,
-		sign:   `corral_pool_healthy{namespace="queue",pool="linux"} 0`,
-		alerts: []string{"CorralJobsWait", "CorralRunnersFail"},
+		worsen:   func(s *fixture) { s.inject(nodeplay.CrashBeforeConnecting); queue.Store(2) },
+		recovery: (*fixture).clear,
+		sign:     `corral_pool_healthy{namespace="queue",pool="linux"} 0`,
+		alerts:   []string{"CorralJobsWait", "CorralRunnersFail"},
 	},
 	"old": {
 		begin: func(s *fixture) {
@@ -248,17 +249,17 @@ var troubles = map[string]trouble{
 				{Version: "2.331.0", Published: published}, {Version: "2.330.0", Published: published.Add(-24 * time.Hour)},
 			}})
 		},
-		worsen: func(s *fixture) { s.create(s.pool("linux", setIdle(1))) },
-		mend:   func(s *fixture) { s.remove(s.pool("linux")) },
-		sign:   `corral_pool_runner_update_by_timestamp_seconds{namespace="old",pool="linux",version="2.330.0"}`,
-		alerts: []string{"CorralRunnerOutdated"},
+		worsen:   func(s *fixture) { s.create(s.pool("linux", setIdle(1))) },
+		recovery: func(s *fixture) { s.remove(s.pool("linux")) },
+		sign:     `corral_pool_runner_update_by_timestamp_seconds{namespace="old",pool="linux",version="2.330.0"}`,
+		alerts:   []string{"CorralRunnerOutdated"},
 	},
 	"broken": {
-		begin:  func(s *fixture) { s.connect() },
-		worsen: func(s *fixture) { s.create(s.policy("limit contains {")) },
-		mend:   func(s *fixture) { s.remove(s.policy("")) },
-		sign:   `corral_policies{kind="RunnerPolicy",state="broken"} 1`,
-		alerts: []string{"CorralPoliciesUnready kind=RunnerPolicy,"},
+		begin:    func(s *fixture) { s.connect() },
+		worsen:   func(s *fixture) { s.create(s.policy("limit contains {")) },
+		recovery: func(s *fixture) { s.remove(s.policy("")) },
+		sign:     `corral_policies{kind="RunnerPolicy",state="broken"} 1`,
+		alerts:   []string{"CorralPoliciesUnready kind=RunnerPolicy,"},
 	},
 	"undecided": {
 		begin: func(s *fixture) {
@@ -269,9 +270,9 @@ var troubles = map[string]trouble{
 			s.patch(s.policy(""), `{"spec":{"modules":{"own.rego":"package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": n, \"reason\": \"for now\"} if n := to_number(input.pool.name)\n"}}}`)
 			s.jobs("linux", 1, time.Millisecond)
 		},
-		mend:   func(s *fixture) { s.remove(s.policy("")) },
-		sign:   `corral_policy_decisions_total{decision="scaling",outcome="failed"}`,
-		alerts: []string{"CorralPolicyDecisionsFail decision=scaling,"},
+		recovery: func(s *fixture) { s.remove(s.policy("")) },
+		sign:     `corral_policy_decisions_total{decision="scaling",outcome="failed"}`,
+		alerts:   []string{"CorralPolicyDecisionsFail decision=scaling,"},
 	},
 	"undeclared": {
 		begin: func(s *fixture) {
@@ -287,7 +288,7 @@ var troubles = map[string]trouble{
 			r.Write("pools.cue", strings.Replace(definition, "max: 2", "max: -2", 1))
 			r.Push("A negative max")
 		},
-		mend: func(s *fixture) {
+		recovery: func(s *fixture) {
 			r := s.values["repository"].(*harness.Repository)
 			r.Write("pools.cue", definition)
 			r.Push("A pool again")
@@ -305,9 +306,9 @@ var troubles = map[string]trouble{
 		worsen: func(s *fixture) {
 			s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: http.StatusInternalServerError})
 		},
-		mend:   func(s *fixture) { s.github.ClearFaults() },
-		sign:   `corral_github_requests_total{code="500",endpoint="message_poll"}`,
-		alerts: []string{"CorralGitHubRefuses code=500 endpoint=message_poll,"},
+		recovery: func(s *fixture) { s.github.ClearFaults() },
+		sign:     `corral_github_requests_total{code="500",endpoint="message_poll"}`,
+		alerts:   []string{"CorralGitHubRefuses code=500 endpoint=message_poll,"},
 	},
 	"spent": {
 		begin: func(*fixture) {},
@@ -319,9 +320,9 @@ var troubles = map[string]trouble{
 			for range 100 {
 				s.call()
 			}
-			must(s.T, s.beside.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
+			must(s.T, s.ownWorld.Connect(s.Context(), s.namespace, "acme", s.namespace+"-org"))
 		},
-		mend: func(s *fixture) { // another hour, and a connection that is verified anew
+		recovery: func(s *fixture) { // an hour later, with a reverified connection
 			s.values["later"].(*atomic.Int64).Store(int64(2 * time.Hour))
 			c := &v1alpha1.GitHubConnection{}
 			must(s.T, w.Client.Get(s.Context(), harness.Key(s.namespace, "acme"), c))
@@ -337,24 +338,24 @@ var troubles = map[string]trouble{
 			s.on(githubsim.Options{SessionExpiry: time.Hour})
 			s.create(s.pool("linux"))
 		},
-		worsen: func(s *fixture) { s.github.StealSession(s.github.Report().ScaleSets[0].ID, "another/pool") },
-		mend:   func(s *fixture) { s.github.ExpireSession(s.github.Report().ScaleSets[0].ID) },
-		sign:   `corral_github_sessions_total{result="conflict"}`,
-		alerts: []string{"CorralSessionsContested,"},
+		worsen:   func(s *fixture) { s.github.StealSession(s.github.Report().ScaleSets[0].ID, "another/pool") },
+		recovery: func(s *fixture) { s.github.ExpireSession(s.github.Report().ScaleSets[0].ID) },
+		sign:     `corral_github_sessions_total{result="conflict"}`,
+		alerts:   []string{"CorralSessionsContested,"},
 	},
 	"left": {
 		begin: func(s *fixture) { s.on(githubsim.Options{}); s.create(s.pool("linux")) },
 		worsen: func(s *fixture) {
 			s.github.RevokeToken(world.Token)
-			s.github.ExpireAdminTokens() // with which the connection could go on
+			s.github.ExpireAdminTokens() // which the connection could otherwise keep using
 			for _, e := range []githubsim.Endpoint{githubsim.EndpointGetMessage, githubsim.EndpointRefreshSession, githubsim.EndpointCreateSession} {
 				s.github.AddFault(githubsim.Fault{Endpoint: e, Status: http.StatusUnauthorized})
 			}
 			s.remove(s.pool("linux"))
 		},
-		mend:   func(*fixture) {},
-		sign:   "corral_orphaned_scale_sets_total 1",
-		alerts: []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
+		recovery: func(*fixture) {},
+		sign:     "corral_orphaned_scale_sets_total 1",
+		alerts:   []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
 	},
 	"forged": {
 		begin: func(s *fixture) {
@@ -363,14 +364,14 @@ var troubles = map[string]trouble{
 			s.create(s.pool("linux", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{} }))
 			s.jobs("linux", 2, time.Millisecond)
 		},
-		worsen: (*fixture).post,
-		mend:   func(s *fixture) { s.jobs("linux", 2, time.Millisecond) },
-		sign:   `corral_webhook_requests_total{result="forged"}`,
-		alerts: []string{"CorralWebhooksForged,"},
+		worsen:   (*fixture).post,
+		recovery: func(s *fixture) { s.jobs("linux", 2, time.Millisecond) },
+		sign:     `corral_webhook_requests_total{result="forged"}`,
+		alerts:   []string{"CorralWebhooksForged,"},
 	},
 }
 
-// evaluated is what the engine made of the troubles, once for both tests.
+// evaluated is the engine's answer. Both tests share it.
 type evaluated struct {
 	Alerts []firing
 	Values []int
@@ -384,7 +385,8 @@ type firing struct {
 	Resolved bool
 }
 
-// phase of a Request to the engine, which goes on as it went between two scrapes.
+// phase is part of a request to the engine, which continues counters at the rate that it observed between the
+// first and last scrape.
 type phase struct {
 	Minutes int
 	Seconds float64
@@ -392,16 +394,17 @@ type phase struct {
 	Scrapes []string
 }
 
-// minutes that each phase is taken to last: beyond what any alert waits for and looks back at.
+// Simulated duration of each phase in minutes. Each is longer than any alert's "for" duration and look-back
+// window.
 const (
-	goodMinutes    = 30
-	badMinutes     = 100
-	mendedMinutes  = 120
-	nobodysMinutes = 20
+	goodMinutes      = 30
+	badMinutes       = 100
+	recoveredMinutes = 120
+	downMinutes      = 20
 )
 
-// Each alert fires in its trouble, in no other and not in good times, and is resolved after it. Over all of it, each query of the
-// dashboard has data.
+// Each alert fires during its own failure, never during another one or in the healthy state, and resolves
+// afterwards. Every dashboard query returns data.
 func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 	queries, names := queriesOfTheDashboard(t)
 	main, slow := play(t)
@@ -434,28 +437,29 @@ func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 		}
 		fired[name] = true
 		if a.From < goodMinutes {
-			t.Errorf("%s fires at minute %v, in good times", name, a.From)
+			t.Errorf("%s fires at minute %v, in the healthy state", name, a.From)
 		}
-		if limit := float64(goodMinutes + badMinutes + mendedMinutes); !a.Resolved && a.Alert != "CorralNobodyLeads" || a.Alert == "CorralNobodyLeads" && a.From < limit {
-			t.Errorf("%s fires from minute %v to %v: it isn't resolved", name, a.From, a.To)
+		if limit := float64(goodMinutes + badMinutes + recoveredMinutes); !a.Resolved && a.Alert != "CorralNobodyLeads" || a.Alert == "CorralNobodyLeads" && a.From < limit {
+			t.Errorf("%s fires from minute %v to %v: it did not resolve", name, a.From, a.To)
 		}
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(fired))); diff != "" {
 		t.Errorf("alerts that fired (-want +got):\n%s", diff)
 	}
 	if len(behind.Alerts) == 0 || !slices.ContainsFunc(behind.Alerts, isBehind) {
-		t.Errorf("no alert says that a controller with one worker is behind: %+v", behind.Alerts)
+		t.Errorf("no alert fired for a controller with one worker that is behind: %+v", behind.Alerts)
 	}
 	for _, a := range behind.Alerts {
 		if a.Alert == "CorralControllerBehind" && !a.Resolved {
-			t.Errorf("%+v isn't resolved", a)
+			t.Errorf("%+v did not resolve", a)
 		}
 	}
 }
 
 func isBehind(a firing) bool { return a.Alert == "CorralControllerBehind" }
 
-// queriesOfTheDashboard are what Grafana asks for all namespaces and pools, and the titles of their panels.
+// queriesOfTheDashboard returns the queries that Grafana sends for all namespaces and pools, and the titles of
+// their panels.
 func queriesOfTheDashboard(t *testing.T) (queries, titles []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../charts/corral/files/dashboard.json")
@@ -474,12 +478,12 @@ func queriesOfTheDashboard(t *testing.T) (queries, titles []string) {
 		}
 	}
 	if len(queries) == 0 {
-		t.Fatal("the dashboard asks nothing")
+		t.Fatal("the dashboard has no queries")
 	}
 	return queries, titles
 }
 
-// evaluate has Prometheus's engine evaluate the chart's alerts, and queries.
+// evaluate has Prometheus's engine evaluate the chart's alerts and the given queries.
 func evaluate(t *testing.T, queries []string, phases []phase) evaluated {
 	t.Helper()
 	rules, err := os.ReadFile("../../../charts/corral/files/alerts.yaml")
@@ -498,7 +502,7 @@ func evaluate(t *testing.T, queries []string, phases []phase) evaluated {
 	return e
 }
 
-// scrape reads a controller's metrics.
+// scrape returns a controller's metrics.
 func scrape(t *testing.T, c *world.Controller) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.MetricsURL, http.NoBody)
@@ -511,7 +515,7 @@ func scrape(t *testing.T, c *world.Controller) string {
 	return string(text)
 }
 
-// recording is a phase that is being scraped.
+// recording is a phase that is still being scraped.
 type recording struct {
 	*testing.T
 	controller *world.Controller
@@ -523,7 +527,7 @@ func record(t *testing.T, c *world.Controller) *recording {
 	return &recording{t, c, time.Now(), scrape(t, c)}
 }
 
-// end scrapes for some seconds, and returns the phase.
+// end scrapes for 20 seconds, and returns the phase.
 func (r *recording) end(minutes int) phase {
 	p := phase{Minutes: minutes, First: r.first}
 	for range 10 {
@@ -534,19 +538,20 @@ func (r *recording) end(minutes int) phase {
 	return p
 }
 
-// shows waits until the metrics show something, or don't any more.
+// shows waits until the metrics contain a line, or no longer contain it.
 func shows(t *testing.T, c *world.Controller, line string, want bool) {
 	t.Helper()
 	err := world.Until(t.Context(), 8*time.Minute, func(context.Context) error {
 		if strings.Contains(scrape(t, c), line) != want {
-			return fmt.Errorf("that the metrics show %s isn't %t", line, want)
+			return fmt.Errorf("the metrics contain %s: want %t", line, want)
 		}
 		return nil
 	})
 	must(t, err)
 }
 
-// play plays all troubles, and returns the phases of the controller that sees them, and of one that has too few workers.
+// play stages all failures. It returns the phases of the controller that handles them, and of a second controller
+// with too few workers.
 func play(t *testing.T) (main, slow []phase) {
 	t.Helper()
 	prometheus := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -584,13 +589,13 @@ func play(t *testing.T) (main, slow []phase) {
 	}
 	for _, namespace := range namespaces {
 		shows(t, c, troubles[namespace].sign, true)
-		t.Logf("%s shows after %s", namespace, time.Since(bad.began).Round(time.Second))
+		t.Logf("the failure in %s is visible after %s", namespace, time.Since(bad.began).Round(time.Second))
 	}
 	main, slow = append(main, bad.end(badMinutes)), append(slow, late.end(badMinutes))
 
 	b.shrink()
 	for _, namespace := range namespaces {
-		troubles[namespace].mend(fixtures[namespace])
+		troubles[namespace].recovery(fixtures[namespace])
 	}
 	for _, gauge := range []string{
 		troubles["full"].sign, troubles["suspended"].sign, troubles["fails"].sign, troubles["queue"].sign, troubles["old"].sign, troubles["broken"].sign,
@@ -598,12 +603,13 @@ func play(t *testing.T) (main, slow []phase) {
 	} {
 		shows(t, c, gauge, false)
 	}
-	time.Sleep(35 * time.Second) // the longest back-off of what was refused
-	main, slow = append(main, record(t, c).end(mendedMinutes)), append(slow, record(t, b.controller).end(mendedMinutes))
-	return append(main, phase{Minutes: nobodysMinutes}), slow
+	time.Sleep(35 * time.Second) // the longest back-off after a rejected request
+	main, slow = append(main, record(t, c).end(recoveredMinutes)), append(slow, record(t, b.controller).end(recoveredMinutes))
+	return append(main, phase{Minutes: downMinutes}), slow
 }
 
-// backlog is a controller with one worker for objects of a kind, and sources that keep it busy: their server never answers.
+// backlog is a controller with one worker per kind, and sources whose server never answers and so keep that worker
+// busy.
 type backlog struct {
 	*fixture
 	controller *world.Controller
@@ -633,7 +639,7 @@ func newBacklog(t *testing.T) *backlog {
 func (b *backlog) sources() []client.Object {
 	var all []client.Object
 	for i := range 20 { // the worker waits 10 s for each
-		s := b.source(fmt.Sprintf("https://127.0.0.%d:%d/pools.git", i+1, b.port)) // of a server that is known to be silent, few are asked
+		s := b.source(fmt.Sprintf("https://127.0.0.%d:%d/pools.git", i+1, b.port)) // each has its own address, because Corral sends few requests to a server that is known not to answer
 		s.Name = fmt.Sprintf("pools-%d", i)
 		all = append(all, s)
 	}

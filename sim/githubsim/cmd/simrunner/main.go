@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command simrunner is the simulated runner as a container's main process. It
-// takes its JIT configuration from ACTIONS_RUNNER_INPUT_JITCONFIG and exits as
-// the wrapper script of the real image does.
+// Command simrunner is the simulated runner as a container's main process. It reads its JIT configuration from
+// ACTIONS_RUNNER_INPUT_JITCONFIG and exits as the wrapper script of the real image does.
 //
-//	simrunner                    as run.sh: one job, or job after job where a configuration was made
-//	simrunner configure OPTIONS  as config.sh: registers, and leaves .runner in the working folder
+//	simrunner                    as run.sh: runs one job, or one job after another if the runner was configured
+//	simrunner configure OPTIONS  as config.sh: registers, and writes .runner to the working folder
 package main
 
 import (
@@ -29,15 +28,15 @@ import (
 )
 
 const (
-	// configuration is the file that config.sh leaves.
+	// configuration is the file that config.sh writes.
 	configuration = ".runner"
-	// inputs begin the variables that the runner reads and jobs don't get.
+	// inputs is the prefix of variables for the runner, which jobs do not get.
 	inputs = "ACTIONS_RUNNER_INPUT_"
 	// workFolder is where scripts run.
 	workFolder = "_work"
-	// maxLog is how much of a script's output is told.
+	// maxLog is how much of a script's output is reported.
 	maxLog = 64 << 10
-	// killDelay is how long what a script left running may hold its output.
+	// killDelay is how long processes that a script has left running may keep its output open.
 	killDelay = 5 * time.Second
 )
 
@@ -84,7 +83,7 @@ func run(ctx context.Context) (exitCode int, err error) {
 	}
 }
 
-// runScript runs a job's script in the work folder, without what only the runner is to know.
+// runScript runs a job's script in the work folder, without the variables for the runner.
 func runScript(ctx context.Context, script string) (log string, err error) {
 	if err := os.MkdirAll(workFolder, 0o755); err != nil {
 		return "", fmt.Errorf("making the work folder: %w", err)

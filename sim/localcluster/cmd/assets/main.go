@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command assets prints the folder to set KUBEBUILDER_ASSETS to, after building what it holds when that is missing.
-// A make target that runs it first keeps the build out of the time limit of the tests.
+// Command assets prints the folder for KUBEBUILDER_ASSETS, after building its contents if necessary. A make target that
+// runs it first keeps the build out of the time limit of the tests.
 package main
 
 import (

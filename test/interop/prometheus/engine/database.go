@@ -25,7 +25,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// sample is a value at a time.
+// sample is a value at a point in time.
 type sample struct {
 	t int64
 	f float64
@@ -39,16 +39,16 @@ func (s sample) FH() *histogram.FloatHistogram { return nil }
 func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
 func (s sample) Copy() chunks.Sample           { return s }
 
-// series is all of one.
+// series is a time series with all its samples.
 type series struct {
 	labels  labels.Labels
 	samples []chunks.Sample
-	// ahead is how far a counter was led on beyond what was scraped.
+	// ahead is the amount that was added to a counter beyond its scraped value.
 	ahead float64
 	alive bool
 }
 
-// database holds what was scraped.
+// database holds the recorded samples.
 type database struct {
 	storage.Queryable
 	series map[string]*series
@@ -56,14 +56,14 @@ type database struct {
 	begin  time.Time
 }
 
-// point is a series in one scrape.
+// point is the value of a series in one scrape.
 type point struct {
 	labels labels.Labels
 	value  float64
-	counts bool // it only rises
+	counts bool // a counter, which only increases
 }
 
-// record makes a database of the phases.
+// record builds a database from the phases of a request.
 func record(q Request) (*database, error) {
 	db := &database{series: map[string]*series{}, begin: q.Begin}
 	for _, phase := range q.Phases {
@@ -90,8 +90,8 @@ func record(q Request) (*database, error) {
 	return db, nil
 }
 
-// play appends a phase. What only rises goes on at the pace that it had between the first scrape and the last; the rest is as it was scraped,
-// one scrape after the other, and again.
+// play appends a phase. Counters continue at their rate between the first and last scrape. Other series cycle
+// through the scraped values.
 func (db *database) play(phase Phase, first map[string]point, scrapes []map[string]point) {
 	n := phase.Minutes * int(time.Minute/tick)
 	for i := range n {
@@ -112,7 +112,7 @@ func (db *database) play(phase Phase, first map[string]point, scrapes []map[stri
 	}
 }
 
-// between is what a scrape at a tick of a phase finds.
+// between returns what a scrape at a tick of a phase would return.
 func (db *database) between(first map[string]point, scrapes []map[string]point, i int, seconds float64) map[string]point {
 	last, now := scrapes[len(scrapes)-1], scrapes[i%len(scrapes)]
 	at := map[string]point{}
@@ -143,7 +143,7 @@ func (db *database) between(first map[string]point, scrapes []map[string]point, 
 	return at
 }
 
-// append adds what a scrape found. A series that it doesn't have any more gets Prometheus's mark of that.
+// append adds the points of a scrape. A series that disappeared gets Prometheus's staleness marker.
 func (db *database) append(found map[string]point) {
 	t := db.begin.Add(time.Duration(db.ticks) * tick).UnixMilli()
 	db.ticks++
@@ -162,7 +162,7 @@ func (db *database) append(found map[string]point) {
 	}
 }
 
-// parse reads a scrape.
+// parse reads a scrape in the text format.
 func parse(text string) (map[string]point, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -190,7 +190,7 @@ func parse(text string) (map[string]point, error) {
 	return points, nil
 }
 
-// values of a metric, by what stands behind its name.
+// values returns the values of a metric, keyed by the suffix that Prometheus appends to its name.
 func values(kind dto.MetricType, m *dto.Metric) map[string]float64 {
 	switch kind {
 	case dto.MetricType_COUNTER:
@@ -208,7 +208,7 @@ func values(kind dto.MetricType, m *dto.Metric) map[string]float64 {
 	return map[string]float64{"": m.GetUntyped().GetValue()}
 }
 
-// Querier reads a time.
+// Querier implements storage.Queryable.
 func (db *database) Querier(from, to int64) (storage.Querier, error) {
 	return querier{db, from, to}, nil
 }
@@ -218,7 +218,7 @@ type querier struct {
 	from, to int64
 }
 
-// Select finds series.
+// Select returns the series that match.
 func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	set := &seriesSet{}
 	for _, key := range slices.Sorted(maps.Keys(q.db.series)) {
@@ -235,17 +235,17 @@ func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, match
 	return set
 }
 
-// LabelValues aren't asked for.
+// LabelValues is not used by the engine.
 func (querier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return nil, nil, nil
 }
 
-// LabelNames aren't asked for.
+// LabelNames is not used by the engine.
 func (querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
 	return nil, nil, nil
 }
 
-// Close has nothing to close.
+// Close implements storage.Querier.
 func (querier) Close() error { return nil }
 
 type seriesSet struct {
@@ -253,7 +253,7 @@ type seriesSet struct {
 	now storage.Series
 }
 
-// Next goes on to the next.
+// Next advances to the next series.
 func (s *seriesSet) Next() bool {
 	if len(s.all) == 0 {
 		return false
@@ -262,11 +262,11 @@ func (s *seriesSet) Next() bool {
 	return true
 }
 
-// At is the series.
+// At returns the current series.
 func (s *seriesSet) At() storage.Series { return s.now }
 
-// Err is none.
+// Err implements storage.SeriesSet.
 func (*seriesSet) Err() error { return nil }
 
-// Warnings are none.
+// Warnings implements storage.SeriesSet.
 func (*seriesSet) Warnings() annotations.Annotations { return nil }

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command engine evaluates alerts and queries with Prometheus's own engine over what was scraped of a controller. It reads a Request as
-// JSON on standard input and writes an Answer.
+// Command engine evaluates alerts and queries with Prometheus's own engine over metrics that were scraped from a
+// controller. It reads a Request as JSON from standard input and writes an Answer.
 //
-// It is a module of its own: nobody else needs Prometheus's dependencies.
+// It is a separate module because nothing else needs Prometheus's dependencies.
 package main
 
 import (
@@ -26,48 +26,50 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// tick is the time between two scrapes, and between two evaluations.
+// tick is the interval of scrapes and of evaluations.
 const tick = 30 * time.Second
 
-// Request is what is to be evaluated over which phases.
+// Request holds the rules and queries to evaluate, and the recorded phases.
 type Request struct {
-	// Rules is a file of rules.
+	// Rules is the content of a Prometheus rule file.
 	Rules string
-	// Queries that a dashboard asks.
+	// Queries are the dashboard's queries.
 	Queries []string
-	// Begin is when the first phase begins.
+	// Begin is the start of the first phase.
 	Begin time.Time
-	// Phases follow each other.
+	// Phases follow each other without a gap.
 	Phases []Phase
 }
 
-// Phase is a time in which all goes on as it went between the first and the last of its scrapes.
+// Phase is a period during which the metrics behave as they did between the first and the last of its scrapes.
 type Phase struct {
-	// Minutes that it takes.
+	// Minutes is the simulated duration.
 	Minutes int
-	// Seconds between the first scrape and the last.
+	// Seconds is the time between the first scrape and the last.
 	Seconds float64
-	// First is a scrape from before all others, as far as what only rises goes; "" if the first of them is.
+	// First is an earlier scrape that provides the counters' starting values. If it is empty, the first of Scrapes
+	// does.
 	First string
-	// Scrapes in the text format; none while nobody can be scraped.
+	// Scrapes are in the text format. There are none while no controller is running.
 	Scrapes []string
 }
 
-// Answer is what came of it.
+// Answer holds the results of the evaluation.
 type Answer struct {
-	// Alerts that fired.
+	// Alerts lists every alert that fired.
 	Alerts []Firing
-	// Values is how many values each of the queries had.
+	// Values is the number of values that each query returned.
 	Values []int
-	// Errors of rules and queries.
+	// Errors lists the failures of rules and queries.
 	Errors []string
 }
 
-// Firing is an alert that fired for a while, in minutes since the beginning.
+// Firing is a period in which an alert fired, in minutes since the beginning.
 type Firing struct {
 	Alert  string
 	Labels map[string]string
-	// From and To are the first and the last evaluation at which it fired. Resolved is false if that was the last of all.
+	// From and To are the first and last evaluations at which it fired. Resolved is false if To is the last
+	// evaluation of all.
 	From, To float64
 	Resolved bool
 }
@@ -108,7 +110,7 @@ func run() error {
 	return json.NewEncoder(os.Stdout).Encode(e.answer)
 }
 
-// evaluator evaluates at each tick.
+// evaluator evaluates expressions at each tick.
 type evaluator struct {
 	engine *promql.Engine
 	db     *database
@@ -133,10 +135,11 @@ func (e *evaluator) at(expr string, i int) (promql.Vector, error) {
 	case promql.Scalar:
 		return promql.Vector{{F: v.V}}, nil
 	}
-	return nil, fmt.Errorf("%s is no vector", result.Value.Type())
+	return nil, fmt.Errorf("%s is not a vector", result.Value.Type())
 }
 
-// watch evaluates an alert as Prometheus does: it fires for each set of labels that its expression had at each evaluation for its time.
+// watch evaluates an alert as Prometheus does. The alert fires for each set of labels that its expression returned
+// at every evaluation during the rule's "for" duration.
 func (e *evaluator) watch(rule rulefmt.Rule) {
 	since, firing := map[string]int{}, map[string]*Firing{}
 	for i := range e.db.ticks {
@@ -182,7 +185,7 @@ func (e *evaluator) watch(rule rulefmt.Rule) {
 
 func minutes(i int) float64 { return (time.Duration(i) * tick).Minutes() }
 
-// ask counts the values of a query.
+// ask counts the values that a query returns over all ticks.
 func (e *evaluator) ask(query string) {
 	n := 0
 	for i := range e.db.ticks {

@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/jobmatch"
+	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/report"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// poolCheck warns about a field of a pool. The message is empty if there is nothing to warn about.
+type poolCheck struct {
+	rule, title, path, help string
+	message                 func(p *declaredPool) string
+}
+
+// publicTrust is the trust of pools that run any user's code.
+const publicTrust = "public"
+
+// poolChecks are asked about the pools in their order.
+func (w *workspace) poolChecks() []poolCheck {
+	var before []*declaredPool
+	const apart = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
+	scaleSets := map[string]string{}
+	return []poolCheck{
+		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart,
+			func(p *declaredPool) string {
+				var others []string
+				for _, other := range before {
+					if w.compete(other, p) {
+						others = append(others, other.name())
+					}
+				}
+				before = append(before, p)
+				return formatted("the same jobs are for pool %s: webhooks give all of them to the older of the two", strings.Join(others, ", "))
+			}},
+		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharesName()},
+		{ruleConnection, "Connection is not declared here", ".spec.connectionRef", "", func(p *declaredPool) string {
+			if name := connectionOf(p.RunnerPool); len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
+				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name)
+			}
+			return ""
+		}},
+		{ruleCredentials, "Jobs can read credentials", ".spec.containerMode", "", func(p *declaredPool) string { return podspec.HooksMayRead(p.RunnerPool) }},
+		{ruleScaleSet, "Pools share a scale set", ".spec.scaleSetName", "", func(p *declaredPool) string {
+			if p.Spec.Registration == v1alpha1.RegisterREST {
+				return ""
+			}
+			name := p.GetScaleSetName()
+			key := strings.ToLower(strings.Join([]string{connectionOf(p.RunnerPool), p.Spec.RunnerGroup, name}, "\n"))
+			if other, taken := scaleSets[key]; taken {
+				return fmt.Sprintf("pool %s has the scale set %s, too: one of the two will be refused", other, name)
+			}
+			scaleSets[key] = p.name()
+			return ""
+		}},
+		{ruleTrust, "Container lacks certificates", ".spec.template", "", func(p *declaredPool) string {
+			pod, err := podspec.Specimen(p.RunnerPool)
+			if err != nil || !w.network(p.RunnerPool).CA { // another check reports what is wrong with the template
+				return ""
+			}
+			return podspec.OwnTrust(pod)
+		}},
+		{rulePersistent, "Runners stay for anybody's jobs", ".spec.lifetime", "leave lifetime at Job, or say in spec.trust whose code the runners run, such as internal",
+			func(p *declaredPool) string {
+				if !p.Spec.Persists() || p.Spec.Trust != "" && p.Spec.Trust != publicTrust {
+					return ""
+				}
+				return "its pods get a token that registers any runner, and each job finds what the one before left: not for code of people you don't trust"
+			}},
+	}
+}
+
+// formatted inserts a text, unless it is empty.
+func formatted(format, text string) string {
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, text)
+}
+
+// warnings are what pools and connections are warned about, at a time.
+func (w *workspace) warnings(now time.Time) []report.Finding {
+	var found []report.Finding
+	for _, name := range slices.Sorted(maps.Keys(w.connections)) {
+		if c := w.connections[name]; strings.HasPrefix(c.Spec.URL, exampleURL) {
+			found = append(found, warning(ruleUnfinished, "URL is a placeholder", c.object.Diagnostic(".spec.url",
+				c.Spec.URL+" is a placeholder: put the URL of your organization, repository or enterprise there")))
+		}
+	}
+	for _, check := range w.poolChecks() {
+		for i := range w.pools {
+			if message := check.message(&w.pools[i]); message != "" {
+				f := w.pools[i].warning(check.rule, check.title, check.path, message)
+				f.Help = check.help
+				found = append(found, f)
+			}
+		}
+	}
+	for i := range w.pools {
+		for _, problem := range w.pools[i].plan.Warnings(now) {
+			found = append(found, w.pools[i].warning(ruleSchedule, "Schedule without effect", "."+problem.Path, problem.Message))
+		}
+	}
+	return found
+}
+
+// withoutCommand warns about pools that run GitHub's image, which has no entrypoint, without a command.
+func (w *workspace) withoutCommand() (found []report.Finding) {
+	for i := range w.pools {
+		if field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw); field != "" {
+			f := w.pools[i].warning(ruleCommand, "Runner without a command", "."+field, "GitHub's runner image starts nothing by itself, so the runner ends without a job")
+			f.Help = `set command: ["/home/runner/run.sh"]`
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// compete reports whether webhooks count the same jobs for two pools. The older pool gets all of them. Of a connection that is not declared
+// here, only the name is known.
+func (w *workspace) compete(a, b *declaredPool) bool {
+	if a.Namespace != b.Namespace || a.Spec.Demand.Webhook == nil || b.Spec.Demand.Webhook == nil || a.Spec.GetMode() != b.Spec.GetMode() {
+		return false
+	}
+	first, second := w.match(a), w.match(b)
+	return jobmatch.Compete(&first, &second)
+}
+
+// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label.
+func (w *workspace) sharesName() func(p *declaredPool) string {
+	var named []*declaredPool
+	return func(p *declaredPool) string {
+		if p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+			return ""
+		}
+		for _, other := range named {
+			if name := w.sharedName(other, p); name != "" {
+				return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", name, other.name())
+			}
+		}
+		named = append(named, p)
+		return ""
+	}
+}
+
+// sharedName returns the name of one pool's scale set that both pools have as a label; empty if there is none.
+func (w *workspace) sharedName(a, b *declaredPool) string {
+	first, second := w.match(a), w.match(b)
+	return jobmatch.SharedName(&first, &second, a.GetScaleSetName(), b.GetScaleSetName())
+}
+
+func (w *workspace) match(p *declaredPool) jobmatch.Pool {
+	connection := connectionOf(p.RunnerPool)
+	scope := jobmatch.Scope{Kind: jobmatch.Organization, Path: connection}
+	if declared := w.connections[connection]; declared.GitHubConnection != nil {
+		if known, ok := jobmatch.ScopeOf(declared.Spec.URL); ok {
+			scope = known
+		}
+	}
+	return jobmatch.Of(p.RunnerPool, scope)
+}
+
+// connectionOf names a pool's connection. A namespace that isn't declared is that of the source.
+func connectionOf(p *v1alpha1.RunnerPool) string {
+	key := p.Spec.ConnectionRef.From(p.Namespace)
+	return wording.Qualified(key.Namespace, key.Name)
+}
+
+// name is the pool's name with its namespace, if it has one.
+func (p *declaredPool) name() string { return wording.Qualified(p.Namespace, p.Name) }
+
+// warning is about a field of a pool.
+func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
+	f := warning(rule, title, p.object.Diagnostic(path, message))
+	f.Subject = "pool " + p.name()
+	return f
+}
+
+// network is what a pool's pods get of its connection's, as far as that is declared here.
+func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
+	if c := w.connections[connectionOf(p)]; c.GitHubConnection != nil {
+		return podspec.NetworkOf(&c.Spec)
+	}
+	return podspec.Network{}
+}
+
+// reads reports the Secret with credentials of a connection that a pool's pod would read.
+func (w *workspace) reads(p *declaredPool) []v1alpha1.Diagnostic {
+	var credentials []string
+	for _, c := range w.connections {
+		if c.Namespace == p.Namespace {
+			credentials = append(credentials, c.Secrets()...)
+		}
+	}
+	pod, err := podspec.Specimen(p.RunnerPool)
+	if err == nil {
+		err = podspec.CheckSecrets(pod, credentials)
+	}
+	if err == nil {
+		return nil
+	}
+	at := &podspec.FieldError{}
+	if !errors.As(err, &at) {
+		at.Problem = err.Error()
+	}
+	return []v1alpha1.Diagnostic{p.object.Diagnostic(strings.TrimSuffix("."+at.Path, "."), at.Problem)}
+}
