@@ -70,7 +70,7 @@ var hostile = map[string]string{
 // limited much, because other tests may keep the machine busy.
 func small() EvaluatorLimits {
 	l := DefaultEvaluatorLimits()
-	l.Ask.CPU, l.Load.CPU = 100*time.Millisecond, time.Second
+	l.Ask.CPU, l.Load.CPU = 400*time.Millisecond, 4*time.Second
 	l.Ask.Memory, l.Load.Memory = 64<<20, 64<<20
 	l.Ask.Wall, l.Load.Wall = 10*time.Minute, 10*time.Minute
 	return l
@@ -304,7 +304,7 @@ func TestTheCallersEndEndsTheChild(t *testing.T) {
 // Texts are longer when JSON escapes them.
 func TestADenialIsToldHoweverLongItIs(t *testing.T) {
 	e := newEvaluator(t, 1)
-	e.limits.Ask.CPU, e.limits.Ask.Memory = 20*e.limits.Ask.CPU, 8*e.limits.Ask.Memory
+	e.limits.Ask.CPU, e.limits.Ask.Memory = time.Hour, 8*e.limits.Ask.Memory
 	p := load(t, e, of("ci", "p", `package corral.template
 
 deny contains {"msg": m, "path": m, "remediation": m} if {
