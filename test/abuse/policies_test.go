@@ -18,6 +18,7 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/sim/harness"
 	"github.com/corral-dev/corral/test/recorder"
 )
@@ -291,8 +292,11 @@ func TestAGuardRailWithMoreFindingsThanAreTold(t *testing.T) {
 	}
 	c.says(accepted, verdict{
 		Ready: metav1.ConditionFalse, Reason: v1alpha1.PolicyDeniedReason, Stalled: true,
-		Causes: fmt.Sprintf("PodDenied denials=%q", strings.Join(lines, "\n")+"\nand at least 984 more"),
+		Causes: fmt.Sprintf("PodDenied denials=%q", wording.Truncate(strings.Join(lines, "\n"), v1alpha1.MaxCauseText)),
 	})
+	if message := conditions.GetMessage(accepted, v1alpha1.ReadyCondition); !strings.Contains(message, lines[15]+"\nand at least 984 more") {
+		t.Errorf("the pool says %s", message)
+	}
 	c.look("finding 0001", 1, "pool/many")
 	eventually(t, func(ctx context.Context) error {
 		runners, err := c.runners(ctx, "many")
