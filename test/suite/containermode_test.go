@@ -140,8 +140,7 @@ func TestJobsThatRunAsPodsLeaveNothingBehind(t *testing.T) {
 		maySetUpPools(t, false)
 		own.patchSource(`{"spec":{"serviceAccountName":"deployer"}}`)
 		commit := own.pushAndRequest("Try again")
-		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", "ServiceAccount "+hooksNamespace+"/deployer",
-			"RunnerPool jobs")
+		own.refused(commit, v1alpha1.AccessDeniedReason, "attempting to grant RBAC permissions", hooksNamespace+"/deployer", "RunnerPool jobs")
 		absent(t, &v1alpha1.RunnerPool{}, pool)
 		if s := own.remote("jobs"); s != nil {
 			t.Errorf("GitHub has its scale set %+v", s)

@@ -496,7 +496,7 @@ func TestASourceHasTheRightsOfItsServiceAccount(t *testing.T) {
 
 	own.patchSource(`{"spec":{"serviceAccountName":"reader"}}`)
 	commit = own.push(anotherPool("more", fmt.Sprintf(`name: "main", namespace: %q`, w.estate), ""), "")
-	own.refused(commit, "ServiceAccount "+namespace+"/reader")
+	own.refused(commit, namespace+"/reader")
 	absent(t, &v1alpha1.RunnerPool{}, key(namespace, "more"))
 	grant(t, namespace, "reader", toApply, "runnerpools")
 	own.request()
