@@ -47,7 +47,7 @@ var situations = []struct {
 	{"github-500", v1alpha1.GitHubUnavailableReason, 1, aGitHubThatAnswers500},
 	{"github-429", v1alpha1.GitHubUnavailableReason, 1, aGitHubThatAnswers429},
 	{"failing-pods", "Error (exit code 1)", 1, failingPods},
-	{"full-pool", "full (max 2)", 0, aFullPool},
+	{"full-pool", "full", 0, aFullPool},
 	{"suspended", v1alpha1.SuspendedReason, 0, aSuspendedPool},
 	{"denied", "container runner is privileged", 1, aDeniedPool},
 	{"ceiling", "corral.scaling.limit (limits.rego:3)", 0, aCeiling},
