@@ -154,12 +154,16 @@ func (c *court) besideGoesOn() {
 // longText is a rule body that builds a string of a million bytes.
 const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.range(1, 50000)])` + "\n\t"
 
+// tooCostly lists what a rule without bounds ends with. A slow child comes last, so it may get too little CPU time to
+// exceed its limits before its answer is late, if other tests keep the machine busy.
+var tooCostly = []policy.FailureKind{policy.TimedOut, policy.Quarantined, policy.EvaluationError}
+
 func TestARuleThatTakesAllMemory(t *testing.T) {
 	c := newCourt(t)
 	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	pushed := c.push("greedy", longText+`replace(s, "x", s) != ""`)
 	c.ready(pushed)
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", policy.TimedOut, policy.Quarantined)
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/greedy", tooCostly...)
 	c.goesOn()
 	must(t, w.Client.Delete(t.Context(), pushed))
 	c.ready(c.pool)
@@ -170,7 +174,7 @@ func TestARuleThatNeverEnds(t *testing.T) {
 	c.checkMessages(2) // when it exceeds its budget, and when it is quarantined
 	pushed := c.push("endless", "some i in numbers.range(1, 60000)\n\tsome j in numbers.range(1, 60000)\n\ti * j == -1")
 	c.ready(pushed)
-	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", policy.TimedOut, policy.Quarantined)
+	c.blames(c.pool, "RunnerPolicy/"+c.namespace+"/endless", tooCostly...)
 	c.goesOn()
 	c.patch(pushed, fmt.Sprintf(`{"spec":{"modules":{"pushed.rego":%q}}}`, limitModule(5, ""))) // the changed policy is evaluated at once
 	c.ready(c.pool)
