@@ -23,14 +23,18 @@ import (
 )
 
 // claim waits for its turn to decide which source holds which object in a namespace, and returns the function that ends the
-// turn. It returns errBusy if another source of the namespace takes long, because the caller occupies a worker.
-func (r *Reconciler) claim(namespace string) (release func(), err error) {
-	known, _ := r.claims.LoadOrStore(namespace, make(chan struct{}, 1))
+// turn. If another source of the namespace takes long, it returns errBusy, because the pass occupies a worker. The source then
+// waits in line for a long pass, so that it is woken once the other one ends.
+func (p *pass) claim() (release func(), err error) {
+	known, _ := p.claims.LoadOrStore(p.source.Namespace, make(chan struct{}, 1))
 	turn := known.(chan struct{})
 	select {
 	case turn <- struct{}{}:
 		return func() { <-turn }, nil
 	case <-time.After(claimWait):
+		if p.long == nil {
+			p.long, _ = p.hosts.enter(client.ObjectKeyFromObject(p.source), longPasses)
+		}
 		return nil, errBusy
 	}
 }
@@ -174,7 +178,7 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (result c
 	if err := p.resume(); err != nil {
 		return result, err
 	}
-	release, err := r.claim(gone.Namespace)
+	release, err := p.claim()
 	if err != nil {
 		return result, err
 	}

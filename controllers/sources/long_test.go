@@ -64,17 +64,30 @@ func TestALongPassWaitsForItsTurn(t *testing.T) {
 // A pass holds a worker while it waits for another source of its namespace.
 func TestNoWorkerWaitsForALongPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &Reconciler{}
-		release, err := r.claim("ci")
+		r := &Reconciler{hosts: newHosts(8)}
+		long, other := &pass{Reconciler: r, source: us()}, &pass{Reconciler: r, source: us()}
+		long.source.Name = "long"
+		release, err := long.claim()
 		if err != nil {
 			t.Fatal(err)
 		}
+		for range shortPass + 1 {
+			if err := long.request(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		began := time.Now()
-		if _, err := r.claim("ci"); !errors.Is(err, errBusy) || time.Since(began) != claimWait {
+		if _, err := other.claim(); !errors.Is(err, errBusy) || time.Since(began) != claimWait {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
-		time.AfterFunc(claimWait/2, release)
-		if _, err := r.claim("ci"); err != nil {
+		if err := other.resume(); !errors.Is(err, errBusy) || time.Since(began) != claimWait {
+			t.Errorf("a source whose namespace has a long pass holds a worker for %s: %v", time.Since(began), err)
+		}
+		time.AfterFunc(claimWait/2, func() {
+			release()
+			long.leaveLong()
+		})
+		if _, err := other.claim(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -205,7 +205,7 @@ func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 // carryOut applies the build, and prunes. Meanwhile no other source of the namespace decides which source holds which
 // object.
 func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
-	release, err := p.claim(p.source.Namespace)
+	release, err := p.claim()
 	if err != nil {
 		return o, err
 	}
