@@ -8,7 +8,9 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,14 +18,17 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
 	// askAgain is how long an answer is valid at most, because rules may read the clock without returning an end time.
 	askAgain = time.Minute
-	// maxVerdicts limits the remembered verdicts per pool, maxKept the findings of each kind that a verdict keeps, and
-	// maxCounted the denials that are counted.
-	maxVerdicts, maxKept, maxCounted = 4, 20, 1000
+	// maxVerdicts limits the remembered verdicts per pool.
+	maxVerdicts = 4
+	// maxKept limits the elements of each list in a remembered answer, and maxKeptBytes their texts together, without the names of
+	// policies. Policies could otherwise give each pool an answer of megabytes.
+	maxKept, maxKeptBytes = 20, 16 << 10
 )
 
 // judged identifies the object of a verdict. A revision's name contains only a few digits of a hash, so the whole template
@@ -64,41 +69,76 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	in := policy.TemplateInput{Pool: facts, Pod: text, Now: began.UnixNano()}
 	answer := bound.Template(ctx, in)
 	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
-	e.recordTemplate(bound, revision, in, &answer, took)
-	answer.Denials, answer.Warnings, answer.Audit = firstOf(answer.Denials, maxCounted), firstOf(answer.Warnings, maxKept), firstOf(answer.Audit, maxKept)
-	clear(answer.Denials[min(len(answer.Denials), maxKept):]) // these are only counted
-	e.keep(keyOf(facts), bound, about, answer)
-	return answer, nil
+	j := judgement{answer, len(answer.Denials)}
+	j.answer.Denials, j.answer.Warnings, j.answer.Audit = few(answer.Denials), few(answer.Warnings), few(answer.Audit)
+	e.recordTemplate(bound, revision, in, &j.answer, took)
+	e.keep(keyOf(facts), bound, about, j)
+	return j.counted(), nil
 }
 
-func firstOf[T any](all []T, most int) []T { return slices.Clone(all[:min(len(all), most)]) }
+// judgement is an answer about a template. It keeps few of the denials, and their number.
+type judgement struct {
+	answer  policy.Template
+	denials int
+}
+
+// counted returns the answer with an empty denial for each that is not kept, because all are counted.
+func (j judgement) counted() policy.Template {
+	kept, more := j.answer.Denials, min(j.denials, policy.MaxFindings)-len(j.answer.Denials)
+	j.answer.Denials = append(slices.Clip(kept), make([]v1alpha1.PolicyFinding, max(0, more))...)
+	return j.answer
+}
+
+// few returns the first elements of a list. It truncates their texts if they take too much together.
+func few[T any](all []T) []T {
+	kept, texts, bytes := slices.Clone(all[:min(len(all), maxKept)]), 0, 0
+	each := func(do func(text reflect.Value)) {
+		for i := range kept {
+			wording.Texts(&kept[i], func(text reflect.Value, of reflect.StructField) {
+				if of.Name != "Policy" {
+					do(text)
+				}
+			})
+		}
+	}
+	each(func(text reflect.Value) {
+		bytes += text.Len()
+		texts++
+	})
+	if bytes > maxKeptBytes {
+		each(func(text reflect.Value) {
+			text.SetString(strings.Clone(wording.Truncate(text.String(), maxKeptBytes/texts)))
+		})
+	}
+	return kept
+}
 
 func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.pools.get(key); known != nil && known.bound == b {
-		answer, ok := known.verdicts[about]
-		return answer, ok
+		j, ok := known.verdicts[about]
+		return j.counted(), ok
 	}
 	return policy.Template{}, false
 }
 
 // keep remembers an answer, unless a policy failed.
-func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, answer policy.Template) {
+func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, j judgement) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	known := e.pools.get(key)
 	if known == nil || known.bound != b {
 		return
 	}
-	known.audit[policy.DecisionTemplate] = answer.Audit
-	if len(answer.Failures) > 0 {
+	known.audit[policy.DecisionTemplate] = j.answer.Audit
+	if len(j.answer.Failures) > 0 {
 		return
 	}
 	if len(known.verdicts) >= maxVerdicts {
 		clear(known.verdicts)
 	}
-	known.verdicts[about] = answer
+	known.verdicts[about] = j
 }
 
 // Update returns the policies' answer about a change's rollout. It evaluates them again only if their input has changed.
@@ -108,6 +148,7 @@ func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateIn
 		return last.answer
 	}
 	answer := b.Update(ctx, in)
+	answer.Reasons, answer.Audit = few(answer.Reasons), few(answer.Audit)
 	took := observe(e.Now().Sub(now), b, policy.DecisionUpdate)
 	e.note(key, policy.DecisionUpdate, answer.Audit, func(p *pool) {
 		p.update = remember(reading, 0, answer, now, answer.Until, answer.Failures)
@@ -130,6 +171,7 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 		return a
 	}
 	a.Answer = b.Scaling(ctx, in)
+	a.Answer.Bounds, a.Answer.Conflicts, a.Answer.Audit = few(a.Answer.Bounds), few(a.Answer.Conflicts), few(a.Answer.Audit)
 	took := observe(e.Now().Sub(now), b, policy.DecisionScaling)
 	e.note(key, policy.DecisionScaling, a.Answer.Audit, func(p *pool) {
 		p.scaling = remember(a.sum, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)

@@ -125,7 +125,7 @@ type pool struct {
 	facts    policy.Pool
 	set      *policy.Set // the set from which bound was derived
 	bound    *policy.Bound
-	verdicts map[judged]policy.Template // of the bound policies and these facts
+	verdicts map[judged]judgement // of the bound policies and these facts
 	scaling  remembered[policy.Scaling]
 	update   remembered[policy.Update]
 	audit    map[string][]policy.Audit // by decision
@@ -476,7 +476,7 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 	known := e.remember(facts)
 	before, same = known.bound, known.isOf(facts)
 	if !same || before.Digest() != bound.Digest() {
-		known.verdicts = map[judged]policy.Template{}
+		known.verdicts = map[judged]judgement{}
 	}
 	known.facts, known.set, known.bound = facts, set, bound
 	if set != e.set { // policies changed in the meantime, and that change may not have known these facts

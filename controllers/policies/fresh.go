@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -34,10 +35,12 @@ func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts poli
 	if err != nil {
 		return false, err
 	}
+	refs := sets.New[string]()
+	for _, s := range shown {
+		refs.Insert(s.Ref())
+	}
 	areHidden := func() bool {
-		return slices.ContainsFunc(e.unknown(listed), func(s policy.Source) bool {
-			return !slices.ContainsFunc(shown, func(o policy.Source) bool { return o.Ref() == s.Ref() })
-		})
+		return slices.ContainsFunc(e.unknown(listed), func(s policy.Source) bool { return !refs.Has(s.Ref()) })
 	}
 	if areHidden() {
 		e.awaitPolicies(facts)

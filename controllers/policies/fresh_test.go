@@ -70,3 +70,30 @@ func TestNewPoolsShareOneListOfPolicies(t *testing.T) {
 		t.Errorf("a pool that is made later: %d lists", lists)
 	}
 }
+
+// The goroutine that receives the events of ConfigMaps serves all namespaces.
+func TestAConfigMapWakesItsReadersOnly(t *testing.T) {
+	builder := fake.NewClientBuilder().WithScheme(kube.Scheme())
+	for _, kind := range []client.Object{&v1alpha1.RunnerPolicy{}, &v1alpha1.ClusterRunnerPolicy{}} {
+		builder.WithIndex(kind, configMapField, indexConfigMaps)
+	}
+	for i := range 10 {
+		own := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: large, Name: fmt.Sprint("p", i)}}
+		own.Spec.ModulesFrom = []v1alpha1.ModulesSource{{ConfigMapRef: v1alpha1.LocalObjectReference{Name: fmt.Sprint("rules-", i)}}}
+		all := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i)}}
+		all.Spec.ModulesFrom = []v1alpha1.ClusterModulesSource{{ConfigMapRef: v1alpha1.NamespacedObjectReference{Namespace: large, Name: fmt.Sprint("rules-", i)}}}
+		builder.WithObjects(own, all)
+	}
+	cache := builder.Build()
+	for kind, want := range map[string]types.NamespacedName{policy.KindRunnerPolicy: {Namespace: large, Name: "p3"}, policy.KindClusterRunnerPolicy: {Name: "c3"}} {
+		r := &Reconciler{Kind: kind, Reporter: kube.Reporter{Client: cache}}
+		config := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: large, Name: "rules-3"}}
+		if got := r.readers(t.Context(), config); len(got) != 1 || got[0].NamespacedName != want {
+			t.Errorf("%s: %v", kind, got)
+		}
+		config.Namespace = small
+		if got := r.readers(t.Context(), config); len(got) != 0 {
+			t.Errorf("%s: %v read another namespace's", kind, got)
+		}
+	}
+}

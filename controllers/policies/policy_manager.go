@@ -5,11 +5,13 @@ package policies
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
 
 	"github.com/fluxcd/pkg/runtime/predicates"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,6 +27,9 @@ import (
 // SetupWithManager registers the reconciler of one kind. It runs on changes of a spec, on request, when a labelled
 // ConfigMap of a policy changes, when the number of bound pools changes, and each minute.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), r.empty(), configMapField, indexConfigMaps); err != nil {
+		return fmt.Errorf("indexing policies by ConfigMap: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(strings.ToLower(r.Kind)).
 		For(r.empty(), builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicates.ReconcileRequestedPredicate{}))).
@@ -42,28 +47,31 @@ func WatchedConfigMaps() map[string]string {
 	return map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}
 }
 
-// readers lists the policies that refer to a ConfigMap.
-func (r *Reconciler) readers(ctx context.Context, config client.Object) []reconcile.Request {
-	key := client.ObjectKeyFromObject(config)
-	var requests []reconcile.Request
-	add := func(reader policy.Object) {
-		if slices.Contains(reader.ConfigMaps(), key) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(reader)})
-		}
+// configMapField is the index of policies by the ConfigMaps that they refer to.
+const configMapField = "spec.modulesFrom"
+
+func indexConfigMaps(reader client.Object) []string {
+	var names []string
+	for _, key := range reader.(policy.Object).ConfigMaps() {
+		names = append(names, key.String())
 	}
-	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
-	if _, ok := r.empty().(*v1alpha1.ClusterRunnerPolicy); ok {
-		if r.Client.List(ctx, cluster) != nil {
-			return nil // the check each minute finds the change
-		}
-	} else if r.Client.List(ctx, namespaced, client.InNamespace(key.Namespace)) != nil {
+	return names
+}
+
+// readers lists the policies that refer to a ConfigMap. It is called for each event, by the goroutine that receives the events of
+// all namespaces, so it visits no other policy and copies none.
+func (r *Reconciler) readers(ctx context.Context, config client.Object) (requests []reconcile.Request) {
+	readers := client.ObjectList(&v1alpha1.RunnerPolicyList{})
+	if r.Kind == policy.KindClusterRunnerPolicy {
+		readers = &v1alpha1.ClusterRunnerPolicyList{}
+	}
+	err := r.Client.List(ctx, readers, client.MatchingFields{configMapField: client.ObjectKeyFromObject(config).String()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // the check each minute finds the change
+	}
+	_ = apimeta.EachListItem(readers, func(reader runtime.Object) error {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(reader.(client.Object))})
 		return nil
-	}
-	for i := range cluster.Items {
-		add(&cluster.Items[i])
-	}
-	for i := range namespaced.Items {
-		add(&namespaced.Items[i])
-	}
+	})
 	return requests
 }

@@ -72,8 +72,11 @@ func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim,
 	return all, nil
 }
 
-// Forget drops the recorded holders of the claims of a deleted pool.
-func (c Claims) Forget(pool types.NamespacedName) { c.Memory.claims.retain(pool, nil) }
+// Forget drops what is remembered of a deleted pool, which are the holders of its claims, and that it has Secrets.
+func (c Claims) Forget(pool types.NamespacedName) {
+	c.Memory.claims.retain(pool, nil)
+	c.Memory.forgetSecrets(pool)
+}
 
 // read returns what the claim object itself shows. A claim of an earlier pool with the same name counts as ending, because
 // Kubernetes deletes it with that pool.

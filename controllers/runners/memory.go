@@ -318,6 +318,13 @@ func (m *Memory) storedSecret(pool types.NamespacedName) bool {
 	return m.stored[pool]
 }
 
+// forgetSecrets drops that this process stored Secrets for a pool, which is gone.
+func (m *Memory) forgetSecrets(pool types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.stored, pool)
+}
+
 // setRegistration records the ID of a runner's registration.
 func (m *Memory) setRegistration(r *runnerMemory, id int64) {
 	m.mu.Lock()

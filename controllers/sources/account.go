@@ -80,13 +80,13 @@ func (r *Reconciler) rememberRights(source *v1alpha1.PoolSource) {
 // clearRights deletes the rights-granting objects of a source that is gone, if its deletionPolicy was Delete, once no
 // runner needs them. If the account may not delete an object, an event reports that and the object is forgotten: the
 // account's own rights may be gone with the source.
-func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (result ctrl.Result, err error) {
-	known, ok := r.withRights.Load(gone)
+func (p *pass) clearRights(ctx context.Context) (result ctrl.Result, err error) {
+	known, ok := p.withRights.Load(client.ObjectKeyFromObject(p.source))
 	if !ok {
 		return result, nil
 	}
-	p := &pass{Reconciler: r, source: known.(*v1alpha1.PoolSource)}
-	if p.actor, err = r.identify(p.source); err != nil {
+	p.source = known.(*v1alpha1.PoolSource)
+	if p.actor, err = p.identify(p.source); err != nil {
 		return result, err
 	}
 	left := readInventory(p.source)
@@ -110,8 +110,8 @@ func (r *Reconciler) clearRights(ctx context.Context, gone client.ObjectKey) (re
 		}
 		left.Delete(i)
 	}
-	p.source.Status.Inventory = inventory(gone.Namespace, left)
-	r.rememberRights(p.source)
+	p.source.Status.Inventory = inventory(p.source.Namespace, left)
+	p.rememberRights(p.source)
 	return result, nil
 }
 
@@ -150,6 +150,9 @@ func (p *pass) lookAtRights(ctx context.Context, now *existing, ids sets.Set[id]
 	for i := range ids {
 		if !i.givesRights() {
 			continue
+		}
+		if err := p.request(); err != nil {
+			return err
 		}
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(groupVersion(i.kind).WithKind(i.kind))

@@ -4,7 +4,9 @@
 package sources
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,8 +59,8 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 			continue
 		}
 		err := p.applyOne(ctx, rev, o, slices.Contains(plan.adopted, i))
-		if ctx.Err() != nil {
-			return applied, ctx.Err()
+		if ctx.Err() != nil || errors.Is(err, errBusy) {
+			return applied, cmp.Or(ctx.Err(), err)
 		}
 		if err != nil {
 			failed.add(o, err, p.actor.isRefused(err))
@@ -114,6 +116,9 @@ func (p *pass) awaitPolicies(ctx context.Context, rev revision, applied []id) er
 		}
 		hasPolicies = true
 		policy := &v1alpha1.RunnerPolicy{}
+		if err := p.request(); err != nil {
+			return err
+		}
 		if err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.source.Namespace, Name: i.name}, policy); err != nil {
 			return fmt.Errorf("looking at %s: %w", i, err)
 		}
@@ -131,6 +136,9 @@ func (p *pass) awaitPolicies(ctx context.Context, rev revision, applied []id) er
 // applyOne applies an object. The API server writes nothing when nothing changes.
 func (p *pass) applyOne(ctx context.Context, rev revision, o compile.Object, isAdopted bool) error {
 	object := p.desired(o)
+	if err := p.request(); err != nil {
+		return err
+	}
 	if err := kube.ApplyAs(ctx, p.actor, object, fieldOwner); err != nil {
 		return err
 	}
@@ -213,6 +221,9 @@ func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waitin
 		if wasThere {
 			deleted = append(deleted, i)
 		}
+		if errors.Is(err, errBusy) {
+			return gone, waiting, err
+		}
 		if err != nil {
 			failures = append(failures, fmt.Sprintf("%s: %v", i, err))
 			if denied == nil && p.actor.isRefused(err) {
@@ -287,6 +298,9 @@ func named(ids []id) string {
 
 // delete deletes an object if it has the source's label at that moment, and reports whether it existed.
 func (p *pass) delete(ctx context.Context, revision string, i id, why string) (wasThere bool, err error) {
+	if err := p.request(); err != nil {
+		return false, err
+	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(groupVersion(i.kind).WithKind(i.kind))

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// compileCacheBytes is the size of the cache, in bytes of JSON. In memory, results take about ten times as much.
-	compileCacheBytes = 32 << 20
-	// CacheMemory is the maximum memory of the cache, in bytes.
-	CacheMemory = 10 * compileCacheBytes
+	// CacheMemory is the maximum memory of the cache, in bytes. A quarter of it is enough for any result.
+	CacheMemory = 96 << 20
 	// entryOverhead is added to the size of each result, in bytes, so that many small results are limited, too.
 	entryOverhead = 1 << 10
 )
 
 // compileCache keeps compiled revisions, so that an unchanged branch costs neither a fetch nor a compilation. When it is
 // full, the namespace that uses the most space loses its least recently used result. So no tenant evicts the results of another.
+//
+// Results are kept as JSON. Decoded, they take up to 50 times as much memory, depending on what the definitions contain.
 type compileCache struct {
 	most int // bytes
 
@@ -38,30 +38,41 @@ type tenantCache struct {
 }
 
 type item struct {
-	key    cacheKey
-	size   int
-	result compile.Result
+	key  cacheKey
+	json []byte
 }
+
+func (i *item) size() int { return entryOverhead + len(i.json) }
 
 func newCompileCache(most int) *compileCache {
 	return &compileCache{most: most, tenants: map[string]*tenantCache{}}
 }
 
 // get returns a compiled revision, and whether it is cached.
-func (c *compileCache) get(namespace string, key cacheKey) (compile.Result, bool) {
+func (c *compileCache) get(namespace string, key cacheKey) (result compile.Result, isKnown bool) {
+	err := json.Unmarshal(c.find(namespace, key), &result)
+	return result, err == nil
+}
+
+// find returns the JSON of a result, or nil.
+func (c *compileCache) find(namespace string, key cacheKey) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.tenants[namespace]
 	if k == nil || k.items[key] == nil {
-		return compile.Result{}, false
+		return nil
 	}
 	k.order.MoveToFront(k.items[key])
-	return k.items[key].Value.(*item).result, true
+	return k.items[key].Value.(*item).json
 }
 
 // add caches a compiled revision, unless it alone takes a quarter of the space.
 func (c *compileCache) add(namespace string, key cacheKey, result compile.Result) {
-	size := sizeOf(result)
+	text, err := json.Marshal(result)
+	if err != nil {
+		return // it is compiled again
+	}
+	added := &item{key, text}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.tenants[namespace]
@@ -72,9 +83,9 @@ func (c *compileCache) add(namespace string, key cacheKey, result compile.Result
 	if known := k.items[key]; known != nil {
 		c.drop(k, known)
 	}
-	if size <= c.most/4 {
-		k.items[key] = k.order.PushFront(&item{key: key, size: size, result: result})
-		k.kept, c.kept = k.kept+size, c.kept+size
+	if added.size() <= c.most/4 {
+		k.items[key] = k.order.PushFront(added)
+		k.kept, c.kept = k.kept+added.size(), c.kept+added.size()
 	}
 	for c.kept > c.most {
 		largest := c.largest()
@@ -90,7 +101,7 @@ func (c *compileCache) add(namespace string, key cacheKey, result compile.Result
 func (c *compileCache) drop(k *tenantCache, e *list.Element) {
 	i := k.order.Remove(e).(*item)
 	delete(k.items, i.key)
-	k.kept, c.kept = k.kept-i.size, c.kept-i.size
+	k.kept, c.kept = k.kept-i.size(), c.kept-i.size()
 }
 
 // largest returns the tenant that uses the most space.
@@ -102,13 +113,4 @@ func (c *compileCache) largest() *tenantCache {
 		}
 	}
 	return most
-}
-
-// sizeOf returns the size of a result as JSON in bytes, or the whole cache's size if it cannot be encoded.
-func sizeOf(result compile.Result) int {
-	text, err := json.Marshal(result)
-	if err != nil {
-		return compileCacheBytes
-	}
-	return entryOverhead + len(text)
 }

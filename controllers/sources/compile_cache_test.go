@@ -5,8 +5,11 @@ package sources
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -39,5 +42,32 @@ func TestNobodysRevisionsTakeThePlaceOfOthers(t *testing.T) {
 	}
 	if _, ok := s.get("greedy", victim); ok {
 		t.Error("a namespace is given another's")
+	}
+}
+
+// Definitions choose how much memory a result takes once it is decoded: an object with one field has 8 bytes of JSON, and takes more than
+// 300 in a map.
+func TestKeptRevisionsTakeTheMemoryThatTheyCount(t *testing.T) {
+	c := newCompileCache(CacheMemory)
+	memory := func() int {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := memory()
+	for i := range 20 {
+		var list []any
+		for range 10_000 {
+			list = append(list, map[string]any{"a": int64(1)})
+		}
+		object := unstructured.Unstructured{Object: map[string]any{"apiVersion": "corral.dev/v1alpha1", "kind": "RunnerPolicy", "spec": map[string]any{"data": list}}}
+		c.add("greedy", cacheKey{revision: fmt.Sprint(i)}, compile.Result{Objects: []compile.Object{{Manifest: object}}})
+	}
+	if took := memory() - before; took > 2*c.kept {
+		t.Errorf("results that count for %d bytes take %d", c.kept, took)
+	}
+	if result, ok := c.get("greedy", cacheKey{revision: "19"}); !ok || len(result.Objects[0].Manifest.Object["spec"].(map[string]any)["data"].([]any)) != 10_000 {
+		t.Error("a result is not what was added")
 	}
 }

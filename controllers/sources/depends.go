@@ -161,7 +161,7 @@ func indexDependencies(object client.Object) []string {
 // dependents lists the sources that depend on a source.
 func (r *Reconciler) dependents(ctx context.Context, on client.Object) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
-	if err := r.Client.List(ctx, sources, client.MatchingFields{dependencyIndex: client.ObjectKeyFromObject(on).String()}); err != nil {
+	if err := r.Client.List(ctx, sources, client.MatchingFields{dependencyIndex: client.ObjectKeyFromObject(on).String()}, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing the sources that depend on another", "source", client.ObjectKeyFromObject(on))
 		return nil // they retry by themselves
 	}

@@ -154,7 +154,7 @@ func indexOrigin(object client.Object) []string {
 // fedBy lists the sources that refer to an object of Flux.
 func (r *Reconciler) fedBy(ctx context.Context, from origin) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
-	if err := r.Client.List(ctx, sources, client.MatchingFields{originIndex: from.String()}); err != nil {
+	if err := r.Client.List(ctx, sources, client.MatchingFields{originIndex: from.String()}, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing the sources of an artifact", "object", from)
 		return nil // they check again at their interval
 	}
@@ -164,7 +164,7 @@ func (r *Reconciler) fedBy(ctx context.Context, from origin) []reconcile.Request
 // naming lists the sources that refer to any object of a Flux kind.
 func (r *Reconciler) naming(ctx context.Context, kind string) []reconcile.Request {
 	sources := &v1alpha1.PoolSourceList{}
-	if err := r.Client.List(ctx, sources); err != nil {
+	if err := r.Client.List(ctx, sources, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing the sources that use a kind of Flux", "kind", kind)
 		return nil
 	}

@@ -5,10 +5,11 @@ package sources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,11 +23,20 @@ import (
 )
 
 // claim waits for its turn to decide which source holds which object in a namespace, and returns the function that ends the
-// turn.
-func (r *Reconciler) claim(namespace string) func() {
-	turn, _ := r.claims.LoadOrStore(namespace, &sync.Mutex{})
-	turn.(*sync.Mutex).Lock()
-	return turn.(*sync.Mutex).Unlock
+// turn. If another source of the namespace takes long, it returns errBusy, because the pass occupies a worker. The source then
+// waits in line for a long pass, so that it is woken once the other one ends.
+func (p *pass) claim() (release func(), err error) {
+	known, _ := p.claims.LoadOrStore(p.source.Namespace, make(chan struct{}, 1))
+	turn := known.(chan struct{})
+	select {
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
+	case <-time.After(claimWait):
+		if p.long == nil {
+			p.long, _ = p.hosts.enter(client.ObjectKeyFromObject(p.source), longPasses)
+		}
+		return nil, errBusy
+	}
 }
 
 // look reads the objects in the source's namespace. It reads only metadata, and does not use a cache, which may not show
@@ -121,6 +131,9 @@ func (p *pass) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata
 	if equality.Semantic.DeepEqual(object, after) {
 		return nil
 	}
+	if err := p.request(); err != nil {
+		return err
+	}
 	return p.actor.Patch(ctx, after, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), fieldOwner)
 }
 
@@ -153,10 +166,23 @@ func isMarked(object client.Object) bool {
 
 // clear deletes the connections and the rights-granting objects of a source that is gone, if its deletionPolicy was Delete,
 // once nothing needs them. The garbage collector deletes its other objects.
-func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
-	defer r.claim(gone.Namespace)()
+func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (result ctrl.Result, err error) {
 	p := &pass{Reconciler: r, actor: actor{Client: r.Client}, source: &v1alpha1.PoolSource{}}
 	p.source.Namespace, p.source.Name = gone.Namespace, gone.Name
+	defer p.leaveLong()
+	defer func() {
+		if errors.Is(err, errBusy) {
+			result, err = ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
+		}
+	}()
+	if err := p.resume(); err != nil {
+		return result, err
+	}
+	release, err := p.claim()
+	if err != nil {
+		return result, err
+	}
+	defer release()
 	connections, err := p.list(ctx, connectionKind)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -181,7 +207,7 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 			return ctrl.Result{}, err
 		}
 	}
-	result, err := r.clearRights(ctx, gone)
+	result, err = p.clearRights(ctx)
 	if isWaiting {
 		result.RequeueAfter = stillNeeded
 	}

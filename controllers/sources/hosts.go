@@ -26,6 +26,8 @@ const (
 	busyRetry = 5 * time.Second
 	// promisedFor is how long a turn is reserved for the next source.
 	promisedFor = 3 * busyRetry
+	// maxInLine is the maximum number of sources of one namespace in the line of one server. A search of the line holds the lock.
+	maxInLine = 64
 )
 
 var (
@@ -39,7 +41,8 @@ var (
 // hosts limits concurrent calls to Git and artifact servers, so that servers that never answer do not occupy all workers:
 //
 //   - Half of the workers may call one server concurrently. One namespace has a quarter of these turns, and at least one.
-//   - A source without a turn waits in line, where namespaces take turns. The next source has its turn reserved for a while.
+//   - A source without a turn waits in line, where namespaces take turns. The next source has its turn reserved for a while. Only
+//     some sources of one namespace are in the line; the others try again later.
 //   - If the last call of a namespace to a server timed out, only one source of the namespace calls that server at a time. Half of
 //     the workers may make such calls.
 //
@@ -111,6 +114,14 @@ func (h *hosts) enter(key types.NamespacedName, host string) (*turn, error) {
 	return &turn{h, at, late}, nil
 }
 
+// isQueued reports whether a source waits in line for a turn, or has one reserved.
+func (h *hosts) isQueued(key types.NamespacedName, host string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.servers[host]
+	return s != nil && (s.promised[key] != nil || slices.Contains(s.waiting[key.Namespace], key))
+}
+
 // mayTry reports whether a late server may be called. All namespaces together use half of the workers for that, and one
 // namespace a quarter of these.
 func (h *hosts) mayTry(at endpoint) bool {
@@ -146,7 +157,7 @@ func (h *hosts) take(key types.NamespacedName, host string) bool {
 	if len(s.waiting[namespace]) == 0 {
 		s.order = append(s.order, namespace)
 	}
-	if !slices.Contains(s.waiting[namespace], key) {
+	if len(s.waiting[namespace]) < maxInLine && !slices.Contains(s.waiting[namespace], key) {
 		s.waiting[namespace] = append(s.waiting[namespace], key)
 	}
 	return false

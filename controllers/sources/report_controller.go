@@ -235,30 +235,31 @@ func (t lastReport) next(v revisionState, now time.Time) lastReport {
 	return next
 }
 
-// diagnosis has all diagnostics of a revision.
+// diagnosis names a revision whose diagnostics the cache of compiled revisions has.
 type diagnosis struct {
-	revision    string
-	diagnostics []v1alpha1.Diagnostic
+	revision string
+	key      cacheKey
 }
 
-// keepDiagnostics stores, for the CommitStatusReporter, the diagnostics that do not fit into the status.
+// keepDiagnostics remembers, for the CommitStatusReporter, where the diagnostics are that do not fit into the status. They count
+// for the namespace in the cache. If the cache has dropped them, the reporter uses the status.
 func (r *Reconciler) keepDiagnostics(source *v1alpha1.PoolSource, rev revision, outcome error) {
 	key := client.ObjectKeyFromObject(source)
 	r.diagnoses.Delete(key)
 	if !r.keepsDiagnoses || source.Spec.CommitStatus == nil || kube.ReasonOf(outcome, "") != v1alpha1.BuildFailedReason {
 		return
 	}
-	if result, ok := r.compiled.get(source.Namespace, cacheKeyOf(source, rev)); ok && len(result.Diagnostics) > maxStatusDiagnostics {
-		r.diagnoses.Store(key, diagnosis{revision: rev.name, diagnostics: result.Diagnostics})
-	}
+	r.diagnoses.Store(key, diagnosis{revision: rev.name, key: cacheKeyOf(source, rev)})
 }
 
-// diagnosticsOf returns the stored diagnostics of a revision.
+// diagnosticsOf returns all diagnostics of a revision, if they are known.
 func (r *Reconciler) diagnosticsOf(key types.NamespacedName, revision string) []v1alpha1.Diagnostic {
-	if kept, ok := r.diagnoses.Load(key); ok && kept.(diagnosis).revision == revision {
-		return kept.(diagnosis).diagnostics
+	kept, ok := r.diagnoses.Load(key)
+	if !ok || kept.(diagnosis).revision != revision {
+		return nil
 	}
-	return nil
+	result, _ := r.compiled.get(key.Namespace, kept.(diagnosis).key)
+	return result.Diagnostics
 }
 
 var reportsTotal = meter.CountersOf("corral_source_reports_total",

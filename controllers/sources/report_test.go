@@ -123,16 +123,32 @@ func TestDiagnosticsAreKeptAsLongAsSomebodyTellsOfThem(t *testing.T) {
 			x := newReportWorld(t, us(onGitHub))
 			x.tip, x.results["main@sha1:"+commit("a")] = "main@sha1:"+commit("a"), wrong(30)
 			x.sync()
-			key := client.ObjectKeyFromObject(us())
-			if kept := x.reconciler.diagnosticsOf(key, x.tip); len(kept) != 30 {
+			key, first := client.ObjectKeyFromObject(us()), x.tip
+			if kept := x.reconciler.diagnosticsOf(key, first); len(kept) != 30 {
 				t.Fatalf("%d diagnostics are kept", len(kept))
 			}
 			change(x)
 			x.sync()
-			if _, kept := x.reconciler.diagnoses.Load(key); kept {
-				t.Error("they stay")
+			if kept := x.reconciler.diagnosticsOf(key, first); len(kept) != 0 {
+				t.Errorf("%d stay", len(kept))
 			}
 		})
+	}
+}
+
+// A namespace may have thousands of sources with a hundred long diagnostics each.
+func TestDiagnosticsAreKeptInTheBoundedCacheOnly(t *testing.T) {
+	x := newWorld(t, us(func(s *v1alpha1.PoolSource) { s.Spec.CommitStatus = &v1alpha1.CommitStatus{} }))
+	x.reconciler.keepsDiagnoses = true
+	x.pushBroken("main@sha1:1", 30)
+	x.reconcile()
+	key := client.ObjectKeyFromObject(us())
+	if kept := x.reconciler.diagnosticsOf(key, x.tip); len(kept) != 30 {
+		t.Errorf("%d diagnostics are kept", len(kept))
+	}
+	x.reconciler.compiled = newCompileCache(CacheMemory)
+	if kept := x.reconciler.diagnosticsOf(key, x.tip); len(kept) != 0 {
+		t.Errorf("%d diagnostics are kept that count nowhere", len(kept))
 	}
 }
 

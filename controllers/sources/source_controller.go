@@ -68,7 +68,7 @@ type Reconciler struct {
 	flux     *fluxWatch
 	hosts    *hosts
 	compiled *compileCache
-	claims   sync.Map // of namespace to *sync.Mutex
+	claims   sync.Map // of namespace to chan struct{}
 
 	withRights sync.Map // of types.NamespacedName to *v1alpha1.PoolSource, because a source may be gone before its objects can be deleted
 
@@ -83,12 +83,11 @@ type Impersonate func(account types.NamespacedName) (client.Client, error)
 func New(report kube.Reporter, live client.Reader, as Impersonate, fetcher Fetcher, artifacts Artifacts, compiler Compiler, options Options) *Reconciler {
 	return &Reconciler{
 		Reporter: report, Live: live, Impersonate: as, Fetcher: fetcher, Artifacts: artifacts, Compiler: compiler, Options: options,
-		flux: newFluxWatch(), hosts: newHosts(options.Concurrent), compiled: newCompileCache(compileCacheBytes),
+		flux: newFluxWatch(), hosts: newHosts(options.Concurrent), compiled: newCompileCache(CacheMemory),
 	}
 }
 
-// pass is one reconciliation of one source. Its fields are set at the beginning and never replaced, except for its turn at
-// a server.
+// pass is one reconciliation of one source. Its fields are set at the beginning and never replaced, except for its turns.
 type pass struct {
 	*Reconciler
 	source    *v1alpha1.PoolSource
@@ -96,6 +95,8 @@ type pass struct {
 	actor     actor
 	requested bool // by annotation, and not handled yet
 	turn      *turn
+	long      *turn // among long passes, see request
+	requests  int
 }
 
 // outcome is how far a pass came.
@@ -160,6 +161,10 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 		return o, err
 	}
 	p := &pass{Reconciler: r, source: source, attempt: attempt}
+	defer p.leaveLong()
+	if err := p.resume(); err != nil {
+		return o, err
+	}
 	if request, ok := meta.ReconcileAnnotationValue(source.Annotations); ok {
 		p.requested = request != source.Status.LastHandledReconcileAt
 	}
@@ -200,7 +205,11 @@ func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 // carryOut applies the build, and prunes. Meanwhile no other source of the namespace decides which source holds which
 // object.
 func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
-	defer p.claim(p.source.Namespace)()
+	release, err := p.claim()
+	if err != nil {
+		return o, err
+	}
+	defer release()
 	now, err := p.look(ctx, p.declaredIDs(o.built))
 	if err != nil {
 		return o, err

@@ -85,7 +85,16 @@ type Client struct {
 }
 
 // transport is shared to reuse idle connections.
-var transport = http.DefaultTransport.(*http.Transport).Clone()
+var transport = newTransport()
+
+// maxHeader is the maximum size of an answer's header in bytes. Go accepts 10 MiB, which take many times as much once they are parsed.
+const maxHeader = 32 << 10
+
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxResponseHeaderBytes = maxHeader
+	return t
+}
 
 // Fetch reads an artifact until the context's deadline. Its errors wrap one of the causes above, or are the context's.
 // Links are memfs.Link.

@@ -270,6 +270,10 @@ func TestAServerThatMisbehaves(t *testing.T) {
 		"a redirect to another":     {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, fluxsource.ErrUnusable},
 		"redirects without an end":  {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }, fluxsource.ErrUnusable},
 		"an answer that never ends": {endless, fluxsource.ErrTooLarge},
+		"a header that is large": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Large", strings.Repeat("x", 64<<10))
+			http.NotFound(w, r)
+		}, fluxsource.ErrUnavailable},
 		"no answer": {func(_ http.ResponseWriter, r *http.Request) {
 			select {
 			case <-gone:

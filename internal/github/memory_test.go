@@ -5,6 +5,7 @@ package github
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -132,5 +133,41 @@ func TestWhatIsNoLongerUsedIsNotKept(t *testing.T) {
 	}
 	if value, ok := first.Get(); !ok || value != "first" {
 		t.Error("it made room for nothing")
+	}
+}
+
+// A server may answer a thousand polls at once. Only what is read of an answer counts.
+func TestWhatIsNotReadYetTakesLittleMemory(t *testing.T) {
+	var sent atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			n, err := w.Write(make([]byte, 16<<10))
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	transport := NewTransport()
+	defer transport.CloseIdleConnections()
+	transport.TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil || response.ProtoMajor != 2 {
+		t.Fatalf("%v, %v", response, err)
+	}
+	defer response.Body.Close()
+	for before := int64(-1); before < sent.Load(); time.Sleep(200 * time.Millisecond) {
+		before = sent.Load()
+	}
+	if sent.Load() > 4*maxUnread {
+		t.Errorf("the server has sent %d bytes of an answer that nothing reads", sent.Load())
 	}
 }

@@ -18,8 +18,12 @@ import (
 // dialTimeout limits the time to connect. GitHub accepts a connection within milliseconds or not at all.
 const dialTimeout = 5 * time.Second
 
-// maxHeaders is the maximum size of an answer's headers. GitHub sends about 4 kB.
-const maxHeaders = 64 << 10
+const (
+	// maxHeaders is the maximum size of an answer's headers. GitHub sends about 4 kB.
+	maxHeaders = 64 << 10
+	// maxUnread is how much of an answer HTTP/2 receives before it is read. Go's default is 4 MiB, and nothing counts these bytes.
+	maxUnread = 256 << 10
+)
 
 // NewTransport returns the network for clients of GitHub. It uses the proxies of the environment, allows many
 // connections per host, and detects dead HTTP/2 connections.
@@ -30,7 +34,7 @@ func NewTransport() *http.Transport {
 	t.MaxResponseHeaderBytes = maxHeaders
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, turns.Most
 	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
-	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxReceiveBufferPerStream: maxUnread}
 	return t
 }
 
