@@ -135,7 +135,7 @@ func (c *Condition) Next() *metav1.Time {
 
 // has reports whether a cause of the condition is of a row.
 func (c *Condition) has(row *catalog.Row) bool {
-	return slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
+	return c != nil && slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
 }
 
 // isFalse reports whether a condition exists and is False.
@@ -176,4 +176,9 @@ type JobFacts struct {
 	// Unknown says what could not be read, and why.
 	Unknown []string
 	Now     time.Time
+}
+
+// isStuck reports whether the runner did not start, or failed.
+func (j *Judgement) isStuck() bool {
+	return j.State == v1alpha1.RunnerPending || j.State == v1alpha1.RunnerFailed
 }

@@ -188,11 +188,10 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 		return c
 	}
 	if !c.Open || c.Waiting > 0 {
-		stuck, starting := f.starting()
-		c.Stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
+		c.Stuck, c.Changes = len(slices.Concat(f.stuck()...)), book.Sentences("blocked", f)
 	}
 	if !c.Open && (c.Announced > 0 || !c.Ready.isFalse()) {
-		c.Changes = append(c.Changes, f.bounds(numbers...)...)
+		c.Changes = append(c.Changes, book.Sentences("limit-advice", f.limitAdvice(""))...)
 	}
 	c.Changes = append(c.Changes, c.eventChanges(p.Namespace)...)
 	return c
@@ -218,7 +217,7 @@ func (o *Offer) isREST() bool { return o.Registration == v1alpha1.RegisterREST }
 func (f *PoolFacts) otherSources() []string {
 	all := []string{"min", "idle"}
 	for _, s := range f.sources() {
-		all = append(all, s.title())
+		all = append(all, phrase("source", s))
 	}
 	return all
 }

@@ -29,6 +29,10 @@ var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	"when": when, "prefixed": strings.HasPrefix,
 	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stampOf,
+	"advice":      func(code string, values ...any) string { return catalog.Of(code).Advice(values...) },
+	"conditionOf": ConditionOf, "isFalse": (*Condition).isFalse, "remedy": catalog.RemedyOf, "remedyFor": RemedyFor, "runnerRemedy": RunnerRemedy, "trim": strings.TrimRight,
+	"demand": (*PoolFacts).demand, "limits": (*PoolFacts).limitAdvice, "stuck": (*PoolFacts).stuck, "unready": (*PoolFacts).unready,
+	"labels": (*PoolFacts).labels, "isOfConnection": (*PoolFacts).isOfConnection,
 	"at":    func(now time.Time, value any) moment { return moment{now, value} },
 	"max":   func(n int32) string { return wording.Max(n) },
 	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
