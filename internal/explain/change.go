@@ -35,7 +35,7 @@ func isConnections(reason string) bool {
 // changes say what would change the answer.
 func (f *PoolFacts) changes() []string {
 	all := book.Sentences("changes", f)
-	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed() == nil {
+	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed().Reason == "" {
 		all = append(all, phrase("jobs-wanted", f))
 	}
 	return append(all, book.Sentences("changes-elsewhere", f)...)

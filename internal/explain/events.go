@@ -5,11 +5,8 @@ package explain
 
 import (
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // JobState is the state of a job by the events that a pool received.
@@ -58,20 +55,6 @@ func (e *JobEvents) receives() bool { return len(e.Webhooks) > 0 }
 // loses reports whether such a job counts at another pool.
 func (c *Candidate) loses() bool {
 	return c.Events != nil && c.Events.Winner != "" && c.Events.Winner != c.Pool
-}
-
-// eventChanges say what would let a pool know of the job.
-func (c *Candidate) eventChanges(namespace string) []string {
-	e := c.Events
-	switch {
-	case e == nil || e.Excluded || c.loses():
-		return nil
-	case !e.receives():
-		return []string{catalog.WebhookMissing.Advice(namespace)}
-	case e.State == JobUnknown:
-		return []string{catalog.DeliveriesMissing.Advice(strings.Join(e.Webhooks, ", "))}
-	}
-	return nil
 }
 
 // byEvents answers by the events that pools received; "" if those don't answer.

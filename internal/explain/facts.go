@@ -125,9 +125,9 @@ func (c *Condition) Problem() string {
 
 // Next returns the time of the next attempt; nil if it isn't known.
 func (c *Condition) Next() *metav1.Time {
-	for i := range c.Causes {
-		if next := c.Causes[i].NextAttempt; next != nil {
-			return next
+	for cause := range pointers(c.Causes) {
+		if cause.NextAttempt != nil {
+			return cause.NextAttempt
 		}
 	}
 	return nil
@@ -136,6 +136,14 @@ func (c *Condition) Next() *metav1.Time {
 // has reports whether a cause of the condition is of a row.
 func (c *Condition) has(row *catalog.Row) bool {
 	return c != nil && slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
+}
+
+// start returns when a condition got its status; nil if there is no condition.
+func (c *Condition) start() *metav1.Time {
+	if c == nil {
+		return nil
+	}
+	return &c.Since
 }
 
 // isFalse reports whether a condition exists and is False.

@@ -30,7 +30,7 @@ var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	"when": when, "prefixed": strings.HasPrefix,
 	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stampOf,
 	"advice":      func(code string, values ...any) string { return catalog.Of(code).Advice(values...) },
-	"conditionOf": ConditionOf, "isFalse": (*Condition).isFalse, "remedy": catalog.RemedyOf, "remedyFor": RemedyFor, "runnerRemedy": RunnerRemedy, "trim": strings.TrimRight,
+	"conditionOf": ConditionOf, "isFalse": (*Condition).isFalse, "remedy": catalog.RemedyOf, "remedyFor": RemedyFor, "runnerRemedy": RunnerRemedy, "trim": strings.TrimRight, "alike": strings.EqualFold, "first": wording.FirstLine,
 	"demand": (*PoolFacts).demand, "limits": (*PoolFacts).limitAdvice, "stuck": (*PoolFacts).stuck, "unready": (*PoolFacts).unready,
 	"labels": (*PoolFacts).labels, "isOfConnection": (*PoolFacts).isOfConnection,
 	"at":    func(now time.Time, value any) moment { return moment{now, value} },

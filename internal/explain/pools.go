@@ -6,6 +6,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,30 +68,32 @@ func (l *search) checkConditions(p *v1alpha1.RunnerPool, look seen, causes map[o
 	}
 }
 
+// ofFailures are reasons for which the last runner that failed is shown.
+var ofFailures = []string{v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason}
+
 // causeOf finds what a pool's symptom is a part of: its connection's, or a policy's.
 func (v view) causeOf(p *v1alpha1.RunnerPool, s symptom, causes map[object]string) symptom {
 	connection := p.Spec.ConnectionRef.From(p.Namespace)
-	switch s.reason {
-	case v1alpha1.RunnersFailingReason:
-		s.failed = lastFailure(p)
-		if s.failed != nil {
-			s.do = FailingRemedy(s.failed.Cause)
-		}
-	case v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason:
-		s.failed = lastFailure(p)
-	case v1alpha1.QuotaExceededReason:
-		s.key = keyOf(s.reason, p.Namespace, fmt.Sprint(s.cause.Code == catalog.ClaimQuota.Code)) // of pods, or of claims
-	case v1alpha1.AccessDeniedReason:
-		s.key = keyOf(s.reason, connection.String())
-	case v1alpha1.MaxReachedReason:
-		s.key, s.do = s.reason, MaxRemedy(p, v.Now)
-	case v1alpha1.SuspendedReason, v1alpha1.UpdateHeldReason:
-		s.key = s.reason // each has its own message
-	case v1alpha1.RunnerOutdatedReason:
+	s.key = cmp.Or(map[string]string{
+		v1alpha1.QuotaExceededReason: keyOf(s.reason, p.Namespace, fmt.Sprint(s.cause.Code == catalog.ClaimQuota.Code)), // of pods, or of claims
+		v1alpha1.AccessDeniedReason:  keyOf(s.reason, connection.String()),
+		v1alpha1.MaxReachedReason:    s.reason, // each has its own message
+		v1alpha1.SuspendedReason:     s.reason,
+		v1alpha1.UpdateHeldReason:    s.reason,
+	}[s.reason], s.key)
+	if failures := p.Status.Failures; len(failures) > 0 && slices.Contains(ofFailures, s.reason) {
+		s.failed = &failures[0]
+	}
+	switch {
+	case s.reason == v1alpha1.RunnersFailingReason && s.failed != nil:
+		s.do = FailingRemedy(s.failed.Cause)
+	case s.reason == v1alpha1.MaxReachedReason:
+		s.do = MaxRemedy(p, v.Now)
+	case s.reason == v1alpha1.RunnerOutdatedReason:
 		s = versionEnds(v.Now, p, s)
-	case v1alpha1.GitHubUnavailableReason:
+	case s.reason == v1alpha1.GitHubUnavailableReason:
 		s = s.during(v.outageOf(p))
-	case v1alpha1.PolicyFailedReason, v1alpha1.PolicyPendingReason:
+	case s.reason == v1alpha1.PolicyFailedReason || s.reason == v1alpha1.PolicyPendingReason:
 		for _, bound := range v.bindingPolicies(p) {
 			s.key = cmp.Or(causes[ofPolicy(bound)], s.key)
 		}
@@ -103,14 +106,6 @@ func (v view) causeOf(p *v1alpha1.RunnerPool, s symptom, causes map[object]strin
 	}
 	s.key = cmp.Or(causes[object{connectionKind, connection.Namespace, connection.Name}], s.key)
 	return s
-}
-
-// lastFailure returns the last failure of a pool's runners, or nil.
-func lastFailure(p *v1alpha1.RunnerPool) *v1alpha1.RunnerFailure {
-	for f := range pointers(p.Status.Failures) {
-		return f
-	}
-	return nil
 }
 
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.

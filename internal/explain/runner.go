@@ -128,17 +128,12 @@ func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 	if rest == nil {
 		return nil
 	}
-	var all []string
-	if r.Spec.ConnectionRef.From(r.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace) {
-		all = append(all, "connectionRef")
+	differs := map[string]bool{
+		"connectionRef": r.Spec.ConnectionRef.From(r.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
+		"runnerGroup":   rest.RunnerGroup != pool.Spec.GetRunnerGroup(),
+		"labels":        !slices.Equal(slices.DeleteFunc(slices.Clone(rest.Labels), v1alpha1.IsOwnerLabel), pool.GetRegisteredLabels()),
 	}
-	if rest.RunnerGroup != pool.Spec.GetRunnerGroup() {
-		all = append(all, "runnerGroup")
-	}
-	if !slices.Equal(slices.DeleteFunc(slices.Clone(rest.Labels), v1alpha1.IsOwnerLabel), pool.GetRegisteredLabels()) {
-		all = append(all, "labels")
-	}
-	return all
+	return slices.DeleteFunc([]string{"connectionRef", "runnerGroup", "labels"}, func(field string) bool { return !differs[field] })
 }
 
 func timeOrNil(t time.Time) *metav1.Time {
