@@ -153,15 +153,7 @@ func (r *Result) broken() *Result {
 }
 
 // Problem says in words what keeps a broken head from being reviewed.
-func (r *Result) Problem() string {
-	if r.Failed {
-		return "the review failed"
-	}
-	if r.Head.Unpriced {
-		return "the head's prices can't be read"
-	}
-	return "the head can't be applied"
-}
+func (r *Result) Problem() string { return effects.Phrase("problem", r) }
 
 // Change says what becomes of a pool, connection or policy.
 type Change string
@@ -515,4 +507,9 @@ type RecordedChange struct {
 	Waiting int32 `json:"waiting,omitempty"`
 	// Inexact is true when the log leaves out something of the input: values of annotations and variables, members of large groups.
 	Inexact bool `json:"inexact,omitempty"`
+}
+
+// changeOf is what becomes of something that either side may not have.
+func changeOf[T any](base, head *T) Change {
+	return map[[2]bool]Change{{false, true}: Added, {true, false}: Deleted, {true, true}: Changed}[[2]bool{base != nil, head != nil}]
 }
