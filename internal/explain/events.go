@@ -69,11 +69,12 @@ func (a *JobAnswer) byEvents() string {
 
 // poolWith returns the first pool whose account has the job in a state; nil if none has.
 func (a *JobAnswer) poolWith(state JobState) *Candidate {
-	i := slices.IndexFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.State == state })
-	if i < 0 {
-		return nil
+	for c := range pointers(a.Pools) {
+		if c.Events != nil && c.Events.State == state {
+			return c
+		}
 	}
-	return &a.Pools[i]
+	return nil
 }
 
 // isIn reports whether a pool's account has the job in one of the states.

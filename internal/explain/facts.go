@@ -61,6 +61,11 @@ type Judgement struct {
 	Since, Until time.Time
 }
 
+// isStuck reports whether the runner did not start, or failed.
+func (j *Judgement) isStuck() bool {
+	return j.State == v1alpha1.RunnerPending || j.State == v1alpha1.RunnerFailed
+}
+
 // Policy is a policy that applies to a pool.
 type Policy struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
@@ -184,9 +189,4 @@ type JobFacts struct {
 	// Unknown says what could not be read, and why.
 	Unknown []string
 	Now     time.Time
-}
-
-// isStuck reports whether the runner did not start, or failed.
-func (j *Judgement) isStuck() bool {
-	return j.State == v1alpha1.RunnerPending || j.State == v1alpha1.RunnerFailed
 }

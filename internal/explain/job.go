@@ -164,6 +164,12 @@ func (c Connection) covers(j JobURL) (covers, certain bool) {
 
 func (c Connection) String() string { return phrase("serves", c) }
 
+// candidateFacts is a candidate, and what is known of its pool.
+type candidateFacts struct {
+	*Candidate
+	Facts *PoolFacts
+}
+
 // candidate says whether the pool may serve a job, and whether it accepts jobs.
 func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
 	p := f.Pool
@@ -290,9 +296,3 @@ func (a *JobAnswer) beyond() []string {
 
 // Text writes the answer for people.
 func (a JobAnswer) Text() string { return answerText("job", a.now, &a) }
-
-// candidateFacts is a candidate, and what is known of its pool.
-type candidateFacts struct {
-	*Candidate
-	Facts *PoolFacts
-}

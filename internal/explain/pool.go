@@ -230,6 +230,18 @@ func (f *PoolFacts) held() []Held {
 	return slices.DeleteFunc(all, func(h Held) bool { return h.Reason == "" })
 }
 
+// heldBy is a condition that may hold back a pool.
+type heldBy struct {
+	Pool      *v1alpha1.RunnerPool
+	Condition *Condition
+}
+
+// heldBy is what a condition of the pool holds back, without a reason if it does not.
+func (f *PoolFacts) heldBy(what, name string) Held {
+	c := ConditionOf(f.Pool, name)
+	return Held{what, phrase("condition-held", heldBy{f.Pool, c}), c.start()}
+}
+
 // Text writes the answer for people.
 func (a PoolAnswer) Text() string { return answerText("pool", a.now, &a) }
 
@@ -251,16 +263,4 @@ func briefReason(d *v1alpha1.Decision) string {
 // blames reports whether the pool is not ready because of a policy.
 func (a *PoolAnswer) blames(policy string) bool {
 	return a.Ready.isFalse() && slices.ContainsFunc(a.Ready.Causes, func(c v1alpha1.Cause) bool { return c.Parameter("policy") == policy })
-}
-
-// heldBy is what a condition of the pool holds back, without a reason if it does not.
-func (f *PoolFacts) heldBy(what, name string) Held {
-	c := ConditionOf(f.Pool, name)
-	return Held{what, phrase("condition-held", heldBy{f.Pool, c}), c.start()}
-}
-
-// heldBy is a condition that may hold back a pool.
-type heldBy struct {
-	Pool      *v1alpha1.RunnerPool
-	Condition *Condition
 }

@@ -38,6 +38,9 @@ func FailingRemedy(cause v1alpha1.RunnerCause) string {
 	return catalog.RunnersFailing.Remedy
 }
 
+// Readable is an object that reports the fields that can't be read.
+type Readable interface{ Unreadable() error }
+
 // RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done. The object is nil if it isn't known.
 func RemedyFor(kind string, o Readable, c *Condition) string {
 	remedy := catalog.RemedyOf(kind, c.Reason)
@@ -81,6 +84,3 @@ func RunnerRemedy(r *Runner) string {
 
 // CauseRemedy says what to do about runners that a cause keeps from starting, or ended; "" where nothing is to be done.
 func CauseRemedy(cause v1alpha1.RunnerCause) string { return catalog.Of(string(cause)).Remedy }
-
-// Readable is an object that reports the fields that can't be read.
-type Readable interface{ Unreadable() error }

@@ -49,26 +49,6 @@ func (p *Page) unseen() string {
 	return strings.Join(parts, "; ")
 }
 
-// kinds counts the objects of each kind that was read.
-func (p *Page) kinds() string {
-	var kinds []string
-	for _, c := range []struct {
-		n          int
-		noun, what string
-	}{
-		{p.Totals.Sources, "source", "PoolSources"}, {p.Totals.Connections, "connection", "GitHubConnections"},
-		{p.Totals.Policies, "policy", "RunnerPolicies"}, {p.Totals.Pools, "pool", poolsRead},
-	} {
-		if !p.lacks(c.what) {
-			kinds = append(kinds, wording.Count(c.n, c.noun))
-		}
-	}
-	return strings.Join(kinds, ", ")
-}
-
-// hasPools reports whether pools were read. The numbers of runners and jobs come from their status.
-func (p *Page) hasPools() bool { return !p.lacks(poolsRead) }
-
 // poolsRead is what pools are called among what could not be looked at.
 const poolsRead = "RunnerPools"
 

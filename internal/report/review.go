@@ -125,11 +125,3 @@ func clean(text string) string {
 		return r
 	}, text)
 }
-
-// At is the first place; empty if there is none.
-func (b *block) At() (at Place) {
-	if len(b.places) > 0 {
-		at = b.places[0]
-	}
-	return at
-}

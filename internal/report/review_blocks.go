@@ -144,6 +144,17 @@ func (t *telling) add(b block) {
 	same.Cost, same.Alone = plus(same.Cost, b.Cost), nil
 }
 
+// At is the first place; empty if there is none.
+func (b *block) At() (at Place) {
+	if len(b.places) > 0 {
+		at = b.places[0]
+	}
+	return at
+}
+
+// OtherPlaces counts the places beside the first.
+func (b *block) OtherPlaces() int { return max(0, sets.New(b.places...).Len()-1) }
+
 // groups puts those together that have the same key; they stay in the order of the first of each.
 func groups[T any](all []T, key func(T) string) (found [][]T) {
 	index := map[string]int{}
@@ -259,6 +270,8 @@ func findingBlock(pool string, f review.Finding) block {
 	return b
 }
 
+func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: int(r.Line)} }
+
 // changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are
 // others now.
 func changed(at review.Places, fields []review.FieldChange, class review.Class) Place {
@@ -314,8 +327,3 @@ func (t *telling) recorded(rec *review.Recorded) {
 		t.add(block{class: classOf("recorded decisions"), Said: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
 	}
 }
-
-// OtherPlaces counts the places beside the first.
-func (b *block) OtherPlaces() int { return max(0, sets.New(b.places...).Len()-1) }
-
-func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: int(r.Line)} }

@@ -24,6 +24,12 @@ var changeLabels = map[review.Change]string{
 	review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 }
 
+// live is what runs now of a pool.
+type live struct {
+	*review.Live
+	Pool string
+}
+
 // poolBlock tells what becomes of a pool. Causes are the places of what changes of policies, by the pools that only they change.
 func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
 	label, said := p.Class().Text(), words.Phrase("classes", p)
@@ -94,6 +100,21 @@ var around = regexp.MustCompile(`^spec\.(scale\.|template\.spec\.containers\[[^]
 // image is what is before the tag or digest of one.
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
 
+// limit is one number of a pool's limits that may change.
+type limit struct {
+	Pool          *review.Pool
+	Before, After limitOf
+	// IsField is true if the number is among the fields that differ.
+	IsField bool
+}
+
+// limitOf is one number on one side, and the reasons why it is not as declared.
+type limitOf struct {
+	*review.Limits
+	Name    string
+	Reasons []v1alpha1.LimitBound
+}
+
 // limitLines tell the numbers that change, or that policies make others.
 func limitLines(p *review.Pool) (lines []string) {
 	for _, name := range []string{"max", "min", "idle"} {
@@ -104,6 +125,29 @@ func limitLines(p *review.Pool) (lines []string) {
 	}
 	before, after := cmp.Or(p.Before, &review.Limits{}), cmp.Or(p.After, &review.Limits{})
 	return slices.Concat(lines, each("conflict: ", unlessKnown(after.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(after.Audit, before.Audit)))
+}
+
+// reasons are the schedules and rules that make a number another one, each once.
+func reasons(l *review.Limits, name string) (all []v1alpha1.LimitBound) {
+	if l == nil {
+		return nil
+	}
+	if s := l.Scheduled; s != nil && *s.Scale.Number(name) != *l.Declared.Number(name) {
+		all = append(all, v1alpha1.LimitBound{Reason: fmt.Sprintf("%s by schedule %s", wording.Max(*s.Scale.Number(name)), strings.Join(s.Active, ", "))})
+	}
+	for _, b := range l.Bounds {
+		if b.Field == name && !isAmong(all)(b) {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// isAmong reports whether a rule and its reason are among others.
+func isAmong(others []v1alpha1.LimitBound) func(v1alpha1.LimitBound) bool {
+	return func(b v1alpha1.LimitBound) bool {
+		return slices.ContainsFunc(others, func(o v1alpha1.LimitBound) bool { return o.Rule.Name == b.Rule.Name && o.Reason == b.Reason })
+	}
 }
 
 // unlessKnown leaves out what is known.
@@ -135,48 +179,4 @@ func leftOut(what, why string, base *review.Amounts, before, after []string) (li
 		line += when(len(left.pools) > 0, "; left out%s%s, %s: %s", what, left.when, why, listed(left.pools, maxLeftOut))
 	}
 	return line
-}
-
-// live is what runs now of a pool.
-type live struct {
-	*review.Live
-	Pool string
-}
-
-// limit is one number of a pool's limits that may change.
-type limit struct {
-	Pool          *review.Pool
-	Before, After limitOf
-	// IsField is true if the number is among the fields that differ.
-	IsField bool
-}
-
-// limitOf is one number on one side, and the reasons why it is not as declared.
-type limitOf struct {
-	*review.Limits
-	Name    string
-	Reasons []v1alpha1.LimitBound
-}
-
-// reasons are the schedules and rules that make a number another one, each once.
-func reasons(l *review.Limits, name string) (all []v1alpha1.LimitBound) {
-	if l == nil {
-		return nil
-	}
-	if s := l.Scheduled; s != nil && *s.Scale.Number(name) != *l.Declared.Number(name) {
-		all = append(all, v1alpha1.LimitBound{Reason: fmt.Sprintf("%s by schedule %s", wording.Max(*s.Scale.Number(name)), strings.Join(s.Active, ", "))})
-	}
-	for _, b := range l.Bounds {
-		if b.Field == name && !isAmong(all)(b) {
-			all = append(all, b)
-		}
-	}
-	return all
-}
-
-// isAmong reports whether a rule and its reason are among others.
-func isAmong(others []v1alpha1.LimitBound) func(v1alpha1.LimitBound) bool {
-	return func(b v1alpha1.LimitBound) bool {
-		return slices.ContainsFunc(others, func(o v1alpha1.LimitBound) bool { return o.Rule.Name == b.Rule.Name && o.Reason == b.Reason })
-	}
 }

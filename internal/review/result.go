@@ -173,6 +173,11 @@ const (
 	Uncompared Change = "Uncompared"
 )
 
+// changeOf is what becomes of something that either side may not have.
+func changeOf[T any](base, head *T) Change {
+	return map[[2]bool]Change{{false, true}: Added, {true, false}: Deleted, {true, true}: Changed}[[2]bool{base != nil, head != nil}]
+}
+
 // Class says how far a change of a pool reaches.
 type Class string
 
@@ -507,9 +512,4 @@ type RecordedChange struct {
 	Waiting int32 `json:"waiting,omitempty"`
 	// Inexact is true when the log leaves out something of the input: values of annotations and variables, members of large groups.
 	Inexact bool `json:"inexact,omitempty"`
-}
-
-// changeOf is what becomes of something that either side may not have.
-func changeOf[T any](base, head *T) Change {
-	return map[[2]bool]Change{{false, true}: Added, {true, false}: Deleted, {true, true}: Changed}[[2]bool{base != nil, head != nil}]
 }
