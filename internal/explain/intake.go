@@ -39,8 +39,8 @@ func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	return max(0, s.JobsWaiting-max(0, s.GetJobs()-s.Decision.Announced))
 }
 
-// closed says why the pool accepts no jobs, whatever was decided; without a reason if nothing is known to be in the way. What was decided is
-// told to GitHub by the message session, so that without one it has no effect.
+// closed returns why the pool accepts no jobs regardless of its decision. The reason is empty if nothing blocks it. The message session
+// announces the decision to GitHub, so without a session the decision has no effect.
 func (f *PoolFacts) closed() (held Held) {
 	if f.isREST() || f.observes() {
 		return held

@@ -148,23 +148,19 @@ func Job(f JobFacts) JobAnswer {
 	return a
 }
 
-// covers reports whether runners of a connection may serve a repository, and whether that is certain.
+// covers reports whether runners of a connection may serve a repository, and whether that is certain. For an enterprise it is uncertain,
+// because its organizations are unknown.
 func (c Connection) covers(j JobURL) (covers, certain bool) {
-	if hostOf(c.Host) != j.Host {
-		return false, true
+	isHost := hostOf(c.Host) == j.Host
+	if c.Scope != organization && c.Scope != repository {
+		return isHost, !isHost
 	}
-	switch c.Scope {
-	case organization:
-		return strings.EqualFold(c.Owner, j.Owner), true
-	case repository:
-		return strings.EqualFold(c.Owner, j.Owner) && strings.EqualFold(c.Path, j.Name), true
-	}
-	return true, false
+	return isHost && strings.EqualFold(c.Owner, j.Owner) && (c.Scope == organization || strings.EqualFold(c.Path, j.Name)), true
 }
 
 func (c Connection) String() string { return phrase("serves", c) }
 
-// candidateFacts is a candidate, and what is known of its pool.
+// candidateFacts is a candidate and the facts about its pool.
 type candidateFacts struct {
 	*Candidate
 	Facts *PoolFacts

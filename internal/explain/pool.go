@@ -230,13 +230,13 @@ func (f *PoolFacts) held() []Held {
 	return slices.DeleteFunc(all, func(h Held) bool { return h.Reason == "" })
 }
 
-// heldBy is a condition that may hold back a pool.
+// heldBy is a condition that may hold back a pool, as the templates need it.
 type heldBy struct {
 	Pool      *v1alpha1.RunnerPool
 	Condition *Condition
 }
 
-// heldBy is what a condition of the pool holds back, without a reason if it does not.
+// heldBy returns what a condition of the pool holds back. The reason is empty if the condition is not False.
 func (f *PoolFacts) heldBy(what, name string) Held {
 	c := ConditionOf(f.Pool, name)
 	return Held{what, phrase("condition-held", heldBy{f.Pool, c}), c.start()}

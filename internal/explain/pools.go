@@ -68,7 +68,7 @@ func (l *search) checkConditions(p *v1alpha1.RunnerPool, look seen, causes map[o
 	}
 }
 
-// ofFailures are reasons for which the last runner that failed is shown.
+// ofFailures are the reasons for which a finding shows the last failed runner.
 var ofFailures = []string{v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason}
 
 // causeOf finds what a pool's symptom is a part of: its connection's, or a policy's.

@@ -57,7 +57,7 @@ func RemedyFor(kind string, o Readable, c *Condition) string {
 	return remedy
 }
 
-// answers are what GitHub does, by the status of its answer or the first digit; 0 is no answer.
+// answers are the rows of outages, by the status code of GitHub's answer or by its first digit. 0 stands for no answer.
 var answers = map[int32]*catalog.Row{0: catalog.GitHubUnreachable, 401: catalog.CredentialsRefused, 4: catalog.GitHubLimitsRequests}
 
 // OutageRemedy says what to do about a GitHub that can't be used, by what it answers.

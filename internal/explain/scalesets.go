@@ -46,7 +46,7 @@ func (l *search) checkScaleSets() {
 	}
 }
 
-// notListening is a session that isn't open though nothing else says so.
+// notListening returns the symptom of a closed session that no other condition reports.
 func (s seen) notListening(listening *Condition) symptom {
 	is := s.amiss(listening)
 	one := found(s.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key).from(is.since)

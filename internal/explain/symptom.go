@@ -169,13 +169,13 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	return s
 }
 
-// search is a look at a snapshot. Each check adds the symptoms that those before it don't say already.
+// search collects the symptoms in a snapshot. Each check adds those that earlier checks did not report.
 type search struct {
 	view
 	found symptoms
 }
 
-// add adds a symptom, unless it is nothing wrong. What passes by itself, and came about lately, is only a note.
+// add records a symptom that has a severity. During its grace period, it records the symptom as a note.
 func (l *search) add(s symptom) {
 	if s.severity == "" {
 		return
@@ -187,13 +187,13 @@ func (l *search) add(s symptom) {
 	l.found = append(l.found, s)
 }
 
-// from sets the time since which there is the symptom.
+// from sets when the symptom began.
 func (s symptom) from(since time.Time) symptom {
 	s.since = since
 	return s
 }
 
-// unready returns the symptom that the object's condition Ready reports; the zero symptom if it is True, or missing.
+// unready returns the symptom that the object's condition Ready reports; the zero symptom if Ready is True or missing.
 func (s seen) unready() symptom {
 	if ready := s.ready(); isAmiss(ready) {
 		return s.amiss(ready)

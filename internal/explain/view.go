@@ -190,7 +190,7 @@ func pointers[T any](list []T) iter.Seq[*T] {
 	}
 }
 
-// judged is the state of a runner by its status.
+// judged returns the state that a runner's status reports.
 func judged(r *v1alpha1.Runner) Judgement {
 	return Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}
 }

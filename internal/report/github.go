@@ -28,7 +28,7 @@ func command(f Finding) string {
 	return "::" + strings.TrimSuffix(name+" "+properties, " ") + "::" + escapeData(f.describe()) + "\n"
 }
 
-// named writes the names and values of those that have one.
+// named joins the names and values of the pairs that have a value.
 func named(between, separator string, all [][2]string) string {
 	var parts []string
 	for _, one := range all {

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// mark stands around what is shown as it is written in files. It is a printable character that no file has, as templates replace others.
+// mark encloses text that is shown as it is written in files. It must be printable, because templates replace unprintable characters.
 const mark = "\uFFFC"
 
 func code(text string) string {
@@ -42,7 +42,7 @@ var words = &wording.Book{Source: sentences, Functions: template.FuncMap{
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
 }}
 
-// number is an integer, or what a pointer to one points to.
+// number returns an integer, or the integer that a pointer points to.
 func number(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 
 // when is nothing if something isn't so.
@@ -84,7 +84,7 @@ func tell(r *review.Result) telling {
 // arrow stands between values of the base and the head.
 const arrow = " → "
 
-// both shows a value on both sides; it is empty on a side that has none.
+// both returns a value of the base and of the head. An empty value means that the side has none.
 func both(before, after string) string {
 	if before == "" || before == after {
 		return after

@@ -144,7 +144,7 @@ func (t *telling) add(b block) {
 	same.Cost, same.Alone = plus(same.Cost, b.Cost), nil
 }
 
-// At is the first place; empty if there is none.
+// At returns the first place; an empty Place if there is none.
 func (b *block) At() (at Place) {
 	if len(b.places) > 0 {
 		at = b.places[0]
@@ -152,7 +152,7 @@ func (b *block) At() (at Place) {
 	return at
 }
 
-// OtherPlaces counts the places beside the first.
+// OtherPlaces returns the number of places other than the first.
 func (b *block) OtherPlaces() int { return max(0, sets.New(b.places...).Len()-1) }
 
 // groups puts those together that have the same key; they stay in the order of the first of each.
@@ -245,13 +245,13 @@ func afterSpec(path string) string {
 	return path
 }
 
-// findingLevels are how a policy's word is told, and the label of that one and of one as before.
+// findingLevels contains the word for a finding of each level, its label, and its label if the base has the finding too.
 var findingLevels = map[review.Level]struct{ said, label, still string }{
 	review.Failure: {"undecided, a policy fails", "undecided", "undecided"}, review.Deny: {"denied", "denied", "denied"},
 	review.Warn: {"warned of", "newly warned of", "as before"}, review.Audit: {"audited", "audit", "as before"},
 }
 
-// findingStates are formats of what is new, as before or over.
+// findingStates contains the format of that word for each state.
 var findingStates = map[review.State]string{review.New: "newly %s", review.Still: "%s as before", review.Fixed: "no longer %s", review.Unknown: "%s"}
 
 // findingBlock is what a policy says of a pool's pod.

@@ -19,12 +19,12 @@ import (
 // maxLeftOut bounds how many pools a line of costs names.
 const maxLeftOut = 5
 
-// changeLabels are the labels of pools that are told by their change, and not by the classes of what differs.
+// changeLabels contains the labels of pools whose change matters more than the classes of the fields that differ.
 var changeLabels = map[review.Change]string{
 	review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 }
 
-// live is what runs now of a pool.
+// live is the current state of a pool in the cluster.
 type live struct {
 	*review.Live
 	Pool string
@@ -108,7 +108,7 @@ type limit struct {
 	IsField bool
 }
 
-// limitOf is one number on one side, and the reasons why it is not as declared.
+// limitOf is one number on one side, and the reasons why it differs from the declared number.
 type limitOf struct {
 	*review.Limits
 	Name    string
@@ -127,7 +127,7 @@ func limitLines(p *review.Pool) (lines []string) {
 	return slices.Concat(lines, each("conflict: ", unlessKnown(after.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(after.Audit, before.Audit)))
 }
 
-// reasons are the schedules and rules that make a number another one, each once.
+// reasons returns the schedules and rules that change a declared number, each once.
 func reasons(l *review.Limits, name string) (all []v1alpha1.LimitBound) {
 	if l == nil {
 		return nil
@@ -143,7 +143,7 @@ func reasons(l *review.Limits, name string) (all []v1alpha1.LimitBound) {
 	return all
 }
 
-// isAmong reports whether a rule and its reason are among others.
+// isAmong returns a function that reports whether others contain the same rule with the same reason.
 func isAmong(others []v1alpha1.LimitBound) func(v1alpha1.LimitBound) bool {
 	return func(b v1alpha1.LimitBound) bool {
 		return slices.ContainsFunc(others, func(o v1alpha1.LimitBound) bool { return o.Rule.Name == b.Rule.Name && o.Reason == b.Reason })

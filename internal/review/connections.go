@@ -86,7 +86,7 @@ func (s *side) poolsOn(name string) []string {
 	return s.named(func(p *pool) bool { return p.connectionName() == name })
 }
 
-// describeConnection tells what the change of a connection does. It may be nil at one side.
+// describeConnection adds the effects of a change of a connection, which is nil on a side that does not have it.
 func (c *comparison) describeConnection(s *Connection, before, after *connection) {
 	f := struct {
 		Change             Change

@@ -28,7 +28,7 @@ func (c *comparison) comparePolicies() {
 	c.warnOfLabels()
 }
 
-// comparePolicy tells how a policy changes, and which pools only it moves; false if it is the same.
+// comparePolicy returns how a policy changes, and the pools that it moves; false if it is the same.
 func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	before, after := c.base.policies[ref], c.head.policies[ref]
 	p := PolicyChange{Policy: ref, Change: changeOf(before, after)}

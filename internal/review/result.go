@@ -173,7 +173,7 @@ const (
 	Uncompared Change = "Uncompared"
 )
 
-// changeOf is what becomes of something that either side may not have.
+// changeOf returns how an object changes. It is nil on a side that does not have it.
 func changeOf[T any](base, head *T) Change {
 	return map[[2]bool]Change{{false, true}: Added, {true, false}: Deleted, {true, true}: Changed}[[2]bool{base != nil, head != nil}]
 }

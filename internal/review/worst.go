@@ -258,7 +258,7 @@ func maxText(n int64) string {
 	return humanize.Comma(n)
 }
 
-// signed writes what was added or taken off, given as an amount and in words.
+// signed returns an amount, given as a number and as text, with its sign.
 func signed(v float64, words string) string {
 	if v < 0 {
 		return "−" + strings.TrimPrefix(words, "-")
