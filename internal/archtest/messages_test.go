@@ -211,7 +211,8 @@ func advised(t *testing.T) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trees, book, rows := map[string]*parse.Tree{}, parse.New("answers"), map[string]int{}
+	trees, rows := map[string]*parse.Tree{}, map[string]int{}
+	book := parse.New("answers")
 	book.Mode = parse.SkipFuncCheck
 	if _, err := book.Parse(string(text), "", "", trees); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -98,14 +99,18 @@ func (v view) causeOf(p *v1alpha1.RunnerPool, s symptom, causes map[object]strin
 			s.key = cmp.Or(causes[ofPolicy(bound)], s.key)
 		}
 	}
-	if !isConnections(s.reason) {
-		return s
+	if isConnections(s.reason) {
+		s.key = cmp.Or(causes[object{connectionKind, connection.Namespace, connection.Name}], v.keyOfMissing(connection, s))
 	}
-	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
-		s.key = keyOf(s.reason, connection.String())
-	}
-	s.key = cmp.Or(causes[object{connectionKind, connection.Namespace, connection.Name}], s.key)
 	return s
+}
+
+// keyOfMissing returns the key of a pool's symptom, which the pools share whose connection does not exist.
+func (v view) keyOfMissing(connection types.NamespacedName, s symptom) string {
+	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
+		return keyOf(s.reason, connection.String())
+	}
+	return s.key
 }
 
 // versionEnds makes of a runner's version that ends what lies ahead, until the day has come.
@@ -126,7 +131,8 @@ func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 func (l *search) checkJobs() {
 	hurt := l.found.pools(func(s *symptom) bool { return !s.goOn })
 	for p := range pointers(l.Pools) {
-		d, jobs, waiting := p.Status.Decision, p.Status.GetJobs(), Waiting(&p.Status)
+		d, jobs := p.Status.Decision, p.Status.GetJobs()
+		waiting := Waiting(&p.Status)
 		if waiting == 0 || d == nil || isAmiss(ConditionOf(p, v1alpha1.ReadyCondition)) {
 			continue
 		}

@@ -17,7 +17,8 @@ func (l *search) checkScaleSets() {
 	for set := range pointers(l.ScaleSets) {
 		s := seen{object{scaleSetKind, set.Namespace, set.Name}, set, set.Status.ObservedGeneration, ""}
 		l.checkLook(s)
-		ready, pool, one := s.ready(), l.poolOf(set), s.unready()
+		ready, pool := s.ready(), l.poolOf(set)
+		one := s.unready()
 		if pool == nil {
 			leaving := known[saying{object{poolKind, set.Namespace, set.Spec.PoolRef.Name}, catalog.RunnersLeaving.Reason}]
 			if one.reason != v1alpha1.DrainingReason || leaving == "" {
@@ -35,21 +36,21 @@ func (l *search) checkScaleSets() {
 		if ready.isFalse() && isPoolReady {
 			l.add(l.causeOf(pool, one, causes))
 		}
-		listening := ConditionOf(set, v1alpha1.ListeningCondition)
-		isOpen := listening != nil && listening.Status == metav1.ConditionTrue
-		switch {
-		case listening != nil && !isOpen && !isAmiss(ready) && isPoolReady:
-			l.add(s.notListening(listening))
-		case isOpen && set.Status.SessionID == "":
-			l.add(found(s.of, catalog.SessionUnresumable.With()))
-		}
+		l.checkSession(s, set, !isAmiss(ready) && isPoolReady)
 	}
 }
 
-// notListening returns the symptom of a closed session that no other condition reports.
-func (s seen) notListening(listening *Condition) symptom {
-	is := s.amiss(listening)
-	one := found(s.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key).from(is.since)
-	one.next, one.do = is.next, is.do
-	return one
+// checkSession finds a session that isn't open although no other condition reports a problem, and one that a restart would lose.
+func (l *search) checkSession(s seen, set *v1alpha1.RunnerScaleSet, isReady bool) {
+	listening := ConditionOf(set, v1alpha1.ListeningCondition)
+	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
+	switch {
+	case listening != nil && !isOpen && isReady:
+		is := s.amiss(listening)
+		one := found(s.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key).from(is.since)
+		one.next, one.do = is.next, is.do
+		l.add(one)
+	case isOpen && set.Status.SessionID == "":
+		l.add(found(s.of, catalog.SessionUnresumable.With()))
+	}
 }

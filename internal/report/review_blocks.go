@@ -260,7 +260,8 @@ func findingBlock(pool string, f review.Finding) block {
 	label := cmp.Or(map[review.State]string{review.Fixed: "no longer", review.Still: level.still}[f.State], level.label)
 	b := blockOf(label, "pool", pool, f.At)
 	b.Said = fmt.Sprintf(findingStates[f.State], level.said) + ": " + f.Message
-	b.Path, b.source, b.known, b.Lines = f.Path, placeOf(f.Rule), text(b.Said), words.Sentences("finding", f)
+	b.Path, b.source = f.Path, placeOf(f.Rule)
+	b.known, b.Lines = text(b.Said), words.Sentences("finding", f)
 	if b.level != "" && b.rule == "" {
 		b.rule = f.Rule.Name
 		if f.Code != "" && !strings.Contains(b.rule, f.Code) {
@@ -291,7 +292,8 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 func (t *telling) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
 		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
-		b.Said, b.Lines, b.Details = words.Phrase("policy", p), words.Sentences("moves", p), words.Sentences("mode", p)
+		b.Said = words.Phrase("policy", p)
+		b.Lines, b.Details = words.Sentences("moves", p), words.Sentences("mode", p)
 		b.tell(p.Fields)
 		t.add(b)
 	}
