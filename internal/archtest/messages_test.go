@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"text/template/parse"
 
 	"github.com/corral-dev/corral/internal/catalog"
 )
@@ -190,10 +191,72 @@ func TestCausesAreMadeAsTheirRowsSay(t *testing.T) {
 			return true
 		})
 	})
+	for name, values := range advised(t) {
+		used[name] = true
+		if row := rows[name]; row == nil || values != len(row.Parameters()) {
+			t.Errorf("a template has %d values for %s, want those of %+v", values, name, row)
+		}
+	}
 	for code, row := range rows {
 		if !used[code] && row.Code != row.Reason && !slices.Contains(byCode, code) {
 			t.Errorf("nothing uses the row %s", code)
 		}
+	}
+}
+
+// advised returns the rows whose remedies the templates of corral explain render, each with how many values it gets there.
+func advised(t *testing.T) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "explain", "answers.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trees, rows := map[string]*parse.Tree{}, map[string]int{}
+	book := parse.New("answers")
+	book.Mode = parse.SkipFuncCheck
+	if _, err := book.Parse(string(text), "", "", trees); err != nil {
+		t.Fatal(err)
+	}
+	for _, tree := range trees {
+		eachCommand(tree.Root, func(c *parse.CommandNode) {
+			if c.Args[0].String() == "advice" {
+				rows[c.Args[1].(*parse.StringNode).Text] = len(c.Args) - 2
+			}
+		})
+	}
+	return rows
+}
+
+// eachCommand visits the commands of a template.
+func eachCommand(node parse.Node, visit func(*parse.CommandNode)) {
+	var within []parse.Node
+	branch := func(b *parse.BranchNode) {
+		within = []parse.Node{b.Pipe, b.List}
+		if b.ElseList != nil {
+			within = append(within, b.ElseList)
+		}
+	}
+	switch n := node.(type) {
+	case *parse.ListNode:
+		within = n.Nodes
+	case *parse.ActionNode:
+		within = []parse.Node{n.Pipe}
+	case *parse.IfNode:
+		branch(&n.BranchNode)
+	case *parse.WithNode:
+		branch(&n.BranchNode)
+	case *parse.RangeNode:
+		branch(&n.BranchNode)
+	case *parse.PipeNode:
+		for _, c := range n.Cmds {
+			within = append(within, c)
+		}
+	case *parse.CommandNode:
+		visit(n)
+		within = n.Args
+	}
+	for _, n := range within {
+		eachCommand(n, visit)
 	}
 }
 

@@ -25,26 +25,6 @@ func (v view) isLeaderless() bool {
 	return len(v.Leases) > 0 && !slices.ContainsFunc(v.Leases, func(l Lease) bool { return !l.Lost })
 }
 
-// checkControllers finds leases that nobody renews. If somebody renews another, whose pools suffer isn't known.
-func checkControllers(v view) symptoms {
-	var all symptoms
-	for _, l := range v.Leases {
-		if !l.Lost {
-			continue
-		}
-		namespace, name, _ := strings.Cut(l.Name, "/")
-		of, holder := object{kind: leaseKind, name: l.Name}, cmp.Or(l.Holder, "a controller that released it")
-		one := found(of, catalog.ControllerLost.With(namespace, name, holder), l.Name)
-		if v.isLeaderless() {
-			one = found(of, catalog.NoLeader.With(namespace, name, holder))
-			one.pools = slices.Collect(maps.Keys(v.pools))
-		}
-		one.since = l.Renewed.Time
-		all = append(all, one)
-	}
-	return all
-}
-
 // watched is an object that a controller looks at.
 type watched interface {
 	metav1.Object
@@ -65,31 +45,42 @@ func (s seen) ready() *Condition {
 	return ConditionOf(s.object, v1alpha1.ReadyCondition)
 }
 
+// checkControllers finds leases that nobody renews. If somebody renews another, whose pools suffer isn't known.
+func (l *search) checkControllers() {
+	for _, lease := range l.Leases {
+		if !lease.Lost {
+			continue
+		}
+		namespace, name, _ := strings.Cut(lease.Name, "/")
+		of, holder := object{kind: leaseKind, name: lease.Name}, cmp.Or(lease.Holder, "a controller that released it")
+		one := found(of, catalog.ControllerLost.With(namespace, name, holder), lease.Name)
+		if l.isLeaderless() {
+			one = found(of, catalog.NoLeader.With(namespace, name, holder))
+			one.pools = slices.Collect(maps.Keys(l.pools))
+		}
+		l.add(one.from(lease.Renewed.Time))
+	}
+}
+
 // checkLook finds out whether no controller looks at an object as it is: what its status says may be of the past then.
-func checkLook(v view, s seen) symptoms {
-	var since time.Time
-	var why catalog.Cause
+func (l *search) checkLook(s seen) {
+	var one symptom
 	asked, _ := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
 	at, err := time.Parse(time.RFC3339Nano, asked)
 	switch {
 	case s.observed < 0 || s.ready() == nil:
-		since, why = s.object.GetCreationTimestamp().Time, catalog.StatusMissing.With()
+		one = found(s.of, catalog.StatusMissing.With()).from(s.object.GetCreationTimestamp().Time)
 	case s.observed < s.object.GetGeneration():
-		since, why = changed(s.object), catalog.SpecChanged.With()
+		one = found(s.of, catalog.SpecChanged.With()).from(changed(s.object))
 	case err == nil && asked != s.handled:
-		since, why = at, catalog.RequestUnhandled.With(meta.ReconcileRequestAnnotation)
-	default:
-		return nil
+		one = found(s.of, catalog.RequestUnhandled.With(meta.ReconcileRequestAnnotation)).from(at)
 	}
-	one := found(s.of, why)
-	one.since = since
-	if v.isLeaderless() {
+	if l.isLeaderless() {
 		one.key = catalog.NoLeader.Code
 	}
-	if v.Now.Sub(since) < lookGrace {
-		return nil
+	if l.Now.Sub(one.since) >= lookGrace {
+		l.add(one)
 	}
-	return symptoms{one}
 }
 
 // changed is when somebody wrote an object last, but for its status; its creation if that isn't known.

@@ -13,26 +13,21 @@ import (
 )
 
 // checkConnections finds connections that aren't ready, or soon won't be, and the pools that use them.
-func checkConnections(v view) symptoms {
-	var all symptoms
-	users := v.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
-	for i := range v.Connections {
-		c := &v.Connections[i]
+func (l *search) checkConnections() {
+	users := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
+	for c := range pointers(l.Connections) {
 		s := seen{object{connectionKind, c.Namespace, c.Name}, c, c.Status.ObservedGeneration, c.Status.LastHandledReconcileAt}
-		all = append(all, checkLook(v, s)...)
-		if ready := s.ready(); isAmiss(ready) {
-			all = append(all, connectionAmiss(c, s.amiss(ready), users[s.of.key()]))
-		}
+		l.checkLook(s)
+		l.add(connectionAmiss(c, s.unready(), users[s.of.key()]))
 		if refused := c.EventsRefused(); refused != "" {
-			all = append(all, found(s.of, catalog.EventsRefused.With().Detailed(refused), s.of.key()))
+			l.add(found(s.of, catalog.EventsRefused.With().Detailed(refused), s.of.key()))
 		}
-		if end := c.TokenEnds(v.Now); end != nil {
+		if end := c.TokenEnds(l.Now); end != nil {
 			one := found(s.of, catalog.TokenExpiring.With(), s.of.key())
 			one.by, one.pools = end.Time, users[s.of.key()]
-			all = append(all, one)
+			l.add(one)
 		}
 	}
-	return all
 }
 
 // connectionAmiss is a connection that isn't ready.
@@ -51,30 +46,27 @@ func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) sy
 	return s
 }
 
+// ofRepository are causes of a repository, and not of its server.
+var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.RepositoryRefused.Code}
+
 // checkPolicies finds policies that can't be asked.
-func checkPolicies(v view) symptoms {
-	var all symptoms
-	for _, p := range v.policyObjects() {
+func (l *search) checkPolicies() {
+	for _, p := range l.policyObjects() {
 		s := seen{ofPolicy(p), p, p.GetPolicyStatus().ObservedGeneration, p.GetPolicyStatus().LastHandledReconcileAt}
-		all = append(all, checkLook(v, s)...)
-		if ready := s.ready(); isAmiss(ready) {
-			one := s.amiss(ready)
-			one.key = keyOf(one.reason, s.of.String())
-			all = append(all, one)
-		}
+		l.checkLook(s)
+		one := s.unready()
+		one.key = keyOf(one.reason, s.of.String())
+		l.add(one)
 	}
-	return all
 }
 
 // checkSources finds sources whose last revision isn't in force, and those that weren't read for long.
-func checkSources(v view) symptoms {
-	var all symptoms
-	pools := v.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
-	for i := range v.Sources {
-		src := &v.Sources[i]
+func (l *search) checkSources() {
+	pools := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
+	for src := range pointers(l.Sources) {
 		s := seen{object{sourceKind, src.Namespace, src.Name}, src, src.Status.ObservedGeneration, src.Status.LastHandledReconcileAt}
-		all = append(all, checkLook(v, s)...)
-		all = append(all, checkCommitStatus(src, s.of)...)
+		l.checkLook(s)
+		l.checkCommitStatus(src, s.of)
 		ready := s.ready()
 		if !isAmiss(ready) {
 			continue
@@ -84,34 +76,24 @@ func checkSources(v view) symptoms {
 			one.key = keyOfServer(one.key, &ready.Causes[0])
 		}
 		if src.Status.LastAppliedRevision == "" {
-			one.do = firstRemedy(ready)
-			if src.Unreadable() != nil {
-				one.do = catalog.FieldUnreadable.Remedy
-			}
+			one.do = firstRemedy(src, ready)
 		}
 		one.pools, one.goOn = pools[s.of.key()], true
 		if one.severity == Note { // else its trouble says it
 			one.key, one.pools = keyOf(one.key, sourceKind), nil
-			all = append(all, checkRead(v, s.of, src, ready)...)
+			l.checkRead(s.of, src, ready)
 		}
-		all = append(all, one)
+		l.add(one)
 	}
-	return all
 }
 
 // checkCommitStatus finds out whether GitHub isn't told what becomes of a source's revisions.
-func checkCommitStatus(src *v1alpha1.PoolSource, of object) symptoms {
+func (l *search) checkCommitStatus(src *v1alpha1.PoolSource, of object) {
 	asked, failure := src.Spec.CommitStatus, src.Status.CommitStatus
-	if asked == nil || failure == nil || src.Spec.Suspend {
-		return nil
+	if asked != nil && failure != nil && !src.Spec.Suspend {
+		l.add(found(of, catalog.CommitStatusFailed.With().Detailed(failure.Message), of.namespace, asked.ConnectionRef.Name).from(failure.Since.Time))
 	}
-	one := found(of, catalog.CommitStatusFailed.With().Detailed(failure.Message), of.namespace, asked.ConnectionRef.Name)
-	one.since = failure.Since.Time
-	return symptoms{one}
 }
-
-// ofRepository are causes of a repository, and not of its server.
-var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.RepositoryRefused.Code}
 
 // keyOfServer is the key of a server that serves none of its repositories; that of the symptom otherwise.
 func keyOfServer(key string, c *v1alpha1.Cause) string {
@@ -128,11 +110,11 @@ func keyOfServer(key string, c *v1alpha1.Cause) string {
 
 // checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't
 // known.
-func checkRead(v view, of object, src *v1alpha1.PoolSource, ready *Condition) symptoms {
-	if v.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
-		return nil
+func (l *search) checkRead(of object, src *v1alpha1.PoolSource, ready *Condition) {
+	if l.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
+		return
 	}
-	one := found(of, catalog.SourceUnread.With(ready.Reason).Detailed(ready.Message), ready.Reason)
-	one.since, one.do = ready.Since.Time, RemedyFor(sourceKind, ready)
-	return symptoms{one}
+	one := found(of, catalog.SourceUnread.With(ready.Reason).Detailed(ready.Message), ready.Reason).from(ready.Since.Time)
+	one.do = RemedyFor(sourceKind, src, ready)
+	l.add(one)
 }

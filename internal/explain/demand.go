@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // Demand lists the sources of a pool's demand.
@@ -54,17 +53,6 @@ func (f *PoolFacts) isREST() bool { return f.Pool.Spec.GetRegistration() == v1al
 // observes reports whether the pool decides without acting.
 func (f *PoolFacts) observes() bool { return f.Pool.Spec.GetMode() == v1alpha1.Observe }
 
-// countsEvents reports whether a source of the pool counts GitHub's events.
-func (f *PoolFacts) countsEvents() bool {
-	d := &f.Pool.Spec.Demand
-	return d.Webhook != nil || len(d.Boosts) > 0
-}
-
-// lacksWebhook reports whether the pool counts events but receives none.
-func (f *PoolFacts) lacksWebhook() bool {
-	return f.countsEvents() && f.Webhooks != nil && len(*f.Webhooks) == 0
-}
-
 // demand lists the sources of the pool; nil if its scale set is the only one.
 func (f *PoolFacts) demand() *Demand {
 	declared := f.sources()
@@ -101,8 +89,8 @@ func (f *PoolFacts) demand() *Demand {
 
 // receipt is a Demand that says whether events arrive, if they count.
 func (f *PoolFacts) receipt() *Demand {
-	d := &Demand{}
-	if !f.countsEvents() {
+	d, declared := &Demand{}, &f.Pool.Spec.Demand
+	if declared.Webhook == nil && len(declared.Boosts) == 0 {
 		return d
 	}
 	d.Webhooks = f.Webhooks
@@ -143,31 +131,4 @@ func kindOf(m *v1alpha1.MetricSource) string {
 		return "prometheus"
 	}
 	return "external"
-}
-
-// title names a source and its kind.
-func (s *Source) title() string { return phrase("source", s) }
-
-// ofDemand says what would change the demand.
-func (f *PoolFacts) ofDemand() []string {
-	d := f.demand()
-	if d == nil {
-		return nil
-	}
-	var all []string
-	if len(d.Sources) == 0 {
-		all = append(all, catalog.DemandMissing.Remedy)
-	}
-	if f.lacksWebhook() {
-		all = append(all, catalog.WebhookMissing.Advice(f.Pool.Namespace))
-	}
-	if d.AllRefuse {
-		all = append(all, catalog.EventsRefused.Remedy)
-	}
-	for _, s := range d.Sources {
-		if s.Stale {
-			all = append(all, catalog.SourceStale.Advice(s.title()))
-		}
-	}
-	return all
 }

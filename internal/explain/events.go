@@ -5,11 +5,8 @@ package explain
 
 import (
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // JobState is the state of a job by the events that a pool received.
@@ -60,20 +57,6 @@ func (c *Candidate) loses() bool {
 	return c.Events != nil && c.Events.Winner != "" && c.Events.Winner != c.Pool
 }
 
-// eventChanges say what would let a pool know of the job.
-func (c *Candidate) eventChanges(namespace string) []string {
-	e := c.Events
-	switch {
-	case e == nil || e.Excluded || c.loses():
-		return nil
-	case !e.receives():
-		return []string{catalog.WebhookMissing.Advice(namespace)}
-	case e.State == JobUnknown:
-		return []string{catalog.DeliveriesMissing.Advice(strings.Join(e.Webhooks, ", "))}
-	}
-	return nil
-}
-
 // byEvents answers by the events that pools received; "" if those don't answer.
 func (a *JobAnswer) byEvents() string {
 	for _, state := range []JobState{JobDone, JobRunning, JobElsewhere, JobQueued, JobWaiting} {
@@ -86,11 +69,12 @@ func (a *JobAnswer) byEvents() string {
 
 // poolWith returns the first pool whose account has the job in a state; nil if none has.
 func (a *JobAnswer) poolWith(state JobState) *Candidate {
-	i := slices.IndexFunc(a.Pools, func(c Candidate) bool { return c.Events != nil && c.Events.State == state })
-	if i < 0 {
-		return nil
+	for c := range pointers(a.Pools) {
+		if c.Events != nil && c.Events.State == state {
+			return c
+		}
 	}
-	return &a.Pools[i]
+	return nil
 }
 
 // isIn reports whether a pool's account has the job in one of the states.

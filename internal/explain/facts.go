@@ -61,6 +61,11 @@ type Judgement struct {
 	Since, Until time.Time
 }
 
+// isStuck reports whether the runner did not start, or failed.
+func (j *Judgement) isStuck() bool {
+	return j.State == v1alpha1.RunnerPending || j.State == v1alpha1.RunnerFailed
+}
+
 // Policy is a policy that applies to a pool.
 type Policy struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
@@ -125,9 +130,9 @@ func (c *Condition) Problem() string {
 
 // Next returns the time of the next attempt; nil if it isn't known.
 func (c *Condition) Next() *metav1.Time {
-	for i := range c.Causes {
-		if next := c.Causes[i].NextAttempt; next != nil {
-			return next
+	for cause := range pointers(c.Causes) {
+		if cause.NextAttempt != nil {
+			return cause.NextAttempt
 		}
 	}
 	return nil
@@ -135,7 +140,15 @@ func (c *Condition) Next() *metav1.Time {
 
 // has reports whether a cause of the condition is of a row.
 func (c *Condition) has(row *catalog.Row) bool {
-	return slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
+	return c != nil && slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
+}
+
+// start returns when a condition got its status; nil if there is no condition.
+func (c *Condition) start() *metav1.Time {
+	if c == nil {
+		return nil
+	}
+	return &c.Since
 }
 
 // isFalse reports whether a condition exists and is False.

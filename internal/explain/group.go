@@ -11,8 +11,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // maxObjects is how many objects a finding names.
@@ -55,7 +57,7 @@ func findingOf(v view, of symptoms) Finding {
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
 	}
 	if f.Reason == v1alpha1.MaxReachedReason && slices.ContainsFunc(of, func(s symptom) bool { return s.do != f.Do }) {
-		f.Do = Remedy(poolKind, f.Reason) // each pool has its own max
+		f.Do = catalog.MaxReached.Remedy // each pool has its own max
 	}
 	for name, waits := range of.pools((*symptom).keepsJobs) {
 		f.Hurts.Pools++
@@ -74,12 +76,7 @@ func findingOf(v view, of symptoms) Finding {
 }
 
 // failedAt returns when the last runner failed, or the zero time.
-func (s *symptom) failedAt() time.Time {
-	if s.failed == nil {
-		return time.Time{}
-	}
-	return s.failed.Time.Time
-}
+func (s *symptom) failedAt() time.Time { return cmp.Or(s.failed, &v1alpha1.RunnerFailure{}).Time.Time }
 
 // count counts an object. Pools are counted separately, by whether they are affected.
 func (h *Hurts) count(kind string) {
@@ -93,18 +90,10 @@ func (h Hurts) total() int { return h.Pools + h.Runners + h.Sources + h.Connecti
 
 // earlier returns the first of two times, of which either may be missing.
 func earlier(a *metav1.Time, b time.Time) *metav1.Time {
-	switch {
-	case b.IsZero():
+	if b.IsZero() || a != nil && !b.Before(a.Time) {
 		return a
-	case a == nil || b.Before(a.Time):
-		return &metav1.Time{Time: b.UTC()}
 	}
-	return a
+	return &metav1.Time{Time: b.UTC()}
 }
 
-func timeOf(t *metav1.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.Time
-}
+func timeOf(t *metav1.Time) time.Time { return ptr.Deref(t, metav1.Time{}).Time }

@@ -4,9 +4,7 @@
 package explain
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,47 +39,20 @@ func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	return max(0, s.JobsWaiting-max(0, s.GetJobs()-s.Decision.Announced))
 }
 
-// closed says why the pool accepts no jobs, whatever was decided; nil if nothing is known to be in the way. What was decided is told to
-// GitHub by the message session, so that without one it has no effect.
-func (f *PoolFacts) closed() *Held {
+// closed returns why the pool accepts no jobs regardless of its decision. The reason is empty if nothing blocks it. The message session
+// announces the decision to GitHub, so without a session the decision has no effect.
+func (f *PoolFacts) closed() (held Held) {
 	if f.isREST() || f.observes() {
-		return nil
+		return held
 	}
 	if f.ScaleSet != nil {
 		listening := ConditionOf(f.ScaleSet, v1alpha1.ListeningCondition)
-		switch {
-		case listening == nil:
-			return &Held{What: "intake", Reason: with("no message session is open yet", f.whyUnready())}
-		case listening.Status != metav1.ConditionTrue:
-			return &Held{What: "intake", Reason: "no message session is open: " + listening.text(), Since: &listening.Since}
+		if listening == nil || listening.Status != metav1.ConditionTrue {
+			return Held{"intake", phrase("no-session", f), listening.start()}
 		}
 	}
 	if ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition); ready.isFalse() && slices.Contains(withoutSession, ready.Reason) {
-		return &Held{What: "intake", Reason: ready.text(), Since: &ready.Since}
+		held = Held{"intake", ready.text(), &ready.Since}
 	}
-	return nil
-}
-
-// whyUnready says why the pool isn't ready, and why its connection isn't if that is the cause; "" if it is ready.
-func (f *PoolFacts) whyUnready() string {
-	ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition)
-	switch {
-	case !ready.isFalse():
-		return ""
-	case slices.Contains(ofConnection, ready.Reason) && f.Connection.isFalse():
-		return fmt.Sprintf("GitHubConnection %s is not ready: %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), f.Connection.text())
-	}
-	return ready.text()
-}
-
-// otherGroup says in which runner group GitHub has the scale set, if the pool declares another; else "".
-func (f *PoolFacts) otherGroup() string {
-	if f.ScaleSet == nil || f.ScaleSet.Status.ID == 0 {
-		return ""
-	}
-	has, wanted := f.ScaleSet.Status.RunnerGroup, f.Pool.Spec.GetRunnerGroup()
-	if has == "" || strings.EqualFold(has, wanted) {
-		return ""
-	}
-	return fmt.Sprintf("GitHub has the scale set in %q, not yet in %q", has, wanted)
+	return held
 }

@@ -77,8 +77,8 @@ type Candidate struct {
 	Changes []string `json:"changes,omitempty"`
 
 	Unserved
-	// Sources set the number of runners of a REST pool that counts no events.
-	Sources []string `json:"-"`
+	// Sources of the pool's demand.
+	Sources []Source `json:"-"`
 }
 
 // Unserved is what a pool does about jobs that wait.
@@ -148,53 +148,46 @@ func Job(f JobFacts) JobAnswer {
 	return a
 }
 
-// covers reports whether runners of a connection may serve a repository, and whether that is certain.
+// covers reports whether runners of a connection may serve a repository, and whether that is certain. For an enterprise it is uncertain,
+// because its organizations are unknown.
 func (c Connection) covers(j JobURL) (covers, certain bool) {
-	if hostOf(c.Host) != j.Host {
-		return false, true
+	isHost := hostOf(c.Host) == j.Host
+	if c.Scope != organization && c.Scope != repository {
+		return isHost, !isHost
 	}
-	switch c.Scope {
-	case organization:
-		return strings.EqualFold(c.Owner, j.Owner), true
-	case repository:
-		return strings.EqualFold(c.Owner, j.Owner) && strings.EqualFold(c.Path, j.Name), true
-	}
-	return true, false
+	return isHost && strings.EqualFold(c.Owner, j.Owner) && (c.Scope == organization || strings.EqualFold(c.Path, j.Name)), true
 }
 
 func (c Connection) String() string { return phrase("serves", c) }
+
+// candidateFacts is a candidate and the facts about its pool.
+type candidateFacts struct {
+	*Candidate
+	Facts *PoolFacts
+}
 
 // candidate says whether the pool may serve a job, and whether it accepts jobs.
 func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
 	p := f.Pool
 	c := Candidate{
-		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn),
-		Ready: ConditionOf(p, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners, Unserved: Unserved{Waiting: unserved(&p.Status)},
+		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn), Sources: f.sources(),
+		Ready: ConditionOf(p, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners,
+		Unserved: Unserved{Waiting: unserved(&p.Status), Stuck: len(slices.Concat(f.stuck()...))},
 	}
 	if d := p.Status.Decision; d != nil {
 		c.Announced = d.Announced
 	}
 	if e, ok := job.Events[c.Pool]; ok {
 		c.Events = &e
-	} else if c.isREST() {
-		c.Sources = f.otherSources()
 	}
 	if c.isOut() {
 		c.Situation = "doesn't offer " + strings.Join(c.Missing, ", ")
 		return c
 	}
 	f.situate(&c)
-	if c.Observes {
-		return c
+	if !c.Observes {
+		c.Changes = book.Sentences("candidate-changes", candidateFacts{&c, f})
 	}
-	if !c.Open || c.Waiting > 0 {
-		stuck, starting := f.starting()
-		c.Stuck, c.Changes = stuck, slices.Concat(f.blockers(), starting)
-	}
-	if !c.Open && (c.Announced > 0 || !c.Ready.isFalse()) {
-		c.Changes = append(c.Changes, f.bounds(numbers...)...)
-	}
-	c.Changes = append(c.Changes, c.eventChanges(p.Namespace)...)
 	return c
 }
 
@@ -213,15 +206,6 @@ func (f *PoolFacts) offer(runsOn []string) Offer {
 
 // isREST reports whether the runners register without a scale set.
 func (o *Offer) isREST() bool { return o.Registration == v1alpha1.RegisterREST }
-
-// otherSources names what sets the number of runners of a pool that counts no events.
-func (f *PoolFacts) otherSources() []string {
-	all := []string{"min", "idle"}
-	for _, s := range f.sources() {
-		all = append(all, s.title())
-	}
-	return all
-}
 
 // isOut reports whether the runners lack a label that the job asks for.
 func (o *Offer) isOut() bool { return o.Matches != nil && !*o.Matches }
@@ -246,37 +230,23 @@ func (f *PoolFacts) situate(c *Candidate) {
 		Decision        *v1alpha1.Decision
 		Verdict         *v1alpha1.TemplateVerdict
 		Bound           *v1alpha1.LimitBound
-		Why, Shut       string // why it isn't ready, and why it accepts no jobs
+		Shut            string // why it accepts no jobs
 		Known, Room     int32
-		IsFull, accepts bool
+		IsFull, Accepts bool
 		Schedule        string
 	}{Candidate: c, Decision: f.Pool.Status.Decision, Verdict: f.Pool.Status.Policy, Known: f.Pool.Status.GetJobs(), Schedule: f.decider("max")}
-	s.accepts = s.Decision != nil && c.Announced > 0 && !c.Observes
-	if s.accepts {
+	if s.Decision != nil && c.Announced > 0 && !c.Observes {
 		taken := s.Known
 		if c.isREST() {
 			taken = max(taken, s.Decision.Desired)
 		}
 		s.IsFull, s.Room = taken >= c.Announced, c.Announced-s.Known
-		if s.Decision.Limits != nil {
-			s.Bound = boundOfMax(s.Decision.Limits)
-		}
-		if closed := f.closed(); closed != nil {
-			s.Shut, s.accepts = closed.Reason, false
-		}
+		s.Bound = boundOfMax(cmp.Or(s.Decision.Limits, &v1alpha1.DecidedLimits{}))
+		s.Shut = f.closed().Reason
+		s.Accepts = s.Shut == ""
 	}
-	switch {
-	case !c.Ready.isFalse():
-	case s.Decision == nil && c.Ready.Reason == v1alpha1.PolicyDeniedReason:
-		s.Why = c.Ready.Message
-	default:
-		s.Why = c.Ready.text()
-	}
-	c.Open, c.Brief = s.accepts && !s.IsFull, phrase("situation", s)
-	c.Situation = c.Brief
-	if s.accepts {
-		c.Situation = with(c.Brief, s.Why)
-	}
+	c.Open = s.Accepts && !s.IsFull
+	c.Brief, c.Situation = phrase("situation", s), phrase("whole-situation", s)
 }
 
 // summary answers in a sentence or two.
@@ -286,9 +256,8 @@ func (a *JobAnswer) summary() string {
 		Fit      []*Candidate // pools that offer all labels of the job
 		Open     *Candidate   // the first of them that accepts jobs
 		Has, Had int          // jobs of the run that have a runner now, and jobs that had one
-	}{JobAnswer: a}
-	for i := range a.Pools {
-		c := &a.Pools[i]
+	}{JobAnswer: a, Has: len(a.Found)}
+	for c := range pointers(a.Pools) {
 		if c.isOut() || c.Observes {
 			continue
 		}
@@ -297,11 +266,10 @@ func (a *JobAnswer) summary() string {
 			s.Open = c
 		}
 	}
-	for i := range a.Found {
-		if a.Found[i].Job.CompletedAt != nil {
+	for _, found := range a.Found {
+		if found.Job.CompletedAt != nil {
 			s.Had++
-		} else {
-			s.Has++
+			s.Has--
 		}
 	}
 	return cmp.Or(a.byEvents(), phrase("summary", s))

@@ -29,6 +29,10 @@ var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	"when": when, "prefixed": strings.HasPrefix,
 	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stampOf,
+	"advice":      func(code string, values ...any) string { return catalog.Of(code).Advice(values...) },
+	"conditionOf": ConditionOf, "isFalse": (*Condition).isFalse, "remedy": catalog.RemedyOf, "remedyFor": RemedyFor, "runnerRemedy": RunnerRemedy, "trim": strings.TrimRight, "alike": strings.EqualFold, "first": wording.FirstLine,
+	"demand": (*PoolFacts).demand, "limits": (*PoolFacts).limitAdvice, "stuck": (*PoolFacts).stuck, "unready": (*PoolFacts).unready,
+	"labels": (*PoolFacts).labels, "isOfConnection": (*PoolFacts).isOfConnection,
 	"at":    func(now time.Time, value any) moment { return moment{now, value} },
 	"max":   func(n int32) string { return wording.Max(n) },
 	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
@@ -41,7 +45,7 @@ var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	},
 	"length":  func(d metav1.Duration) string { return zeros.ReplaceAllString(d.Duration.String(), "$1") },
 	"capital": capital, "condition": (*Condition).text, "why": briefReason, "blames": (*PoolAnswer).blames, "loses": (*Candidate).loses,
-	"named": (*Finding).named, "unseen": (*Page).unseen, "kinds": (*Page).kinds, "hasPools": (*Page).hasPools, "troubles": (*Page).Troubles,
+	"named": (*Finding).named, "unseen": (*Page).unseen, "lacks": (*Page).lacks, "isStuck": (*Judgement).isStuck, "troubles": (*Page).Troubles,
 	"shown": func(all []Finding) []Finding { return all[:min(len(all), maxFindings)] },
 	"more":  func(all []Finding) int { return max(0, len(all)-maxFindings) },
 	"verdicts": func(v *v1alpha1.TemplateVerdict) map[string][]v1alpha1.PolicyFinding {

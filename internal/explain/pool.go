@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/wording"
 )
 
 // numbers are the fields of spec.scale that limit a pool.
@@ -134,7 +134,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 			Demand: f.demand(), Schedule: f.schedule(), Observation: s.Observation, Limits: f.limits(s.Decision),
 		},
 		Template: s.Policy, Update: s.Update, RunnerVersion: s.RunnerVersion, Held: f.held(), Failures: s.Failures, Kept: f.Kept, Changes: f.changes(), Policies: f.Policies,
-		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, Closed: f.closed() != nil, IsUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
+		Recent: f.History[:min(len(f.History), recent)], Unknown: f.Unknown, now: f.Now, Closed: f.closed().Reason != "", IsUpdated: meta.IsStatusConditionTrue(s.Conditions, v1alpha1.UpdatedCondition),
 	}, nil
 }
 
@@ -212,53 +212,34 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 
 // held lists what holds the pool back, and since when: what keeps jobs from being accepted, or those that are from starting, first.
 func (f *PoolFacts) held() []Held {
-	s, ready := &f.Pool.Status, ConditionOf(f.Pool, v1alpha1.ReadyCondition)
-	var held []Held
-	add := func(what string, since *metav1.Time, text string) {
-		held = append(held, Held{What: what, Reason: text, Since: since})
+	s, suspended := &f.Pool.Status, ConditionOf(f.Pool, v1alpha1.ReadyCondition)
+	if !suspended.isFalse() || suspended.Reason != v1alpha1.SuspendedReason {
+		suspended = nil
 	}
-	if closed := f.closed(); closed != nil {
-		held = append(held, *closed)
+	all := []Held{
+		f.closed(),
+		{"intake", phrase("stopped", f), suspended.start()},
+		{"intake", phrase("full", f), ConditionOf(f.Pool, v1alpha1.SaturatedCondition).start()},
+		{"intake", phrase("jobs-held", f), &cmp.Or(s.Decision, &v1alpha1.Decision{}).Time},
+		f.heldBy("policy", v1alpha1.PolicyCondition),
+		f.heldBy("health", v1alpha1.HealthyCondition),
+		{"update", phrase("update-held", f), &cmp.Or(s.Update, &v1alpha1.UpdateStatus{}).Since},
+		{"definitions", phrase("definitions-held", f), f.Applied.start()},
+		{What: "runner group", Reason: phrase("group-held", f)},
 	}
-	if f.Pool.Spec.Stops() {
-		var since *metav1.Time
-		if ready.isFalse() && ready.Reason == v1alpha1.SuspendedReason {
-			since = &ready.Since
-		}
-		add("intake", since, fmt.Sprintf("spec.stopPolicy is %s, so Corral accepts no new jobs", f.Pool.Spec.StopPolicy))
-	}
-	if c := ConditionOf(f.Pool, v1alpha1.SaturatedCondition); c != nil && c.Status == metav1.ConditionTrue {
-		add("intake", &c.Since, fmt.Sprintf("full, %s waiting", wording.Count(s.JobsWaiting, "more job")))
-	}
-	if d := s.Decision; d != nil && d.JobsHeld > 0 {
-		add("intake", &d.Time, wording.Count(d.JobsHeld, "accepted job")+" wait, because of a policy with assignedJobs: Wait")
-	}
-	return append(held, f.heldOtherwise(ready)...)
+	return slices.DeleteFunc(all, func(h Held) bool { return h.Reason == "" })
 }
 
-// heldOtherwise lists what holds back anything other than the intake of jobs.
-func (f *PoolFacts) heldOtherwise(ready *Condition) (held []Held) {
-	for _, of := range []struct{ what, condition string }{{"policy", v1alpha1.PolicyCondition}, {"health", v1alpha1.HealthyCondition}} {
-		c := ConditionOf(f.Pool, of.condition)
-		if !c.isFalse() {
-			continue
-		}
-		text := c.text()
-		if ready != nil && ready.Reason == c.Reason {
-			text = wording.FirstLine(text) // the page begins with the others
-		}
-		held = append(held, Held{of.what, text, &c.Since})
-	}
-	if u := f.Pool.Status.Update; u != nil && u.Phase == v1alpha1.UpdateHeld {
-		held = append(held, Held{"update", with(u.Way(""), u.Reason), &u.Since})
-	}
-	if f.Applied.isFalse() {
-		held = append(held, Held{"definitions", fmt.Sprintf("PoolSource %s: %s", f.Source, wording.FirstLine(f.Applied.text())), &f.Applied.Since})
-	}
-	if text := f.otherGroup(); text != "" {
-		held = append(held, Held{What: "runner group", Reason: text})
-	}
-	return held
+// heldBy is a condition that may hold back a pool, as the templates need it.
+type heldBy struct {
+	Pool      *v1alpha1.RunnerPool
+	Condition *Condition
+}
+
+// heldBy returns what a condition of the pool holds back. The reason is empty if the condition is not False.
+func (f *PoolFacts) heldBy(what, name string) Held {
+	c := ConditionOf(f.Pool, name)
+	return Held{what, phrase("condition-held", heldBy{f.Pool, c}), c.start()}
 }
 
 // Text writes the answer for people.

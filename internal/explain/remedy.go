@@ -18,15 +18,13 @@ var untilRead = map[string]string{
 	clusterPolicyKind: catalog.LastHolds,
 }
 
-// UnreadRemedy says what to do about an object of a kind with fields that can't be read: nobody acts on any of it.
-func UnreadRemedy(kind string) string {
-	return catalog.FieldUnreadable.Remedy + untilRead[kind]
-}
-
 // firstRemedy is the remedy for a source that never applied a revision, so that none stays in force.
-func firstRemedy(c *Condition) string {
+func firstRemedy(src *v1alpha1.PoolSource, c *Condition) string {
 	row := c.Row()
-	if row.Remedy == "" || c.Reason == v1alpha1.CredentialsMissingReason {
+	switch {
+	case src.Unreadable() != nil:
+		return catalog.FieldUnreadable.Remedy
+	case row.Remedy == "" || c.Reason == v1alpha1.CredentialsMissingReason:
 		row = catalog.Of(c.Reason)
 	}
 	return cmp.Or(row.Remedies[sourceKind], row.Remedy)
@@ -40,10 +38,15 @@ func FailingRemedy(cause v1alpha1.RunnerCause) string {
 	return catalog.RunnersFailing.Remedy
 }
 
-// RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done.
-func RemedyFor(kind string, c *Condition) string {
-	remedy := Remedy(kind, c.Reason)
+// Readable is an object that reports the fields that can't be read.
+type Readable interface{ Unreadable() error }
+
+// RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done. The object is nil if it isn't known.
+func RemedyFor(kind string, o Readable, c *Condition) string {
+	remedy := catalog.RemedyOf(kind, c.Reason)
 	switch {
+	case o != nil && o.Unreadable() != nil && (c.Reason == v1alpha1.InvalidSpecReason || c.Reason == v1alpha1.PolicyInvalidReason):
+		return catalog.FieldUnreadable.Remedy + untilRead[kind] // nobody acts on any of it
 	case kind == poolKind && c.has(catalog.PodDenied) && c.has(catalog.PreviousRevision):
 		return remedy + " The previous revision stays in force."
 	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason:
@@ -54,41 +57,27 @@ func RemedyFor(kind string, c *Condition) string {
 	return remedy
 }
 
-// Remedy says what to do about an object of a kind, by the reason of its condition; "" where nothing is to be done.
-func Remedy(kind, reason string) string { return catalog.RemedyOf(kind, reason) }
+// answers are the rows of outages, by the status code of GitHub's answer or by its first digit. 0 stands for no answer.
+var answers = map[int32]*catalog.Row{0: catalog.GitHubUnreachable, 401: catalog.CredentialsRefused, 4: catalog.GitHubLimitsRequests}
 
 // OutageRemedy says what to do about a GitHub that can't be used, by what it answers.
 func OutageRemedy(o *v1alpha1.GitHubOutage) string {
-	switch {
-	case o == nil:
+	if o == nil {
 		return catalog.GitHubUnavailable.Remedy
-	case o.Code == 0:
-		return catalog.GitHubUnreachable.Remedy
-	case o.Code == 401:
-		return catalog.CredentialsRefused.Remedy
-	case o.Code >= 400 && o.Code < 500:
-		return catalog.GitHubLimitsRequests.Remedy
 	}
-	return catalog.GitHubHasTrouble.Remedy
+	return cmp.Or(answers[o.Code], answers[o.Code/100], catalog.GitHubHasTrouble).Remedy
 }
 
 // RunnerRemedy says what to do about a runner that its cause keeps from starting, or ended; "" where nothing is to be done. What GitHub
 // refused is in the reason of its condition.
 func RunnerRemedy(r *Runner) string {
-	if r.Cause == v1alpha1.CauseGitHub && r.Object.Status.Outage != nil {
-		return OutageRemedy(r.Object.Status.Outage)
-	}
-	never := NeverStarts(r.Object)
-	if never != nil && r.Object.Unreadable() != nil {
-		return UnreadRemedy(runnerKind)
-	}
-	if r.Cause == v1alpha1.CauseGitHub || never != nil {
-		if ready := ConditionOf(r.Object, v1alpha1.ReadyCondition); ready.isFalse() && Remedy(runnerKind, ready.Reason) != "" {
-			return Remedy(runnerKind, ready.Reason)
-		}
-	}
-	if ready := ConditionOf(r.Object, v1alpha1.ReadyCondition); r.Cause == v1alpha1.CauseQuota && ready != nil && ready.has(catalog.ClaimQuota) {
-		return RemedyFor(runnerKind, ready)
+	ready, outage := ConditionOf(r.Object, v1alpha1.ReadyCondition), r.Object.Status.Outage
+	isRefused := r.Cause == v1alpha1.CauseGitHub && ready.isFalse()
+	switch {
+	case r.Cause == v1alpha1.CauseGitHub && outage != nil:
+		return OutageRemedy(outage)
+	case isRefused, NeverStarts(r.Object) != nil, r.Cause == v1alpha1.CauseQuota && ready.has(catalog.ClaimQuota):
+		return cmp.Or(RemedyFor(runnerKind, r.Object, ready), CauseRemedy(r.Cause))
 	}
 	return CauseRemedy(r.Cause)
 }

@@ -42,7 +42,7 @@ func TestWhoDidNotSignAddsNoKey(t *testing.T) {
 		catalog.SignerUnknown:    "Add the signer's key",
 	} {
 		c := &Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.VerificationFailedReason, Causes: []v1alpha1.Cause{row.With().Cause}}
-		if got := RemedyFor(sourceKind, c); !strings.HasPrefix(got, want) {
+		if got := RemedyFor(sourceKind, nil, c); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s", row.Code, got)
 		}
 	}

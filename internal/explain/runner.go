@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // RunnerFacts is what is known of a runner.
@@ -79,20 +78,18 @@ type RunnerRegistration struct {
 	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
-// outOfMemory is a node's reason for ending a container that takes more memory than it may.
-const outOfMemory = "OOMKilled"
-
 // OfRunner explains a runner.
 func OfRunner(f RunnerFacts) RunnerAnswer {
 	r := f.Runner.Object
 	a := RunnerAnswer{
 		Runner: r.Namespace + "/" + r.Name, Pool: r.Namespace + "/" + r.Spec.PoolRef.Name, PoolGone: f.PoolGone,
 		RunnerProgress: RunnerProgress{
-			State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause, Since: timeOrNil(f.Runner.Since),
-			WaitsFor: f.Runner.waitsFor(), Deadline: timeOrNil(f.Runner.Until), EndingSince: r.DeletionTimestamp,
+			State: f.Runner.State, Reason: f.Runner.Reason, Cause: f.Runner.Cause, Since: earlier(nil, f.Runner.Since),
+			WaitsFor: f.Runner.waitsFor(), Deadline: earlier(nil, f.Runner.Until), EndingSince: r.DeletionTimestamp,
 		},
 		RunnerRegistration: RunnerRegistration{REST: r.Spec.REST, RunnerID: r.Status.RunnerID, JobsDone: r.Status.JobsDone},
-		Revision:           r.Spec.Revision, Node: f.Runner.Node, Exit: r.Status.Exit, Job: r.Status.Job, Unknown: f.Unknown, now: f.Now,
+		Revision:           r.Spec.Revision, Node: f.Runner.Node, Exit: r.Status.Exit, Job: r.Status.Job, Changes: book.Sentences("runner-changes", &f.Runner),
+		Unknown: f.Unknown, now: f.Now,
 	}
 	if f.Pool != nil {
 		a.Current = new(f.Pool.Status.Revision == r.Spec.Revision)
@@ -100,15 +97,6 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 	}
 	if why := NeverStarts(r); why != nil {
 		a.Reason, a.WaitsFor, a.Deadline = why.Message, "nothing: Corral does not start it", nil
-	}
-	if remedy := RunnerRemedy(&f.Runner); remedy != "" && (a.State == v1alpha1.RunnerPending || a.State == v1alpha1.RunnerFailed) {
-		a.Changes = append(a.Changes, remedy)
-	}
-	if a.Exit != nil && a.Exit.Reason == outOfMemory {
-		a.Changes = append(a.Changes, catalog.ContainerOutOfMemory.Remedy)
-	}
-	if a.State == v1alpha1.RunnerBusy {
-		a.Changes = append(a.Changes, catalog.RunnerBusy.Advice(r.Namespace, r.Name, v1alpha1.TerminateAnnotation))
 	}
 	return a
 }
@@ -128,24 +116,12 @@ func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 	if rest == nil {
 		return nil
 	}
-	var all []string
-	if r.Spec.ConnectionRef.From(r.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace) {
-		all = append(all, "connectionRef")
+	differs := map[string]bool{
+		"connectionRef": r.Spec.ConnectionRef.From(r.Namespace) != pool.Spec.ConnectionRef.From(pool.Namespace),
+		"runnerGroup":   rest.RunnerGroup != pool.Spec.GetRunnerGroup(),
+		"labels":        !slices.Equal(slices.DeleteFunc(slices.Clone(rest.Labels), v1alpha1.IsOwnerLabel), pool.GetRegisteredLabels()),
 	}
-	if rest.RunnerGroup != pool.Spec.GetRunnerGroup() {
-		all = append(all, "runnerGroup")
-	}
-	if !slices.Equal(slices.DeleteFunc(slices.Clone(rest.Labels), v1alpha1.IsOwnerLabel), pool.GetRegisteredLabels()) {
-		all = append(all, "labels")
-	}
-	return all
-}
-
-func timeOrNil(t time.Time) *metav1.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &metav1.Time{Time: t}
+	return slices.DeleteFunc([]string{"connectionRef", "runnerGroup", "labels"}, func(field string) bool { return !differs[field] })
 }
 
 // waitsFor says what has to happen next.

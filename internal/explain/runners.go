@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -23,52 +24,47 @@ var reasonsOf = map[v1alpha1.RunnerCause]string{
 }
 
 // checkRunners finds what keeps runners from starting, or ended them, and whether it is known of their pool or its connection.
-func checkRunners(v view, known symptoms) symptoms {
-	var all symptoms
-	byReason, causes := known.byReason(), known.causes()
-	for i := range v.Runners {
-		r := &v.Runners[i]
-		s := &r.Status
-		isStuck := s.State == v1alpha1.RunnerPending || s.State == v1alpha1.RunnerFailed
-		all = append(all, checkSpec(r)...)
-		if !isStuck || s.Cause == "" || s.Cause.IsExternal() || s.Cause == v1alpha1.CauseDeadline || !r.DeletionTimestamp.IsZero() {
+func (l *search) checkRunners() {
+	byReason, causes := l.found.byReason(), l.found.causes()
+	for r := range pointers(l.Runners) {
+		runner := Runner{Object: r, Judgement: judged(r)}
+		l.checkSpec(r)
+		if !runner.isStuck() || runner.Cause == "" || runner.Cause.IsExternal() || runner.Cause == v1alpha1.CauseDeadline || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
 		row := catalog.RunnersWait
-		if s.State == v1alpha1.RunnerFailed {
+		if runner.State == v1alpha1.RunnerFailed {
 			row = catalog.RunnersEnd
 		}
-		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(s.Cause).Detailed(s.Reason), string(s.Cause), alike(s.Reason))
-		one.reason, one.since = string(s.Cause), r.CreationTimestamp.Time
-		one.do = RunnerRemedy(&Runner{Object: r, Judgement: Judgement{Cause: s.Cause}})
-		if pool := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
+		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(runner.Cause).Detailed(runner.Reason), string(runner.Cause), alike(runner.Reason)).from(r.CreationTimestamp.Time)
+		one.reason, one.do = string(runner.Cause), RunnerRemedy(&runner)
+		if pool := l.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {
 			one.pools = []string{nameOf(pool)}
 			reason, connection := reasonOfRunner(r), pool.Spec.ConnectionRef.From(pool.Namespace)
-			key, isKnown := byReason[saying{ofPool(pool), reason}]
-			if !isKnown && isConnections(reason) {
-				key, isKnown = causes[object{connectionKind, connection.Namespace, connection.Name}]
+			key := byReason[saying{ofPool(pool), reason}]
+			if isConnections(reason) {
+				key = cmp.Or(key, causes[object{connectionKind, connection.Namespace, connection.Name}])
 			}
-			if isKnown {
+			if key != "" {
 				one.key, one.grace = key, 0
 			}
 		}
-		all = append(all, one)
+		l.add(one)
 	}
-	return all
 }
 
 // checkSpec finds out whether a runner is never started.
-func checkSpec(r *v1alpha1.Runner) symptoms {
-	why := NeverStarts(r)
+func (l *search) checkSpec(r *v1alpha1.Runner) {
+	why, row := NeverStarts(r), catalog.RunnerUnowned
 	if why == nil {
-		return nil
+		return
 	}
-	never, row := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why), catalog.RunnerUnowned
 	if r.Unreadable() != nil {
 		row = catalog.RunnerUnread
 	}
+	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why)
 	never.severity, never.what = row.Severity, row.Title
-	return symptoms{never}
+	l.add(never)
 }
 
 // reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.
@@ -83,38 +79,30 @@ func reasonOfRunner(r *v1alpha1.Runner) string {
 	return reasonsOf[cause]
 }
 
+// ofPods are the resources of a quota that runners use up.
+var ofPods = []corev1.ResourceName{
+	corev1.ResourcePods, "count/pods", corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage, corev1.ResourceSecrets, "count/secrets",
+}
+
 // checkQuotas finds quotas that are nearly used up, of namespaces with pools none of which says that one is.
-func checkQuotas(v view, known symptoms) symptoms {
-	var all symptoms
-	pools := v.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
-	for i := range v.Quotas {
-		q := &v.Quotas[i]
-		isSaid := slices.ContainsFunc(known, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
+func (l *search) checkQuotas() {
+	pools := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
+	for q := range pointers(l.Quotas) {
+		isSaid := slices.ContainsFunc(l.found, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
 		if len(pools[q.Namespace]) == 0 || isSaid {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
 			hard, used := q.Status.Hard[name], q.Status.Used[name]
-			if !isOfPods(name) || !isNear(used, hard) {
-				continue
+			if slices.Contains(ofPods, name) && isNear(used, hard) {
+				s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()), q.Namespace)
+				s.pools = pools[q.Namespace]
+				l.add(s)
 			}
-			s := found(object{quotaKind, q.Namespace, q.Name}, catalog.QuotaNearlyFull.With(name, used.String(), hard.String()), q.Namespace)
-			s.pools = pools[q.Namespace]
-			all = append(all, s)
 		}
 	}
-	return all
-}
-
-// isOfPods reports whether runners use up a resource of a quota.
-func isOfPods(name corev1.ResourceName) bool {
-	switch name {
-	case corev1.ResourcePods, "count/pods", corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
-		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
-		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage, corev1.ResourceSecrets, "count/secrets":
-		return true
-	}
-	return false
 }
 
 // isNear reports whether nearly all is used.

@@ -12,48 +12,45 @@ import (
 
 // checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
 // but for those whose runners are known to be leaving.
-func checkScaleSets(v view, causes, leaving map[object]string) symptoms {
-	var all symptoms
-	for i := range v.ScaleSets {
-		set := &v.ScaleSets[i]
+func (l *search) checkScaleSets() {
+	causes, known := l.found.causes(), l.found.byReason()
+	for set := range pointers(l.ScaleSets) {
 		s := seen{object{scaleSetKind, set.Namespace, set.Name}, set, set.Status.ObservedGeneration, ""}
-		all = append(all, checkLook(v, s)...)
-		ready, pool := s.ready(), v.poolOf(set)
+		l.checkLook(s)
+		ready, pool := s.ready(), l.poolOf(set)
+		one := s.unready()
 		if pool == nil {
-			gone := object{poolKind, set.Namespace, set.Spec.PoolRef.Name}
-			if isAmiss(ready) && (ready.Reason != v1alpha1.DrainingReason || leaving[gone] == "") {
-				all = append(all, s.amiss(ready).during(set.Status.Outage))
+			leaving := known[saying{object{poolKind, set.Namespace, set.Spec.PoolRef.Name}, catalog.RunnersLeaving.Reason}]
+			if one.reason != v1alpha1.DrainingReason || leaving == "" {
+				l.add(one.during(set.Status.Outage))
 			}
 			continue
 		}
-		if labels := ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels != nil && labels.Status == metav1.ConditionFalse {
-			one := seen{of: ofPool(pool), object: set}.amiss(labels)
-			one.goOn = true
-			all = append(all, one)
+		s.of, one.of = ofPool(pool), ofPool(pool)
+		if labels := ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels.isFalse() {
+			dropped := s.amiss(labels)
+			dropped.goOn = true
+			l.add(dropped)
 		}
-		ofPools := ConditionOf(pool, v1alpha1.ReadyCondition)
-		if isAmiss(ready) && !isAmiss(ofPools) && ready.Status == metav1.ConditionFalse {
-			one := s.amiss(ready)
-			one.of = ofPool(pool)
-			all = append(all, causeOf(v, pool, one, causes))
+		isPoolReady := !isAmiss(ConditionOf(pool, v1alpha1.ReadyCondition))
+		if ready.isFalse() && isPoolReady {
+			l.add(l.causeOf(pool, one, causes))
 		}
-		all = append(all, checkSession(set, pool, ready, ofPools)...)
+		l.checkSession(s, set, !isAmiss(ready) && isPoolReady)
 	}
-	return all
 }
 
-// checkSession finds a session that isn't open though nothing else says so, and one that a restart would lose.
-func checkSession(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool, ready, ofPools *Condition) symptoms {
+// checkSession finds a session that isn't open although no other condition reports a problem, and one that a restart would lose.
+func (l *search) checkSession(s seen, set *v1alpha1.RunnerScaleSet, isReady bool) {
 	listening := ConditionOf(set, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {
-	case listening != nil && !isOpen && !isAmiss(ready) && !isAmiss(ofPools):
-		is := seen{of: ofPool(pool), object: set}.amiss(listening)
-		s := found(is.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key)
-		s.since, s.next, s.do = is.since, is.next, is.do
-		return symptoms{s}
+	case listening != nil && !isOpen && isReady:
+		is := s.amiss(listening)
+		one := found(s.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key).from(is.since)
+		one.next, one.do = is.next, is.do
+		l.add(one)
 	case isOpen && set.Status.SessionID == "":
-		return symptoms{found(ofPool(pool), catalog.SessionUnresumable.With())}
+		l.add(found(s.of, catalog.SessionUnresumable.With()))
 	}
-	return nil
 }

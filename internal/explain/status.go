@@ -171,23 +171,22 @@ type Totals struct {
 
 // Look says how all is. Each check adds what those before it don't say already.
 func Look(s *Snapshot) Page {
-	v := viewOf(s)
-	declared := slices.Concat(checkControllers(v), checkConnections(v), checkPolicies(v), checkSources(v)).at(s.Now)
-	leaving := checkLeaving(v).at(s.Now)
-	known := slices.Concat(declared, checkPools(v, declared.causes()).at(s.Now), leaving, checkScaleSets(v, declared.causes(), leaving.causes()).at(s.Now))
-	known = append(known, checkRunners(v, known).at(s.Now)...)
-	known = append(known, checkQuotas(v, known)...)
-	known = append(known, checkJobs(v, known.pools(func(s *symptom) bool { return !s.goOn }))...)
-	known = append(known, checkHolds(v, known.causes()).at(s.Now)...)
+	l := &search{view: viewOf(s)}
+	for _, check := range []func(){
+		l.checkControllers, l.checkConnections, l.checkPolicies, l.checkSources, l.checkPools, l.checkLeaving, l.checkScaleSets,
+		l.checkRunners, l.checkQuotas, l.checkJobs, l.checkHolds,
+	} {
+		check()
+	}
 	p := Page{
 		APIVersion: APIVersion, Kind: Kind, Time: metav1.Time{Time: s.Now.UTC()}, Namespace: s.Namespace,
-		Verdict: Well, Findings: group(v, known), NotLookedAt: s.Unseen, Totals: v.totals(),
+		Verdict: Well, Findings: group(l.view, l.found), NotLookedAt: s.Unseen, Totals: l.totals(),
 	}
 	if len(p.NotLookedAt) > 0 {
 		p.Verdict = Unknown
 	}
-	for i := range p.Findings {
-		p.Findings[i].unseen = p.unseen()
+	for f := range pointers(p.Findings) {
+		f.unseen = p.unseen()
 	}
 	if len(p.Troubles()) > 0 {
 		p.Verdict = Trouble

@@ -81,22 +81,6 @@ type symptom struct {
 // symptoms are what a check finds.
 type symptoms []symptom
 
-// at leaves out what is nothing wrong. What passes by itself, and came about lately, is but a note.
-func (all symptoms) at(now time.Time) symptoms {
-	var found symptoms
-	for _, s := range all {
-		if s.severity == "" {
-			continue
-		}
-		if s.grace > 0 && now.Sub(s.since).Abs() < s.grace { // a controller whose clock is fast hides nothing
-			s.severity, s.what = Note, cmp.Or(s.lately, s.what)
-			s.key += "|lately"
-		}
-		found = append(found, s)
-	}
-	return found
-}
-
 // keepsJobs reports whether jobs of a pool wait for it: not while what was decided last holds, or the former template is in force.
 func (s *symptom) keepsJobs() bool {
 	return !s.goOn && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
@@ -132,8 +116,8 @@ func (all symptoms) byReason() map[saying]string {
 // pools returns the affected pools as NAMESPACE/NAME, and whether keeps is true of any of their symptoms.
 func (all symptoms) pools(keeps func(*symptom) bool) map[string]bool {
 	pools := map[string]bool{}
-	for i := range all {
-		s, suffer := &all[i], all[i].pools
+	for s := range pointers(all) {
+		suffer := s.pools
 		if s.of.kind == poolKind {
 			suffer = append(slices.Clip(suffer), s.of.key())
 		}
@@ -166,14 +150,10 @@ func (s seen) amiss(c *Condition) symptom {
 		cause = c.Causes[0]
 	}
 	what := cmp.Or(c.Row().Title, row.Title)
-	one := symptom{
+	return symptom{
 		key: keyOf(c.Reason, what, c.likeness()), of: s.of, reason: c.Reason, cause: cause, severity: row.Severity, grace: row.Grace, what: what, lately: row.Early,
-		message: c.Problem(), do: RemedyFor(s.of.kind, c), since: c.Since.Time, next: timeOf(c.Next()),
+		message: c.Problem(), do: RemedyFor(s.of.kind, s.object, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
-	if isUnread := c.Reason == v1alpha1.InvalidSpecReason || c.Reason == v1alpha1.PolicyInvalidReason; isUnread && s.object.Unreadable() != nil {
-		one.do = UnreadRemedy(s.of.kind)
-	}
-	return one
 }
 
 // during makes a symptom that GitHub can't be used one of all that have the same outage.
@@ -183,17 +163,40 @@ func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	}
 	s.do = OutageRemedy(o)
 	if o != nil {
-		s.what = o.String()
-	}
-	if o != nil && o.NextAttempt != nil {
-		s.next = o.NextAttempt.Time
+		s.what, s.next = o.String(), cmp.Or(timeOf(o.NextAttempt), s.next)
 	}
 	s.key = keyOf(s.reason, s.what)
 	return s
 }
 
-// partOf merges the symptom with the symptom of another object, if there is one.
-func (s symptom) partOf(causes map[object]string, other object) symptom {
-	s.key = cmp.Or(causes[other], s.key)
+// search collects the symptoms in a snapshot. Each check adds those that earlier checks did not report.
+type search struct {
+	view
+	found symptoms
+}
+
+// add records a symptom that has a severity. During its grace period, it records the symptom as a note.
+func (l *search) add(s symptom) {
+	if s.severity == "" {
+		return
+	}
+	if s.grace > 0 && l.Now.Sub(s.since).Abs() < s.grace { // a controller whose clock is fast hides nothing
+		s.severity, s.what = Note, cmp.Or(s.lately, s.what)
+		s.key += "|lately"
+	}
+	l.found = append(l.found, s)
+}
+
+// from sets when the symptom began.
+func (s symptom) from(since time.Time) symptom {
+	s.since = since
 	return s
+}
+
+// unready returns the symptom that the object's condition Ready reports; the zero symptom if Ready is True or missing.
+func (s seen) unready() symptom {
+	if ready := s.ready(); isAmiss(ready) {
+		return s.amiss(ready)
+	}
+	return symptom{}
 }

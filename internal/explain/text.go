@@ -31,11 +31,7 @@ func problems(message string) string {
 
 // named names the first objects.
 func (f *Finding) named() string {
-	text := strings.Join(f.Objects[:min(len(f.Objects), maxNamed)], ", ")
-	if rest := len(f.Objects) + f.More - maxNamed; rest > 0 {
-		text += fmt.Sprintf(", and %d more", rest)
-	}
-	return text
+	return wording.List(append(slices.Clip(f.Objects), make([]string, f.More)...), maxNamed) // those left out have no name
 }
 
 // unseen says what wasn't looked at, those for the same reason together.
@@ -52,26 +48,6 @@ func (p *Page) unseen() string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-// kinds counts the objects of each kind that was read.
-func (p *Page) kinds() string {
-	var kinds []string
-	for _, c := range []struct {
-		n          int
-		noun, what string
-	}{
-		{p.Totals.Sources, "source", "PoolSources"}, {p.Totals.Connections, "connection", "GitHubConnections"},
-		{p.Totals.Policies, "policy", "RunnerPolicies"}, {p.Totals.Pools, "pool", poolsRead},
-	} {
-		if !p.lacks(c.what) {
-			kinds = append(kinds, wording.Count(c.n, c.noun))
-		}
-	}
-	return strings.Join(kinds, ", ")
-}
-
-// hasPools reports whether pools were read. The numbers of runners and jobs come from their status.
-func (p *Page) hasPools() bool { return !p.lacks(poolsRead) }
 
 // poolsRead is what pools are called among what could not be looked at.
 const poolsRead = "RunnerPools"
@@ -92,31 +68,20 @@ func clock(now time.Time, t instant) string {
 
 // Changes are lines on what became other since a former page: what is new, and what is over.
 func (p *Page) Changes(former *Page) []string {
-	was := map[string]string{}
-	for i := range former.Findings {
-		f := &former.Findings[i]
-		was[f.key] = f.line()
-	}
-	var lines []string
-	for i := range p.Findings {
-		if f := &p.Findings[i]; was[f.key] != f.line() {
-			lines = append(lines, phrase("change", moment{p.Time.Time, f}))
-		}
-	}
-	for _, f := range p.gone(former) {
-		if p.isOver(&f) {
-			lines = append(lines, "RESOLVED "+f.What+": "+f.named())
-		}
-	}
-	switch unseen := p.unseen(); {
-	case unseen == former.unseen():
-	case unseen == "":
-		lines = append(lines, "CHECKED AGAIN "+former.unseen())
-	default:
-		lines = append(lines, "NOT CHECKED "+unseen)
-	}
+	lines := book.Sentences("status-changes", struct {
+		Now               time.Time
+		New, Over         []Finding
+		Unseen, WasUnseen string
+	}{
+		p.Time.Time,
+		slices.DeleteFunc(slices.Clone(p.Findings), func(is Finding) bool {
+			return slices.ContainsFunc(former.Findings, func(was Finding) bool { return was.key == is.key && was.line() == is.line() })
+		}),
+		slices.DeleteFunc(p.gone(former), func(was Finding) bool { return !p.isOver(&was) }),
+		p.unseen(), former.unseen(),
+	})
 	for i, line := range lines { // messages are anybody's
-		lines[i] = strings.ReplaceAll(wording.Safe(line), wording.FurtherLine, " ")
+		lines[i] = strings.ReplaceAll(line, "\n", " ")
 	}
 	return lines
 }
@@ -133,11 +98,8 @@ func (p *Page) isOver(f *Finding) bool { return len(p.NotLookedAt) == 0 || p.uns
 
 // Keep adds what a former page has and can't be known to be over: the next page is compared with it.
 func (p *Page) Keep(former *Page) {
-	for _, f := range p.gone(former) {
-		if !p.isOver(&f) {
-			p.Findings = append(p.Findings, f)
-		}
-	}
+	kept := slices.DeleteFunc(p.gone(former), func(was Finding) bool { return p.isOver(&was) })
+	p.Findings = append(p.Findings, kept...)
 }
 
 // line is what makes a finding another one.

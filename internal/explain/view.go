@@ -5,6 +5,7 @@ package explain
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -56,8 +57,8 @@ func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
 	if set := v.setOf(p); set != nil && set.Status.Outage != nil {
 		return set.Status.Outage
 	}
-	for i := range v.Runners {
-		if r := &v.Runners[i]; r.Status.Outage != nil && r.Namespace == p.Namespace && r.Spec.PoolRef.Name == p.Name {
+	for r := range pointers(v.Runners) {
+		if r.Status.Outage != nil && r.Namespace == p.Namespace && r.Spec.PoolRef.Name == p.Name {
 			return r.Status.Outage
 		}
 	}
@@ -176,4 +177,20 @@ func (v view) totals() Totals {
 	}
 	t.Leaders = slices.DeleteFunc(slices.Clone(v.Leases), func(l Lease) bool { return l.Lost })
 	return t
+}
+
+// pointers yields a pointer to each element of a list.
+func pointers[T any](list []T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for i := range list {
+			if !yield(&list[i]) {
+				return
+			}
+		}
+	}
+}
+
+// judged returns the state that a runner's status reports.
+func judged(r *v1alpha1.Runner) Judgement {
+	return Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}
 }

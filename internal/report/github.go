@@ -21,32 +21,27 @@ func GitHub(w io.Writer, findings []Finding) error {
 }
 
 func command(f Finding) string {
-	var properties []string
-	add := func(name, value string) {
-		if value != "" && value != "0" {
-			properties = append(properties, name+"="+escapeProperty(value))
+	properties := named("=", ",", [][2]string{
+		{"file", escapeProperty(f.Place.File)}, {"line", strconv.Itoa(f.Place.Line)}, {"col", strconv.Itoa(f.Place.Column)}, {"title", escapeProperty(f.Title)},
+	})
+	name := cmp.Or(map[Level]string{Error: "error", Warning: "warning"}[f.Level], "notice")
+	return "::" + strings.TrimSuffix(name+" "+properties, " ") + "::" + escapeData(f.describe()) + "\n"
+}
+
+// named joins the names and values of the pairs that have a value.
+func named(between, separator string, all [][2]string) string {
+	var parts []string
+	for _, one := range all {
+		if one[1] != "" && one[1] != "0" {
+			parts = append(parts, one[0]+between+one[1])
 		}
 	}
-	if f.Place.File != "" {
-		add("file", f.Place.File)
-		add("line", strconv.Itoa(f.Place.Line))
-		add("col", strconv.Itoa(f.Place.Column))
-	}
-	add("title", f.Title)
-	name := cmp.Or(map[Level]string{Error: "error", Warning: "warning"}[f.Level], "notice")
-	head := strings.TrimSuffix(name+" "+strings.Join(properties, ","), " ")
-	return "::" + head + "::" + escapeData(f.describe()) + "\n"
+	return strings.Join(parts, separator)
 }
 
 // describe says all of a finding that has no property of its own.
 func (f Finding) describe() string {
-	text := f.says()
-	for _, more := range [][2]string{{"field", f.Path}, {"rule", f.By}, {"fix", f.Help}} {
-		if more[1] != "" {
-			text += "\n" + more[0] + ": " + more[1]
-		}
-	}
-	return text
+	return strings.TrimSuffix(f.says()+"\n"+named(": ", "\n", [][2]string{{"field", f.Path}, {"rule", f.By}, {"fix", f.Help}}), "\n")
 }
 
 // says what a finding is of whom.

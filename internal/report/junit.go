@@ -19,14 +19,11 @@ var junitTemplate string
 
 // JUnit writes suites in the XML format that JUnit made common.
 func JUnit(w io.Writer, suites []Suite) error {
-	form, err := template.New("JUnit").Funcs(template.FuncMap{"xml": escapeXML, "first": wording.FirstLine}).Parse(junitTemplate)
-	if err != nil {
-		return fmt.Errorf("reading the template of JUnit: %w", err)
-	}
 	all := Suite{}
 	for _, s := range suites {
 		all.Cases = append(all.Cases, s.Cases...)
 	}
+	form := template.Must(template.New("JUnit").Funcs(template.FuncMap{"xml": escapeXML, "first": wording.FirstLine}).Parse(junitTemplate))
 	if err := form.Execute(w, map[string]any{"All": all, "Suites": suites}); err != nil {
 		return fmt.Errorf("writing JUnit: %w", err)
 	}

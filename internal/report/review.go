@@ -5,22 +5,45 @@ package report
 
 import (
 	"cmp"
+	_ "embed" // the sentences
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
+	"text/template"
+	"time"
 	"unicode"
 
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// mark stands around what is shown as it is written in files.
-const mark = "\x00"
+// mark encloses text that is shown as it is written in files. It must be printable, because templates replace unprintable characters.
+const mark = "\uFFFC"
 
 func code(text string) string {
-	return mark + strings.ReplaceAll(text, mark, string(unicode.ReplacementChar)) + mark
+	return mark + clean(strings.ReplaceAll(text, mark, string(unicode.ReplacementChar))) + mark
 }
+
+//go:embed review.tmpl
+var sentences string
+
+// words renders the sentences of a review.
+var words = &wording.Book{Source: sentences, Functions: template.FuncMap{
+	"code": code, "both": both, "listed": listed, "leftOut": leftOut, "readable": readable, "key": keyOf, "placeOf": placeOf, "agreeing": review.Agreeing,
+	"beyond": func(n, most int) int { return max(0, n-most) },
+	"count":  func(n any, noun string) string { return wording.Count(int(number(n)), noun) },
+	"join":   func(texts []string) string { return strings.Join(texts, ", ") },
+	"lower":  func(c review.Change) string { return strings.ToLower(string(c)) },
+	"max":    func(n any) string { return wording.Max(int32(number(n))) },
+	"money":  func(v any) string { return review.Money(reflect.Indirect(reflect.ValueOf(v)).Float()) },
+	"noun":   func(n int, noun string) string { return strings.TrimLeft(wording.Count(n, noun), "0123456789 ") },
+	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
+}}
+
+// number returns an integer, or the integer that a pointer points to.
+func number(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 
 // when is nothing if something isn't so.
 func when(is bool, format string, args ...any) string {
@@ -28,11 +51,6 @@ func when(is bool, format string, args ...any) string {
 		return ""
 	}
 	return fmt.Sprintf(format, args...)
-}
-
-// present leaves out lines that say nothing.
-func present(lines ...string) []string {
-	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 // each puts a word before each text.
@@ -53,79 +71,25 @@ type telling struct {
 	notes  []string
 }
 
-// maxHeadline bounds how many consequences are in the first line.
-const maxHeadline = 6
-
 // tell puts a result in words.
 func tell(r *review.Result) telling {
-	t := telling{summary: summary(r), said: map[string]*block{}}
+	t := telling{
+		headline: words.Phrase("headline", r), summary: words.Sentences("summary", r), said: map[string]*block{},
+		notes: slices.Concat(cmp.Or(r.Cost, &review.Cost{}).Assumptions, r.Notes),
+	}
 	t.addBlocks(r)
-	var worst []string
-	for _, c := range r.Worst[:min(len(r.Worst), maxHeadline)] {
-		worst = append(worst, c.Text)
-	}
-	more := len(r.Worst) - maxHeadline
-	t.headline = cmp.Or(strings.Join(append(worst, present(when(more > 0, "%d more", more))...), " · "), "Nothing changes")
-	t.notes = slices.Concat(cmp.Or(r.Cost, &review.Cost{}).Assumptions, r.Notes)
 	return t
-}
-
-// summary says of what it is a review, and what it comes to.
-func summary(r *review.Result) []string {
-	if r.Failed {
-		return nil
-	}
-	named := func(side review.Revision) string {
-		if side.Pools == 0 && r.Verdict == review.Broken {
-			return code(side.Name)
-		}
-		return fmt.Sprintf("%s (%s)", code(side.Name), wording.Count(side.Pools, "pool"))
-	}
-	compared := "Looked at alone: " + named(r.Head)
-	if r.Comparable() {
-		same := r.Summary.Same
-		compared = "Compared: " + named(r.Base) + " with " + named(r.Head) + when(same > 0, "; %s the same", wording.Count(same, "pool"))
-	}
-	if r.Verdict == review.Broken && r.Head.Pools == 0 { // nothing else was read
-		return []string{compared}
-	}
-	return present(
-		when(r.Verdict == review.Denied, "Denied: policies deny %s of the head", wording.Count(r.Summary.Denied, "pool")),
-		when(r.Verdict == review.Allowed, "Allowed: no policy denies it"),
-		compared, policyLine(r), costLine("Cost of all pools by month: ", r.Cost),
-	)
-}
-
-// policyLine says which policies were asked; nil if there are none.
-func policyLine(r *review.Result) string {
-	asked, said := len(r.Head.Policies), "as before, "
-	switch {
-	case asked+len(r.Base.Policies) == 0:
-		return ""
-	case !r.Comparable():
-		said = ""
-	case r.Base.Digest != r.Head.Digest:
-		said = "not those of the base, "
-	}
-	warnings := r.Summary.Warnings
-	return fmt.Sprintf("Policies: %s asked, %sat %s (%s)", wording.Count(asked, "policy"), said, r.At.Format(rfc3339), r.Zone) +
-		when(warnings > 0, "; %s", wording.Count(warnings, "warning"))
 }
 
 // arrow stands between values of the base and the head.
 const arrow = " → "
 
-// both tells a value of something on both sides; it is nil on a side that doesn't have it.
-func both[T any](before, after *T, of func(*T) string) string {
-	switch {
-	case before == nil && after == nil:
-		return ""
-	case after == nil:
-		return of(before) + arrow + "–"
-	case before == nil || of(before) == of(after):
-		return of(after)
+// both returns a value of the base and of the head. An empty value means that the side has none.
+func both(before, after string) string {
+	if before == "" || before == after {
+		return after
 	}
-	return of(before) + arrow + of(after)
+	return before + arrow + cmp.Or(after, "–")
 }
 
 // ReviewText writes a review for a terminal, without colours or control characters.
@@ -133,7 +97,7 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	t := tell(r)
 	lines := append([]string{t.headline}, t.summary...)
 	for _, b := range t.blocks {
-		lines = slices.Concat(lines, []string{"", b.heading(true)}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))
+		lines = slices.Concat(lines, []string{"", b.heading()}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))
 	}
 	if len(t.notes) > 0 {
 		lines = slices.Concat(lines, []string{"", "Taken for granted, or not known:"}, each("  ", t.notes))

@@ -21,23 +21,23 @@ import (
 // block is one thing that a review tells: of one subject, or once of all those of which it is true.
 type block struct {
 	class
-	// names of the subjects, which are of a kind as pool.
-	kind  string
-	names []string
+	// Names of the subjects, which are of a Kind as pool.
+	Kind  string
+	Names []string
 	// places of the lines that changed, a subject each: the first is shown, and how many others there are. Path is of the field that is judged;
 	// source is where a rule stands.
 	places []Place
-	path   string
+	Path   string
 	source Place
 	// known is what code scanning knows it again by beside its rule and field: nothing that is another when a subject joins. Empty of what is
 	// alone: it is what is said of whom.
 	known string
-	// said in the heading.
-	said string
-	// lines are told in all forms, details to people alone: they change from day to day. Of each subject there are those of its own, and alone
+	// Said in the heading.
+	Said string
+	// Lines are told in all forms, Details to people alone: they change from day to day. Of each subject there are those of its Own, and Alone
 	// are those of one that nobody joins.
-	lines, details, own, alone []string
-	cost                       *review.Cost
+	Lines, Details, Own, Alone []string
+	Cost                       *review.Cost
 	// fields that differ, and the lines of a diff, are folded away where a form can do that.
 	fields []review.FieldChange
 	diff   []string
@@ -45,7 +45,7 @@ type block struct {
 
 // class is what a block is told and counted as. One without a rule is no finding.
 type class struct {
-	label string
+	Label string
 	level Level
 	rule  string
 	title string
@@ -81,21 +81,21 @@ var classes = []class{
 }
 
 func rank(label string) int {
-	return slices.IndexFunc(classes, func(c class) bool { return c.label == label })
+	return slices.IndexFunc(classes, func(c class) bool { return c.Label == label })
 }
 
 func classOf(label string) class { return classes[rank(label)] }
 
 // blockOf is a block of one subject, with the place of what changes of it.
 func blockOf(label, kind, name string, at Place) block {
-	return block{class: classOf(label), kind: kind, names: []string{name}, places: []Place{at}}
+	return block{class: classOf(label), Kind: kind, Names: []string{name}, places: []Place{at}}
 }
 
 // addBlocks adds the blocks of a result, the worst first.
 func (t *telling) addBlocks(r *review.Result) {
 	t.problems(r)
 	for _, text := range r.Warnings {
-		t.add(block{class: classOf("warning"), said: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
+		t.add(block{class: classOf("warning"), Said: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
 	}
 	causes := map[string]Place{}
 	for _, p := range r.Policies {
@@ -115,7 +115,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	}
 	for _, o := range r.Overlaps {
 		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
-		b.said, b.known, b.lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
+		b.Said, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
 		t.add(b)
 	}
 	t.policies(r.Policies)
@@ -123,14 +123,14 @@ func (t *telling) addBlocks(r *review.Result) {
 	t.prices(r.Prices)
 	t.recorded(r.Recorded)
 	if r.Diff != "" {
-		t.add(block{class: classOf("diff"), said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
+		t.add(block{class: classOf("diff"), Said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
-	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.label) - rank(b.label) })
+	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.Label) - rank(b.Label) })
 }
 
 // add adds a block, or its subjects to the one that says the same. What is known by its subject stays alone.
 func (t *telling) add(b block) {
-	says := []any{b.class, when(b.known == "", "%q", b.names), b.said, afterSpec(b.path), b.source, b.lines, b.details}
+	says := []any{b.class, when(b.known == "", "%q", b.Names), b.Said, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
 		says = append(says, f.Path, f.Before, f.After)
 	}
@@ -140,17 +140,20 @@ func (t *telling) add(b block) {
 		t.said[key], t.blocks = &b, append(t.blocks, &b)
 		return
 	}
-	same.names, same.places, same.own = append(same.names, b.names...), append(same.places, b.places...), append(same.own, b.own...)
-	same.cost, same.alone = plus(same.cost, b.cost), nil
+	same.Names, same.places, same.Own = append(same.Names, b.Names...), append(same.places, b.places...), append(same.Own, b.Own...)
+	same.Cost, same.Alone = plus(same.Cost, b.Cost), nil
 }
 
-// place is the first, and how many others there are.
-func (b *block) place() (at Place, others int) {
+// At returns the first place; an empty Place if there is none.
+func (b *block) At() (at Place) {
 	if len(b.places) > 0 {
-		at, others = b.places[0], sets.New(b.places...).Len()-1
+		at = b.places[0]
 	}
-	return at, others
+	return at
 }
+
+// OtherPlaces returns the number of places other than the first.
+func (b *block) OtherPlaces() int { return max(0, sets.New(b.places...).Len()-1) }
 
 // groups puts those together that have the same key; they stay in the order of the first of each.
 func groups[T any](all []T, key func(T) string) (found [][]T) {
@@ -176,38 +179,8 @@ func keyOf(v any) string {
 	return string(key)
 }
 
-// maxNames bounds how many subjects a heading names, and maxList a line.
-const maxNames, maxList = 3, 30
-
 // heading says what is told of whom, and where.
-func (b *block) heading(place bool) string {
-	line := b.said
-	switch {
-	case len(b.names) == 0:
-	case len(b.names) <= maxNames:
-		kind := strings.TrimLeft(wording.Count(len(b.names), b.kind), "0123456789 ")
-		line = fmt.Sprintf("%s %s: %s", kind, listed(b.names, maxList), line)
-	default:
-		line = fmt.Sprintf("%s: %s", wording.Count(len(b.names), b.kind), line)
-	}
-	at, others := b.place()
-	switch {
-	case !place || at.File == "":
-	case b.label == "problem": // as compilers do
-		line = code(at.String()) + ": " + line
-	default:
-		line += " – " + code(at.String()) + when(others > 0, " and %s", wording.Count(others, "other place"))
-	}
-	return line
-}
-
-// list names the subjects that the heading only counts.
-func (b *block) list() []string {
-	if len(b.names) <= maxNames {
-		return nil
-	}
-	return []string{listed(b.names, maxList)}
-}
+func (b *block) heading() string { return words.Phrase("heading", b) }
 
 // listed names some, and counts the others.
 func listed(names []string, most int) string {
@@ -220,22 +193,10 @@ func listed(names []string, most int) string {
 }
 
 // body is what people read below the heading.
-func (b *block) body() []string {
-	lines := slices.Concat(b.list(), present(when(b.path != "", "field: %s", code(b.path))), b.lines, b.details, b.alone)
-	if c := b.cost; c != nil && keyOf(c.Before) != keyOf(c.After) {
-		lines = append(lines, costLine("cost by month: ", c)+when(c.Basis != "", " (%s)", c.Basis))
-	}
-	return append(lines, b.own...)
-}
+func (b *block) body() []string { return words.Sentences("body", b) }
 
 // differences are a line for each field.
-func (b *block) differences() (lines []string) {
-	for _, f := range b.fields {
-		at := both(f.BaseAt, f.HeadAt, (*Place).String)
-		lines = append(lines, fmt.Sprintf("%s: %s → %s  (%s)", code(f.Path), code(readable(f.Before)), code(readable(f.After)), code(at)))
-	}
-	return lines
-}
+func (b *block) differences() []string { return words.Sentences("fields", b.fields) }
 
 // ReviewFindings lists what of a review belongs to a line of a file: for annotations and SARIF. Denials are errors. Changes that
 // lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
@@ -244,11 +205,10 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 		if b.rule == "" {
 			continue
 		}
-		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Path: b.path, Source: b.source}
-		f.Place, _ = b.place()
-		f.Known = keyOf([]string{cmp.Or(b.known, text(b.heading(false))), afterSpec(b.path)})
-		f.Message = text(b.heading(false))
-		for _, line := range slices.Concat(b.list(), b.lines) {
+		told := text(words.Phrase("told", b))
+		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Message: told, Path: b.Path, Source: b.source, Place: b.At()}
+		f.Known = keyOf([]string{cmp.Or(b.known, told), afterSpec(b.Path)})
+		for _, line := range slices.Concat(words.Sentences("names", b), b.Lines) {
 			f.Message += "\n" + text(line)
 		}
 		findings = append(findings, f)
@@ -266,12 +226,12 @@ func (t *telling) problems(r *review.Result) {
 		c.rule, c.title = "corral.prices", "Prices can't be read"
 	}
 	for _, d := range r.Head.Diagnostics {
-		t.add(block{class: c, said: d.Message, path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
+		t.add(block{class: c, Said: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
-		b := block{class: classOf("base that can't be compared"), said: fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))}
+		b := block{class: classOf("base that can't be compared"), Said: fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))}
 		for _, d := range r.Base.Diagnostics {
-			b.lines = append(b.lines, compile.Format(d))
+			b.Lines = append(b.Lines, compile.Format(d))
 		}
 		t.add(b)
 	}
@@ -285,54 +245,33 @@ func afterSpec(path string) string {
 	return path
 }
 
-// findingClass returns the class of what a policy says, and how that begins.
-func findingClass(f *review.Finding) (label, said string) {
-	pair := map[review.Level][2]string{
-		review.Failure: {"undecided", "undecided, a policy fails"}, review.Deny: {"denied", "denied"}, review.Warn: {"newly warned of", "warned of"}, review.Audit: {"audit", "audited"},
-	}[f.Level]
-	label, said = pair[0], pair[1]
-	switch f.State {
-	case review.New:
-		said = "newly " + said
-	case review.Fixed:
-		label, said = "no longer", "no longer "+said
-	case review.Still:
-		if said += " as before"; f.Level == review.Warn || f.Level == review.Audit {
-			label = "as before"
-		}
-	}
-	return label, said
+// findingLevels contains the word for a finding of each level, its label, and its label if the base has the finding too.
+var findingLevels = map[review.Level]struct{ said, label, still string }{
+	review.Failure: {"undecided, a policy fails", "undecided", "undecided"}, review.Deny: {"denied", "denied", "denied"},
+	review.Warn: {"warned of", "newly warned of", "as before"}, review.Audit: {"audited", "audit", "as before"},
 }
+
+// findingStates contains the format of that word for each state.
+var findingStates = map[review.State]string{review.New: "newly %s", review.Still: "%s as before", review.Fixed: "no longer %s", review.Unknown: "%s"}
 
 // findingBlock is what a policy says of a pool's pod.
 func findingBlock(pool string, f review.Finding) block {
-	label, said := findingClass(&f)
+	level := findingLevels[f.Level]
+	label := cmp.Or(map[review.State]string{review.Fixed: "no longer", review.Still: level.still}[f.State], level.label)
 	b := blockOf(label, "pool", pool, f.At)
-	b.said, b.path, b.source = said+": "+f.Message, f.Path, Place{File: f.Rule.File, Line: int(f.Rule.Line)}
-	b.known = text(b.said)
+	b.Said = fmt.Sprintf(findingStates[f.State], level.said) + ": " + f.Message
+	b.Path, b.source = f.Path, placeOf(f.Rule)
+	b.known, b.Lines = text(b.Said), words.Sentences("finding", f)
 	if b.level != "" && b.rule == "" {
-		if b.rule = f.Rule.Name; f.Code != "" && !strings.Contains(b.rule, f.Code) {
+		b.rule = f.Rule.Name
+		if f.Code != "" && !strings.Contains(b.rule, f.Code) {
 			b.rule += "/" + f.Code
 		}
 	}
-	by := byRule(f.Rule)
-	b.lines = present(when(by != "", "rule: %s", by), when(f.Remediation != "" && f.State != review.Fixed, "fix: %s", f.Remediation))
 	return b
 }
 
-// byRule names a rule, its policy and its place.
-func byRule(r v1alpha1.RuleReference) string {
-	at := Place{File: r.File, Line: int(r.Line)}.String()
-	switch {
-	case r.Name == "" && r.Policy == "":
-		return ""
-	case r.Name == "":
-		return code(r.Policy)
-	case at == "":
-		return code(r.Name) + " of " + code(r.Policy)
-	}
-	return code(r.Name) + ", " + code(at)
-}
+func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: int(r.Line)} }
 
 // changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are
 // others now.
@@ -349,22 +288,13 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 	return Place{}
 }
 
-// movesNone is said of a policy that moves no pool. It has no time: that would make it another alert of code scanning each day.
-const movesNone = "moves no pool that is declared as before, neither now nor in the week to come"
-
 // policies tell of policies that change.
 func (t *telling) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
 		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
-		b.said = strings.ToLower(string(p.Change)) + when(len(p.What) > 0, ": %s", strings.Join(p.What, ", "))
+		b.Said = words.Phrase("policy", p)
+		b.Lines, b.Details = words.Sentences("moves", p), words.Sentences("mode", p)
 		b.tell(p.Fields)
-		mode := both(p.Before, p.After, func(x *review.PolicyState) string { return string(x.Mode) })
-		binds := both(p.Before, p.After, func(x *review.PolicyState) string { return wording.Count(x.Pools, "pool") })
-		b.lines = append(b.lines, movesNone)
-		if n := len(p.Moved); n > 0 {
-			b.lines[0] = fmt.Sprintf("moves %s not declared otherwise: ", review.Agreeing(n, "pool", "that is", "that are")) + listed(p.Moved, maxList)
-		}
-		b.details = append(b.details, fmt.Sprintf("mode %s, binds %s", mode, binds))
 		t.add(b)
 	}
 }
@@ -373,15 +303,11 @@ func (t *telling) policies(policies []review.PolicyChange) {
 func (t *telling) connections(connections []review.Connection) {
 	for _, c := range connections {
 		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
-		b.said, b.lines = strings.ToLower(string(c.Change)), slices.Clip(c.Effects)
-		if c.Change == review.Changed {
-			b.said = c.Class.Text()
-		}
+		b.Said, b.Lines = words.Phrase("connection", c), words.Sentences("connection-effects", c)
 		b.tell(c.Fields)
 		if c.Class == review.Replaced {
-			b.label, b.level = classOf("replaced").label, Warning
+			b.Label, b.level = classOf("replaced").Label, Warning
 		}
-		b.lines = append(b.lines, present(when(len(c.Pools) > 0, "used by %s", listed(c.Pools, maxList)))...)
 		t.add(b)
 	}
 }
@@ -391,7 +317,7 @@ func (t *telling) prices(p *review.PriceChange) {
 	if p == nil {
 		return
 	}
-	b := block{class: classOf("prices"), said: "prices"}
+	b := block{class: classOf("prices"), Said: "prices"}
 	b.tell(p.Fields)
 	b.places = []Place{changed(review.Places{HeadAt: &review.Place{File: cmp.Or(p.HeadFile, p.BaseFile)}}, p.Fields, "")}
 	t.add(b)
@@ -399,27 +325,7 @@ func (t *telling) prices(p *review.PriceChange) {
 
 // recorded tells what recorded decisions would have been.
 func (t *telling) recorded(rec *review.Recorded) {
-	if rec == nil {
-		return
+	if rec != nil {
+		t.add(block{class: classOf("recorded decisions"), Said: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
 	}
-	b := block{class: classOf("recorded decisions")}
-	b.said = fmt.Sprintf("Recorded decisions: %s judged again, %d passed over", wording.Count(rec.Decisions, "decision"), rec.Skipped) +
-		when(!rec.From.IsZero(), ", from %s to %s", rec.From.Format(rfc3339), rec.To.Format(rfc3339)) +
-		fmt.Sprintf(": %d would have been decided otherwise than by the base's policies", rec.Differ)
-	b.details = present(
-		when(rec.Unbound > 0, "%s passed over because no policy binds the pool: policies that name no namespace are of the one that --namespace names",
-			wording.Count(rec.Unbound, "decision")),
-		when(rec.Drifted > 0, "%s would have been taken otherwise by the base's policies already: others were asked then, or the log leaves out what they read",
-			wording.Count(rec.Drifted, "decision")))
-	for _, c := range rec.Changed {
-		line := fmt.Sprintf("%s %s %s: %s → %s", c.Time.Format(rfc3339), code(c.Pool), c.Decision, c.Before, c.After)
-		for _, rule := range c.Rules {
-			line += " (" + byRule(rule) + ")"
-		}
-		b.details = append(b.details, line+when(c.Waiting > 0, "; %s would have waited", wording.Count(c.Waiting, "job"))+
-			when(c.Inexact, "; the log leaves out some of what is asked"))
-	}
-	more := rec.Differ - len(rec.Changed)
-	b.details = append(b.details, present(when(more > 0, "and %d more", more))...)
-	t.add(b)
 }

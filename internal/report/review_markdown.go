@@ -42,8 +42,8 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		if m.addWithin(room, b.markdown()) {
 			continue
 		}
-		b = &block{class: b.class, kind: b.kind, names: b.names, places: b.places, path: b.path, said: b.said}
-		b.lines = []string{"more than there is room for: `corral review` prints it"}
+		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Said: b.Said}
+		b.Lines = []string{"more than there is room for: `corral review` prints it"}
 		if !m.addWithin(room, b.markdown()) {
 			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
 			break
@@ -55,12 +55,12 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 // counted counts what blocks tell of by their class.
 func counted(blocks []*block) string {
 	var parts []string
-	for _, alike := range groups(blocks, func(b *block) string { return b.label }) {
+	for _, alike := range groups(blocks, func(b *block) string { return b.Label }) {
 		n := 0
 		for _, b := range alike {
-			n += max(1, len(b.names))
+			n += max(1, len(b.Names))
 		}
-		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].label))
+		parts = append(parts, fmt.Sprintf("%d %s", n, alike[0].Label))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -98,7 +98,7 @@ func folded(title, text string) *markdown {
 
 func (b *block) markdown() string {
 	m, fields, diff := &markdown{}, &markdown{}, &markdown{}
-	m.add("\n#### %s\n\n", marked(b.heading(true)))
+	m.add("\n#### %s\n\n", marked(b.heading()))
 	m.lines(MaxMarkdown, maxLines, "- ", "line", b.body(), marked)
 	if n := len(b.fields); n > 0 { // a table is too wide for a phone
 		fields.lines(MaxMarkdown, maxLines, "- ", "field", b.differences(), marked)

@@ -289,17 +289,19 @@ func TestATerminalIsNotActedOn(t *testing.T) {
 	}
 }
 
-// A control character that is used internally to mark values has no effect inside a value.
+// A character that is used internally to mark values has no effect inside a value, and neither has a control character.
 func TestAMarkInAValueMarksNothing(t *testing.T) {
-	r := large(1, "a")
-	r.Head.Name = "b\x00*c*"
-	for want, write := range map[string]func(io.Writer) error{
-		"with b\uFFFD*c* (":   func(w io.Writer) error { return report.ReviewText(w, r) },
-		"with `b\uFFFD*c*` (": func(w io.Writer) error { return report.ReviewMarkdown(w, "corral-review", r) },
-	} {
-		var b bytes.Buffer
-		if err := write(&b); err != nil || !strings.Contains(b.String(), want) {
-			t.Errorf("no %q in\n%s (%v)", want, b.String(), err)
+	for _, mark := range []string{"\x00", "\uFFFC"} {
+		r := large(1, "a")
+		r.Head.Name = "b" + mark + "*c*"
+		for want, write := range map[string]func(io.Writer) error{
+			"with b\uFFFD*c* (":   func(w io.Writer) error { return report.ReviewText(w, r) },
+			"with `b\uFFFD*c*` (": func(w io.Writer) error { return report.ReviewMarkdown(w, "corral-review", r) },
+		} {
+			var b bytes.Buffer
+			if err := write(&b); err != nil || !strings.Contains(b.String(), want) {
+				t.Errorf("no %q in\n%s (%v)", want, b.String(), err)
+			}
 		}
 	}
 }

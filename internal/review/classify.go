@@ -12,6 +12,7 @@ import (
 	"text/template"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -105,6 +106,7 @@ var sentences string
 // effects renders the sentences about the effects of changes.
 var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
 	"agreeing": Agreeing, "alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
+	"audited": isAudited, "format": compile.Format, "money": Money, "most": maxText, "signed": signed,
 	"count":    func(n int, noun string) string { return wording.Count(n, noun) },
 	"sentence": func(reasons []string) string { return strings.TrimSuffix(strings.Join(reasons, "; "), ".") },
 }}

@@ -62,30 +62,21 @@ func (c *comparison) refuseConnection(p *pool) {
 func (c *comparison) compareConnections() {
 	for _, name := range names(c.base.connections, c.head.connections) {
 		before, after := c.base.connections[name], c.head.connections[name]
-		shown := Connection{Change: Changed, Class: Settings, Pools: c.head.poolsOn(name)}
-		switch {
-		case before == nil:
-			shown.Change = Added
-		case after == nil:
-			shown.Change = Deleted
-			if left := len(shown.Pools); left > 0 {
-				shown.Class = Replaced
-				say(&shown.Effects, true, "%s it: no runners register, and jobs that wait for them are lost.", Agreeing(left, "pool", "still names", "still name"))
-			}
-			shown.Pools = sets.List(sets.New(shown.Pools...).Insert(c.base.poolsOn(name)...))
-		default:
-			shown.Fields = diff(before.object, after.object, connectionClasses.of)
-			if len(shown.Fields) == 0 {
-				continue
-			}
-			c.changedConnection(&shown, before, after)
-		}
+		either := cmp.Or(after, before)
+		shown := Connection{Namespace: either.Namespace, Name: either.Name, Change: changeOf(before, after), Class: Settings, Pools: c.head.poolsOn(name)}
 		if before != nil {
-			shown.Namespace, shown.Name, shown.BaseAt = before.Namespace, before.Name, new(fieldPlace(before.object, ""))
+			shown.BaseAt = new(fieldPlace(before.object, ""))
 		}
 		if after != nil {
-			shown.Namespace, shown.Name, shown.HeadAt = after.Namespace, after.Name, new(fieldPlace(after.object, ""))
+			shown.HeadAt = new(fieldPlace(after.object, ""))
 		}
+		if shown.Change == Changed {
+			shown.Fields = diff(before.object, after.object, connectionClasses.of)
+		}
+		if shown.Change == Changed && len(shown.Fields) == 0 {
+			continue
+		}
+		c.describeConnection(&shown, before, after)
 		c.result.Connections = append(c.result.Connections, shown)
 	}
 }
@@ -95,24 +86,31 @@ func (s *side) poolsOn(name string) []string {
 	return s.named(func(p *pool) bool { return p.connectionName() == name })
 }
 
-// changedConnection tells what a change does.
-func (c *comparison) changedConnection(s *Connection, before, after *connection) {
-	s.Class = classesOf(&Pool{Fields: s.Fields})[0]
+// describeConnection adds the effects of a change of a connection, which is nil on a side that does not have it.
+func (c *comparison) describeConnection(s *Connection, before, after *connection) {
 	f := struct {
+		Change             Change
 		Before, After      *connection
 		Refused            string
 		Pools              int
 		IsReachedOtherwise bool
 		Lost, Gained       []string
-	}{
-		Before: before, After: after, Pools: len(s.Pools),
-		IsReachedOtherwise: !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA),
-		Lost:               beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), Gained: beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces),
+	}{Change: s.Change, Before: before, After: after, Pools: len(s.Pools)}
+	switch s.Change {
+	case Changed:
+		s.Class = classesOf(&Pool{Fields: s.Fields})[0]
+		f.IsReachedOtherwise = !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA)
+		f.Lost, f.Gained = beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces)
+		if before.Spec.URL != after.Spec.URL {
+			f.Refused = c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
+		}
+	case Deleted:
+		if len(s.Pools) > 0 {
+			s.Class = Replaced
+		}
+		s.Pools = sets.List(sets.New(s.Pools...).Insert(c.base.poolsOn(wording.Qualified(s.Namespace, s.Name))...))
 	}
-	if before.Spec.URL != after.Spec.URL {
-		f.Refused = c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
-	}
-	s.Effects = append(s.Effects, effects.Sentences("connection", f)...)
+	s.Effects = effects.Sentences("connection", f)
 }
 
 // beyond returns the patterns of namespaces in a list that no pattern of another list covers.

@@ -190,13 +190,11 @@ func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrai
 
 // inForce are the numbers that hold: while a policy fails, those of the last decision, or the declared and scheduled where they are lower.
 func (a *scaled) inForce() policy.Scale {
-	switch last := a.last; {
-	case len(a.answer.Failures) == 0:
+	if len(a.answer.Failures) == 0 {
 		return a.answer.Scale
-	case last != nil:
-		return policy.Scale{Min: min(a.Min, last.Min), Max: min(a.Max, last.Max), Idle: min(a.Idle, last.Idle)}
 	}
-	return a.Scale
+	last := cmp.Or(a.last, &a.Scale)
+	return policy.Scale{Min: min(a.Min, last.Min), Max: min(a.Max, last.Max), Idle: min(a.Idle, last.Idle)}
 }
 
 // add adds a time with the same numbers.

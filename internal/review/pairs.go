@@ -59,14 +59,17 @@ func likeness(a, b *pool) int {
 		return 0
 	}
 	likes := 0
-	if a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName {
-		likes += 4
-	}
-	if len(a.Spec.RunnerLabels) > 0 && isSame(a.Spec.RunnerLabels, b.Spec.RunnerLabels) {
-		likes += 4
-	}
-	if equality.Semantic.DeepEqual(a.Spec, b.Spec) {
-		likes += 2
+	for _, one := range []struct {
+		likes int
+		is    bool
+	}{
+		{4, a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName},
+		{4, len(a.Spec.RunnerLabels) > 0 && isSame(a.Spec.RunnerLabels, b.Spec.RunnerLabels)},
+		{2, equality.Semantic.DeepEqual(a.Spec, b.Spec)},
+	} {
+		if one.is {
+			likes += one.likes
+		}
 	}
 	if likes > 0 && a.Namespace == b.Namespace {
 		likes++

@@ -28,20 +28,16 @@ func (c *comparison) comparePolicies() {
 	c.warnOfLabels()
 }
 
+// comparePolicy returns how a policy changes, and the pools that it moves; false if it is the same.
 func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
-	p := PolicyChange{Policy: ref, Change: Changed}
 	before, after := c.base.policies[ref], c.head.policies[ref]
+	p := PolicyChange{Policy: ref, Change: changeOf(before, after)}
 	p.Before, p.BaseAt = c.base.stateOf(before)
 	p.After, p.HeadAt = c.head.stateOf(after)
-	switch {
-	case before == nil:
-		p.Change = Added
-	case after == nil:
-		p.Change = Deleted
-	default:
-		p.Fields = specFields(c.base.declared[ref], c.head.declared[ref])
-		p.What = whatChanged(before, after, p.Fields)
-		p.Fields = slices.DeleteFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, "modules") })
+	if p.Change == Changed {
+		fields := specFields(c.base.declared[ref], c.head.declared[ref])
+		p.What = whatChanged(before, after, fields)
+		p.Fields = slices.DeleteFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, "modules") })
 	}
 	for _, pair := range c.pairs {
 		if pair.shown.Change == Moved && (binds(before, pair.base) || binds(after, pair.head)) {
@@ -99,14 +95,7 @@ func (c *comparison) warnOfPolicy(ref string) {
 			freed = append(freed, p.name())
 		}
 	}
-	what := ref + " selects other pools"
-	switch {
-	case after == nil:
-		what = ref + " is gone"
-	case isAudited(after):
-		what = ref + " is only audited from now on"
-	}
-	c.warnOfFreed(what, "it", ref, freed)
+	c.warnOfFreed(ref+" "+effects.Phrase("frees", after), "it", ref, freed)
 }
 
 // warnOfLabels warns of labels that go from pools, if limits of the head hang on them.

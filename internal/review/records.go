@@ -6,6 +6,7 @@ package review
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,9 +137,7 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 	}
 	r.Decisions++
 	r.To = record.Timestamp.UTC()
-	if r.From.IsZero() {
-		r.From = r.To
-	}
+	r.From = cmp.Or(r.From, r.To)
 	before, _ := c.base.ask(c.ctx, old, &q)
 	recorded, was := record.Result.text(q.decision), before.text(q.decision)
 	if recorded != "" && recorded != was {

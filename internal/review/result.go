@@ -153,15 +153,7 @@ func (r *Result) broken() *Result {
 }
 
 // Problem says in words what keeps a broken head from being reviewed.
-func (r *Result) Problem() string {
-	if r.Failed {
-		return "the review failed"
-	}
-	if r.Head.Unpriced {
-		return "the head's prices can't be read"
-	}
-	return "the head can't be applied"
-}
+func (r *Result) Problem() string { return effects.Phrase("problem", r) }
 
 // Change says what becomes of a pool, connection or policy.
 type Change string
@@ -180,6 +172,11 @@ const (
 	// Uncompared is a pool of the head whose base can't be compared.
 	Uncompared Change = "Uncompared"
 )
+
+// changeOf returns how an object changes. It is nil on a side that does not have it.
+func changeOf[T any](base, head *T) Change {
+	return map[[2]bool]Change{{false, true}: Added, {true, false}: Deleted, {true, true}: Changed}[[2]bool{base != nil, head != nil}]
+}
 
 // Class says how far a change of a pool reaches.
 type Class string

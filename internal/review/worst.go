@@ -15,7 +15,6 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -112,16 +111,10 @@ func (w *worst) besides(change Change) {
 // problems are what keeps a side from being read.
 func (w *worst) problems() {
 	r := w.result
-	if n := len(r.Head.Diagnostics); r.Verdict == Broken {
-		w.add(Consequence{Class: string(Broken), Count: n, Text: fmt.Sprintf("Broken: %s (%s)", r.Problem(), wording.Count(n, "problem"))})
-		return
-	}
-	if n := len(r.Base.Diagnostics); n > 0 {
-		text := "The base can't be compared: " + compile.Format(r.Base.Diagnostics[0])
-		if n > 1 {
-			text += fmt.Sprintf(" (and %s)", wording.Count(n-1, "more problem"))
-		}
-		w.add(Consequence{Class: string(Uncompared), Count: n, Text: text})
+	if r.Verdict == Broken {
+		w.add(Consequence{Class: string(Broken), Count: len(r.Head.Diagnostics), Text: effects.Phrase("broken", r)})
+	} else if n := len(r.Base.Diagnostics); n > 0 {
+		w.add(Consequence{Class: string(Uncompared), Count: n, Text: effects.Phrase("uncompared", r.Base.Diagnostics)})
 	}
 }
 
@@ -165,19 +158,16 @@ func (w *worst) addPools(c Consequence, text string) {
 
 // limits tell of numbers in force: of max all together.
 func (w *worst) limits() {
-	r := w.result
 	c := w.count(string(OtherLimits), func(p *Pool) bool {
 		return p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After)
 	})
-	switch was, is := r.Summary.MaxBefore, r.Summary.MaxAfter; {
-	case !r.Comparable() || c.Count == 0:
-		return
-	case was != is:
-		c.Text = fmt.Sprintf("max in force %s → %s", maxText(was), maxText(is))
-	default:
-		c.Text = fmt.Sprintf("%d with other limits", c.Count)
+	if w.result.Comparable() && c.Count > 0 {
+		c.Text = effects.Phrase("limits", struct {
+			Summary
+			Count int
+		}{w.result.Summary, c.Count})
+		w.add(c)
 	}
-	w.add(c)
 }
 
 // cost tells how much more a month is.
@@ -191,13 +181,11 @@ func (w *worst) cost() {
 		return
 	}
 	c := w.count("Cost", func(p *Pool) bool { return p.Cost != nil && p.Cost.typicalRise() != 0 })
-	c.Text = fmt.Sprintf("%s %s a month", signed(more, Money), total.Currency)
-	if was := total.Before.Typical; was > 0 {
-		c.Text += fmt.Sprintf(" (%s %%)", signed(100*more/was, func(v float64) string { return strconv.FormatFloat(v, 'f', 0, 64) }))
-	}
-	if uncounted > 0 {
-		c.Text += fmt.Sprintf(", not counting %s without a price or without a max", wording.Count(uncounted, "pool"))
-	}
+	c.Text = effects.Phrase("rise", struct {
+		*Cost
+		More, Percent float64
+		Uncounted     int
+	}{total, more, 100 * more / total.Before.Typical, uncounted})
 	w.add(c)
 }
 
@@ -270,12 +258,12 @@ func maxText(n int64) string {
 	return humanize.Comma(n)
 }
 
-// signed writes what was added or taken off.
-func signed(v float64, write func(float64) string) string {
+// signed returns an amount, given as a number and as text, with its sign.
+func signed(v float64, words string) string {
 	if v < 0 {
-		return "−" + write(-v)
+		return "−" + strings.TrimPrefix(words, "-")
 	}
-	return "+" + write(v)
+	return "+" + words
 }
 
 // Money writes an amount: whole numbers in groups of three, or cents below a hundred.
