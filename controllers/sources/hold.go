@@ -183,35 +183,48 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (result c
 		return result, err
 	}
 	defer release()
-	connections, err := p.list(ctx, connectionKind)
+	isWaiting, err := p.clearConnections(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
-	}
-	isWaiting := false
-	var deleted []id
-	defer func() { p.reportCleared(deleted) }()
-	for i := range connections {
-		if c := &connections[i]; c.Labels[v1alpha1.SourceLabel] != gone.Name || !isMarked(c) {
-			continue
-		}
-		one := id{connectionKind, connections[i].Name}
-		needed, err := p.isNeeded(ctx, one)
-		isWaiting = isWaiting || needed
-		if err == nil && !needed {
-			var wasThere bool
-			if wasThere, err = p.delete(ctx, "", one, sourceGone); wasThere {
-				deleted = append(deleted, one)
-			}
-		}
-		if err != nil {
-			return ctrl.Result{}, err
-		}
 	}
 	result, err = p.clearRights(ctx)
 	if isWaiting {
 		result.RequeueAfter = stillNeeded
 	}
 	return result, err
+}
+
+// clearConnections deletes the connections of a source that is gone. It reports whether some stay because pools need
+// them.
+func (p *pass) clearConnections(ctx context.Context) (isWaiting bool, err error) {
+	connections, err := p.list(ctx, connectionKind)
+	if err != nil {
+		return false, err
+	}
+	var deleted []id
+	defer func() { p.reportCleared(deleted) }()
+	for i := range connections {
+		if c := &connections[i]; c.Labels[v1alpha1.SourceLabel] != p.source.Name || !isMarked(c) {
+			continue
+		}
+		one := id{connectionKind, connections[i].Name}
+		needed, err := p.isNeeded(ctx, one)
+		if err != nil {
+			return false, err
+		}
+		if needed {
+			isWaiting = true
+			continue
+		}
+		wasThere, err := p.delete(ctx, "", one, sourceGone)
+		if wasThere {
+			deleted = append(deleted, one)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return isWaiting, nil
 }
 
 // inventory formats IDs as Flux does. The status is for readers only: labels record which source holds an object, so that
