@@ -70,7 +70,8 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	answer := bound.Template(ctx, in)
 	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
 	j := judgement{answer, len(answer.Denials)}
-	j.answer.Denials, j.answer.Warnings, j.answer.Audit = few(answer.Denials), few(answer.Warnings), few(answer.Audit)
+	j.answer.Denials, j.answer.Warnings = few(answer.Denials), few(answer.Warnings)
+	j.answer.Audit = few(answer.Audit)
 	e.recordTemplate(bound, revision, in, &j.answer, took)
 	e.keep(keyOf(facts), bound, about, j)
 	return j.counted(), nil
@@ -91,7 +92,8 @@ func (j judgement) counted() policy.Template {
 
 // few returns the first elements of a list. It truncates their texts if they take too much together.
 func few[T any](all []T) []T {
-	kept, texts, bytes := slices.Clone(all[:min(len(all), maxKept)]), 0, 0
+	kept := slices.Clone(all[:min(len(all), maxKept)])
+	texts, bytes := 0, 0
 	each := func(do func(text reflect.Value)) {
 		for i := range kept {
 			wording.Texts(&kept[i], func(text reflect.Value, of reflect.StructField) {
@@ -171,7 +173,8 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 		return a
 	}
 	a.Answer = b.Scaling(ctx, in)
-	a.Answer.Bounds, a.Answer.Conflicts, a.Answer.Audit = few(a.Answer.Bounds), few(a.Answer.Conflicts), few(a.Answer.Audit)
+	a.Answer.Bounds, a.Answer.Conflicts = few(a.Answer.Bounds), few(a.Answer.Conflicts)
+	a.Answer.Audit = few(a.Answer.Audit)
 	took := observe(e.Now().Sub(now), b, policy.DecisionScaling)
 	e.note(key, policy.DecisionScaling, a.Answer.Audit, func(p *pool) {
 		p.scaling = remember(a.sum, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)

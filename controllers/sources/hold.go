@@ -5,7 +5,6 @@ package sources
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -166,28 +165,23 @@ func isMarked(object client.Object) bool {
 
 // clear deletes the connections and the rights-granting objects of a source that is gone, if its deletionPolicy was Delete,
 // once nothing needs them. The garbage collector deletes its other objects.
-func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (result ctrl.Result, err error) {
+func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
 	p := &pass{Reconciler: r, actor: actor{Client: r.Client}, source: &v1alpha1.PoolSource{}}
 	p.source.Namespace, p.source.Name = gone.Namespace, gone.Name
 	defer p.leaveLong()
-	defer func() {
-		if errors.Is(err, errBusy) {
-			result, err = ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
-		}
-	}()
 	if err := p.resume(); err != nil {
-		return result, err
+		return ctrl.Result{}, err
 	}
 	release, err := p.claim()
 	if err != nil {
-		return result, err
+		return ctrl.Result{}, err
 	}
 	defer release()
 	isWaiting, err := p.clearConnections(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	result, err = p.clearRights(ctx)
+	result, err := p.clearRights(ctx)
 	if isWaiting {
 		result.RequeueAfter = stillNeeded
 	}

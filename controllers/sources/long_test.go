@@ -49,7 +49,8 @@ func TestALongPassWaitsForItsTurn(t *testing.T) {
 	w.change(func(s *v1alpha1.PoolSource) {
 		s.Annotations = map[string]string{v1alpha1.AllowPruneAnnotation: "main@sha1:2"}
 	})
-	if other, err = w.reconciler.hosts.enter(types.NamespacedName{Namespace: "other", Name: "pools"}, longPasses); err != nil {
+	other, err = w.reconciler.hosts.enter(types.NamespacedName{Namespace: "other", Name: "pools"}, longPasses)
+	if err != nil {
 		t.Fatalf("a pass that has ended has a turn: %v", err)
 	}
 	if w.reconcile(); len(w.objects()) != shortPass+10-20 {

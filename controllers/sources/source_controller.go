@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.diagnoses.Delete(req.NamespacedName)
 		uncount(req.NamespacedName)
 		if apierrors.IsNotFound(err) {
-			return r.clear(ctx, req.NamespacedName)
+			return r.unlessBusy(r.clear(ctx, req.NamespacedName))
 		}
 		if err == nil {
 			r.rememberRights(source)
@@ -142,7 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	o, err := r.run(ctx, source, attempt)
 	if errors.Is(err, errBusy) {
-		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
+		return r.unlessBusy(ctrl.Result{}, err)
 	}
 	applied := source.Status.LastAppliedRevision
 	source.Status = project(source, o, err)
@@ -152,6 +152,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	r.keepDiagnostics(source, o.built.revision, err)
 	attempt.About(o.built.revision.outcomeMetadata())
 	return attempt.Finish(ctx, o.done, err)
+}
+
+// unlessBusy replaces errBusy by another attempt soon. The last outcome stays in force.
+func (r *Reconciler) unlessBusy(result ctrl.Result, err error) (ctrl.Result, error) {
+	if errors.Is(err, errBusy) {
+		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
+	}
+	return result, err
 }
 
 // run takes the steps of a pass, up to the first error.
