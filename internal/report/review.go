@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -32,6 +33,7 @@ var sentences string
 // words renders the sentences of a review.
 var words = &wording.Book{Source: sentences, Functions: template.FuncMap{
 	"code": code, "both": both, "listed": listed, "leftOut": leftOut, "readable": readable, "key": keyOf, "placeOf": placeOf, "agreeing": review.Agreeing,
+	"format": compile.Format,
 	"beyond": func(n, most int) int { return max(0, n-most) },
 	"count":  func(n any, noun string) string { return wording.Count(int(number(n)), noun) },
 	"join":   func(texts []string) string { return strings.Join(texts, ", ") },

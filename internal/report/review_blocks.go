@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
-	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -229,11 +228,8 @@ func (t *telling) problems(r *review.Result) {
 		t.add(block{class: c, Said: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
-		b := block{class: classOf("base that can't be compared"), Said: fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))}
-		for _, d := range r.Base.Diagnostics {
-			b.Lines = append(b.Lines, compile.Format(d))
-		}
-		t.add(b)
+		said := fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))
+		t.add(block{class: classOf("base that can't be compared"), Said: said, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
 	}
 }
 
