@@ -19,3 +19,8 @@ const Version = "v0.1.0"
 //
 //go:embed *.cue cue.mod/module.cue
 var FS embed.FS
+
+// Inputs contains the JSON Schemas of the inputs of policies, for OPA's own tools.
+//
+//go:embed policy/*.json
+var Inputs embed.FS

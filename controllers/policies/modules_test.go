@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fluxcd/pkg/runtime/conditions"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -191,4 +192,36 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// doubting loads policies in this process.
+type doubting struct{ refusing }
+
+func (*doubting) Load(_ context.Context, source policy.Source, _ func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
+	p, diagnostics := policy.Load(source)
+	return p.Facts(), diagnostics, nil
+}
+
+// A rule that probably misses something is in force, and the condition says what it misses.
+func TestThePolicyWarnsOfDoubts(t *testing.T) {
+	scheme := kruntime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "memory"}}
+	p.Spec.Modules = map[string]string{"a.rego": "package corral.template\n\ndeny contains \"x\" if {\n\tsome path, c in data.corral.pod.containers\n\tc.resources.limits.memory > \"2Gi\"\n}\n"}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(p).WithStatusSubresource(p).Build()
+	r := &Reconciler{Reporter: kube.Reporter{Client: c, Events: events.NewFakeRecorder(10)}, Live: c, Rules: &doubting{}, Engine: newEngine(), Kind: policy.KindRunnerPolicy}
+	key := client.ObjectKeyFromObject(p)
+	if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), key, p); err != nil {
+		t.Fatal(err)
+	}
+	ready := conditions.Get(p, v1alpha1.ReadyCondition)
+	const want = "Loaded; it decides on template; warning: a.rego:5:2: input.pod.spec.containers[_].resources.limits.memory is a quantity such as 16Gi"
+	if ready == nil || ready.Status != metav1.ConditionTrue || !strings.HasPrefix(ready.Message, want) {
+		t.Errorf("Ready is %+v", ready)
+	}
 }

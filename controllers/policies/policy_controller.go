@@ -220,8 +220,12 @@ func (r *Reconciler) done(obj object, ref string) kube.Done {
 	if obj.GetRules().GetMode() == v1alpha1.PolicyAudit {
 		does += "; audit only"
 	}
-	if loaded := r.Engine.Loaded(ref); loaded != nil && len(loaded.Quarantined()) > 0 {
+	loaded := r.Engine.Loaded(ref)
+	if loaded != nil && len(loaded.Quarantined()) > 0 {
 		does += "; it took too much too often for pools of these namespaces, and is asked for them only from time to time: " + strings.Join(loaded.Quarantined(), ", ")
+	}
+	if loaded != nil && len(loaded.Facts().Doubts) > 0 {
+		does += "; warning: " + wording.Lines(loaded.Facts().Doubts, maxMessageEntries, compile.Format)
 	}
 	return kube.Done{After: recheck, Message: does}
 }

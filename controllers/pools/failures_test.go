@@ -75,6 +75,38 @@ func TestTheLastFailuresAreInTheStatus(t *testing.T) {
 	}
 }
 
+// GitHub's image has no entrypoint: without a command, a runner ends at once with exit code 0.
+func TestTheCauseNamesAMissingCommand(t *testing.T) {
+	const missing = `set command: ["/home/runner/run.sh"]`
+	for name, tc := range map[string]struct {
+		container string
+		clean     bool
+		named     bool
+	}{
+		"no command":        {`"image": "ghcr.io/actions/actions-runner:2.330.0"`, true, true},
+		"a command":         {`"image": "ghcr.io/actions/actions-runner:2.330.0", "command": ["/home/runner/run.sh"]`, true, false},
+		"another image":     {`"image": "acme/runner:1"`, true, false},
+		"another exit code": {`"image": "ghcr.io/actions/actions-runner:2.330.0"`, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.change(func(p *v1alpha1.RunnerPool) {
+				p.Spec.Template.Raw = []byte(`{"spec": {"containers": [{"name": "runner", ` + tc.container + `}]}}`)
+			})
+			b.start()
+			for _, runner := range []string{"a", "b", "c"} {
+				f := b.failed(runner)
+				f.Clean, f.Message = tc.clean, "ended without a job"
+				b.results.Failures = append(b.results.Failures, f)
+			}
+			b.reconcile()
+			if got := b.readyReason(); !strings.Contains(got, "ended without a job") || strings.Contains(got, missing) != tc.named {
+				t.Errorf("Ready is %s", got)
+			}
+		})
+	}
+}
+
 func TestAFailureIsNotLostWithThePassThatFails(t *testing.T) {
 	b := newBench(t)
 	b.start()

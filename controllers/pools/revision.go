@@ -109,7 +109,7 @@ func (r *Reconciler) storeTemplate(ctx context.Context, pool *v1alpha1.RunnerPoo
 			t.note = podspec.OwnTrust(pod)
 		}
 	}
-	t.note = join(t.note, podspec.HooksMayRead(pool))
+	t.note = join(join(t.note, podspec.HooksMayRead(pool)), podspec.DaemonApart(pool))
 	if former, isSame := strings.CutSuffix(last, content); isSame && former != name {
 		message := fmt.Sprintf("the pool's ControllerRevisions were modified: the template of revision %s is now revision %s", former, name)
 		kube.Warn(ctx, "ControllerRevisions were changed", "reason", message)

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -60,13 +61,19 @@ func newBuild() *cobra.Command {
 			plugin.printDiagnostics(c.ErrOrStderr(), result.Diagnostics)
 			return problems(result.Diagnostics)
 		}
-		for _, d := range result.uncommitted {
-			d.Message = "warning: " + d.Message
-			fmt.Fprintln(c.ErrOrStderr(), compile.Format(d))
-		}
-		objects, err := result.printed(namespace, pods)
+		w, err := newWorkspace(result, &policyOptions{namespace: namespace})
 		if err != nil {
 			return err
+		}
+		objects := w.Objects
+		if pods {
+			if objects, err = w.pods(); err != nil {
+				return err
+			}
+		}
+		for _, d := range slices.Concat(w.uncommitted, w.unread, w.notApplied(), w.Diagnostics) {
+			d.Message = "warning: " + d.Message
+			fmt.Fprintln(c.ErrOrStderr(), compile.Format(d))
 		}
 		if f.value == "json" {
 			return f.write(c.OutOrStdout(), list(objects))
@@ -80,19 +87,6 @@ func newBuild() *cobra.Command {
 		return nil
 	}
 	return c
-}
-
-// printed are the objects to be printed, in a namespace if they name none, or the pods of their pools.
-func (r compiled) printed(namespace string, pods bool) ([]compile.Object, error) {
-	if !pods {
-		fillNamespace(r.Objects, namespace)
-		return r.Objects, nil
-	}
-	w, err := newWorkspace(r, &policyOptions{namespace: namespace})
-	if err != nil {
-		return nil, err
-	}
-	return w.pods()
 }
 
 func fillNamespace(objects []compile.Object, namespace string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// poolCheck warns about a field of a pool. The message is empty if there is nothing to warn about.
+// poolCheck warns about a field of a pool. The message is empty if there is nothing to warn about. The rule ruleLabels only notes.
 type poolCheck struct {
 	rule, title, path, help string
 	message                 func(p *declaredPool) string
@@ -52,6 +52,14 @@ func (w *workspace) poolChecks() []poolCheck {
 			return ""
 		}},
 		{ruleCredentials, "Jobs can read credentials", ".spec.containerMode", "", func(p *declaredPool) string { return podspec.HooksMayRead(p.RunnerPool) }},
+		{ruleWorkFolder, "Docker daemon without the work folder", ".spec.template", "", func(p *declaredPool) string { return podspec.DaemonApart(p.RunnerPool) }},
+		{ruleLabels, "Scale set's name is not a label", ".spec.runnerLabels", "", func(p *declaredPool) string {
+			hasName := slices.ContainsFunc(p.Spec.RunnerLabels, func(label string) bool { return strings.EqualFold(label, p.GetScaleSetName()) })
+			if len(p.Spec.RunnerLabels) == 0 || hasName || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+				return ""
+			}
+			return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
+		}},
 		{ruleScaleSet, "Pools share a scale set", ".spec.scaleSetName", "", func(p *declaredPool) string {
 			if p.Spec.Registration == v1alpha1.RegisterREST {
 				return ""
@@ -103,6 +111,9 @@ func (w *workspace) warnings(now time.Time) []report.Finding {
 			if message := check.message(&w.pools[i]); message != "" {
 				f := w.pools[i].warning(check.rule, check.title, check.path, message)
 				f.Help = check.help
+				if check.rule == ruleLabels {
+					f.Level, f.Message = report.Note, message
+				}
 				found = append(found, f)
 			}
 		}
@@ -118,6 +129,9 @@ func (w *workspace) warnings(now time.Time) []report.Finding {
 // withoutCommand warns about pools that run GitHub's image, which has no entrypoint, without a command.
 func (w *workspace) withoutCommand() (found []report.Finding) {
 	for i := range w.pools {
+		if w.pools[i].Spec.Persists() { // Corral starts those itself
+			continue
+		}
 		if field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw); field != "" {
 			f := w.pools[i].warning(ruleCommand, "Runner without a command", "."+field, "GitHub's runner image starts nothing by itself, so the runner ends without a job")
 			f.Help = `set command: ["/home/runner/run.sh"]`

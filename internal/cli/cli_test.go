@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/loader"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/worker"
@@ -61,14 +63,14 @@ func runIn(ctx context.Context, t *testing.T, folder string, args ...string) out
 	return outcome{stdout.String(), stderr.String(), code}
 }
 
-// repositoryOf returns a folder that init created, without its policy, and with changes to its files.
+// repositoryOf returns a folder that init created, without its policy and its PoolSource, and with changes to its files.
 func repositoryOf(t *testing.T, changes map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
 	if got := corral(t, folder, "init", "--url", "https://github.com/acme"); got.code != exitOK {
 		t.Fatal(got.stderr)
 	}
-	for _, name := range []string{"policies/pods.rego", "policies/pods.scenario.yaml"} {
+	for _, name := range []string{"policies/pods.rego", "policies/pods.scenario.yaml", "cluster/poolsource.yaml"} {
 		if err := os.Remove(filepath.Join(folder, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -248,6 +250,7 @@ func TestInitWritesModuleURLAndVersion(t *testing.T) {
 		"cue.mod/pkg/corral.dev/schema/schema.cue":    "#RunnerPool:",
 		"cue.mod/pkg/corral.dev/schema/specs_gen.cue": "#RunnerPoolSpec:",
 		"policies/README.md":                          "corral.scaling",
+		"schemas/template.json":                       "Input of corral.template",
 	} {
 		data, err := os.ReadFile(filepath.Join(folder, "new/runners", name))
 		if err != nil || !strings.Contains(string(data), want) {
@@ -262,10 +265,12 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	folder := t.TempDir()
 	for _, tc := range []struct{ folder, args, want string }{
 		{".", "init pools", "\nnext: put your organization's URL into pools/pools/connections.cue, then run corral vet\n"},
-		{".", "init guard --guard", "\nnext: run corral test --policy policies there\n"},
+		{".", "init guard --guard", "\nnext: run corral vet and corral test there\n"},
 		{"pools", "vet --policy ../guard/policies", "pools/connections.cue:10:8: connections.acme.spec.url: warning: https://github.com/YOUR_ORG is a placeholder: put "},
-		{"pools", "test --policy ../guard/policies", "policies/pods.scenario.yaml  2 tests"},
+		{"pools", "test --policy ../guard/policies", "policies/pods.scenario.yaml  3 tests"},
 		{"guard", "test --policy policies", "ok    policies/guard.scenario.yaml  2 tests"},
+		{"guard", "test", "ok    policies/guard.scenario.yaml  2 tests"},
+		{"guard", "vet", "ok: 0 pools, 0 connections, 1 policy\n"},
 	} {
 		got := corral(t, filepath.Join(folder, tc.folder), strings.Fields(tc.args)...)
 		if got.code != exitOK || !strings.Contains(got.stdout+got.stderr, tc.want) {
@@ -280,6 +285,31 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	lint.Dir = checkout
 	if out, err := lint.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The policy of a new repository names its schema, so that opa check --schema schemas finds misspelt fields.
+func TestOPAChecksThePolicyOfInit(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", ".", "--url", "https://github.com/acme")
+	schemas, err := loader.Schemas(filepath.Join(folder, "schemas"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "policies/pods.rego"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const misspelt = "\ndeny contains \"x\" if input.pool.nmae\n"
+	for rules, want := range map[string]string{string(text): "", string(text) + misspelt: "input.pool.nmae"} {
+		module, err := ast.ParseModuleWithOpts("pods.rego", rules, ast.ParserOptions{ProcessAnnotation: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := ast.NewCompiler().WithStrict(true).WithSchemas(schemas).WithUseTypeCheckAnnotations(true)
+		if c.Compile(map[string]*ast.Module{"pods.rego": module}); c.Failed() != (want != "") || !strings.Contains(c.Errors.Error(), want) {
+			t.Errorf("got %v, want %q", c.Errors, want)
+		}
 	}
 }
 

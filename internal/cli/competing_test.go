@@ -43,6 +43,25 @@ func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 	}
 }
 
+// A job that asks for the scale set's name alone goes to any pool with that label.
+func TestVetWarnsOfPoolsThatShareAName(t *testing.T) {
+	const pools = `package pools
+
+_shared: {
+	connectionRef: name: "acme"
+	template: spec: containers: [{name: "runner", image: "r"}]
+}
+pools: gpu: spec: _shared
+pools: other: spec: _shared & {runnerLabels: ["other", "GPU"]}
+pools: apart: spec: _shared & {runnerLabels: ["apart", "gpu"], runnerGroup: "builders"}
+`
+	got := corral(t, repositoryOf(t, map[string]string{"pools/shared.cue": pools}), "vet")
+	const want = "pools.other.spec.runnerLabels: warning: jobs that ask for gpu alone may also go to pool gpu, which has this label, too"
+	if got.code != exitOK || strings.Count(got.stderr, "warning: ") != 1 || !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestVetWarnsOfRunnersThatStayForAnybody(t *testing.T) {
 	const stays = `package pools
 

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,9 @@ type definitions struct {
 	tags tags
 	// allowEmpty accepts a folder that declares no pool.
 	allowEmpty bool
+	// source applies the folder or one above, and sources apply folders below it. Only vet looks for them.
+	source  *declaredSource
+	sources []*declaredSource
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {
@@ -66,6 +70,12 @@ type compiled struct {
 	compiler   Compiler
 	// uncommitted says what was read that a source would not have; nothing while there are diagnostics.
 	uncommitted []v1alpha1.Diagnostic
+	// unread says what a source would not read; nothing while there are diagnostics.
+	unread []v1alpha1.Diagnostic
+	// isAssigned is true if PoolSources of the tree apply the objects, each into its namespace.
+	isAssigned bool
+	// onlyPolicies is true for a folder with manifests of policies, and without definitions.
+	onlyPolicies bool
 }
 
 // compile compiles the folder that a command was given, or the current one. The files
@@ -86,10 +96,21 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return compiled{}, err
 	}
 	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty, Positions: true})
-	if err == nil && len(c.Diagnostics) == 0 {
-		c.uncommitted = t.uncommitted()
+	if err != nil {
+		return c, err
 	}
-	return c, err
+	isEmpty := len(c.Objects) == 0 && !slices.ContainsFunc(c.Diagnostics, func(d v1alpha1.Diagnostic) bool { return d.Code != compile.PoolsMissing })
+	if len(c.Diagnostics) > 0 && !isEmpty {
+		return c, nil
+	}
+	if err := d.assign(ctx, t, &c); err != nil {
+		return c, err
+	}
+	c.isAssigned = len(d.sources) > 0 || d.source != nil
+	strays := t.look()
+	c.onlyPolicies = isEmpty && strays.hasPolicies()
+	c.uncommitted, c.unread = t.uncommitted(), strays.unread(c.Objects)
+	return c, nil
 }
 
 // tree is a tree of definitions.

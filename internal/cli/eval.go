@@ -32,6 +32,8 @@ type evalReport struct {
 	Zone string `json:"zone,omitempty"`
 	// Policies that bind the pool.
 	Policies []string `json:"policies"`
+	// Output of print.
+	Output string `json:"output,omitempty"`
 	answers
 }
 
@@ -72,6 +74,7 @@ is denied or a policy fails.`,
 		if err != nil {
 			return fmt.Errorf("reading the question: %w", err)
 		}
+		o.record = true
 		w, err := open(c.Context(), d, o, args[1:])
 		if err != nil {
 			return err
@@ -168,14 +171,10 @@ func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*
 // describe adds what was asked, and the policies that were.
 func (r *evalReport) describe(a asker, q *questions) {
 	pool, now, zone := q.about(r.Decision)
-	r.Namespace, r.Pool, r.Policies = pool.Namespace, pool.Name, []string{}
+	r.Namespace, r.Pool = pool.Namespace, pool.Name
+	r.Policies, r.Output = boundBy(a.policies, pool), takeOutput(a.policies)
 	if now != 0 {
 		r.At, r.Zone = instant(time.Unix(0, now)), zone
-	}
-	for _, p := range a.policies {
-		if !p.testsOnly && p.loaded.Binds(pool) {
-			r.Policies = append(r.Policies, p.source.Ref())
-		}
 	}
 	slices.Sort(r.Policies)
 }

@@ -48,8 +48,8 @@ func newInit(version string) *cobra.Command {
 		Short: "Begin a repository of pool definitions, or of guard rails",
 		Long: `Write a repository of pool definitions to DIR (default: the current folder): a CUE
 module with a connection and a pool, a policy with its scenario, a PoolSource by which a
-cluster follows the repository, CODEOWNERS, a workflow that checks pull requests, and a copy of
-the schema, so that editors and the cue command work without a network.
+cluster follows the repository, CODEOWNERS, a workflow that checks pull requests, and copies of
+the schemas, so that editors, the cue command and opa check work without a network.
 
 With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy that binds the
 pools of a cluster, its scenarios, CODEOWNERS and a workflow.
@@ -100,7 +100,7 @@ func installable(version string) string {
 func (r newRepository) next(folder string) string {
 	switch {
 	case r.guard:
-		return "run corral test --policy policies there"
+		return "run corral vet and corral test there"
 	case r.url == exampleURL:
 		return fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, "pools", "connections.cue"))
 	}
@@ -142,7 +142,7 @@ func (r newRepository) files() (map[string][]byte, error) {
 		return files, err
 	case r.registry:
 		files[moduleFile] = fmt.Appendf(files[moduleFile], "deps: %q: {v: %q, default: true}\n", schema.Module, schema.Version)
-		return files, nil
+		return files, addInputs(files)
 	}
 	return files, addSchema(files)
 }
@@ -153,12 +153,17 @@ const moduleFile = "cue.mod/module.cue"
 // schemaCopy is where a repository has its copy of the schema, for editors and the cue command.
 const schemaCopy = "cue.mod/pkg/" + schema.ImportPath
 
-// addSchema adds the copy of the schema.
+// addInputs adds the schemas of the inputs of policies, for opa check --schema schemas.
+func addInputs(files map[string][]byte) error {
+	return addFiles(files, schema.Inputs, "policy", "schemas", func(text string) string { return text })
+}
+
+// addSchema adds the copies of the schemas.
 func addSchema(files map[string][]byte) error {
 	err := addFiles(files, schema.FS, ".", schemaCopy, func(text string) string { return text })
 	// A module file inside cue.mod/pkg would only confuse the cue command.
 	delete(files, path.Join(schemaCopy, "cue.mod/module.cue"))
-	return err
+	return cmp.Or(err, addInputs(files))
 }
 
 // addFiles adds the files at and below root of a file system, below a folder.

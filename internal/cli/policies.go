@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,22 +43,39 @@ type declaredPolicy struct {
 	folder string
 	// lines before a module that is written in the file of origin.
 	lines map[string]int
+	// isGiven is true for a policy of --policy.
+	isGiven bool
 	// tests alone: there is no rule to ask.
 	testsOnly bool
-	// asked are the questions to rules that somebody wrote, if they are to be recorded.
+	// asked records the questions to rules that users wrote, and what the rules print, if a command needs them.
 	asked recorder
 }
 
-// recorder is an Asker that records what it is asked.
+// recorder is an Asker that records what it is asked, and what rules print.
 type recorder struct {
 	policy.Asker
 	questions []policy.Question
+	output    string
 }
 
 // Ask implements policy.Asker.
 func (r *recorder) Ask(ctx context.Context, p *policy.Policy, q policy.Question) ([]byte, error) {
 	r.questions = append(r.questions, q)
-	return r.Asker.Ask(ctx, p, q)
+	answer, err := r.Asker.Ask(ctx, p, q)
+	var printed struct{ Output string }
+	if err == nil && json.Unmarshal(answer, &printed) == nil {
+		r.output += printed.Output
+	}
+	return answer, err
+}
+
+// takeOutput returns what the rules of policies printed since the last call.
+func takeOutput(policies []*declaredPolicy) (output string) {
+	for _, p := range policies {
+		output += p.asked.output
+		p.asked.output = ""
+	}
+	return output
 }
 
 // place returns where a line of a module stands, and whether that is exact: in its file, or in the manifest that holds it. Otherwise it is where
@@ -104,6 +122,7 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 	if err != nil {
 		return nil, err
 	}
+	p.source.Prints = o.record
 	facts, diagnostics, err := rules.Load(ctx, p.source, nil)
 	var excess *policy.Excess
 	if errors.As(err, &excess) {

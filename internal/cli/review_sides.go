@@ -175,7 +175,7 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	w.given = given
 	beside, err := policiesAmong(w.Objects, w.root, w.options.namespace)
 	if err == nil && len(beside) == 0 && !t.absent {
-		beside, side.Diagnostics, err = o.policiesAbove(ctx, t, result.compiler)
+		beside, side.Diagnostics, err = policiesAbove(ctx, t.tree, result.compiler, w.options.namespace)
 	}
 	if err != nil || len(side.Diagnostics) > 0 {
 		return side, nil, err
@@ -197,28 +197,41 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	return side, diagnostics, err
 }
 
-// policiesAbove are the policies of the closest folder policies above the definitions, in their module; none if there are none.
-func (o *reviewOptions) policiesAbove(ctx context.Context, t namedTree, compiler Compiler) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+// policiesAbove are the policies of the closest folder policies above the definitions, in their module; none if there are none. A folder of that
+// name with definitions of its own is none.
+func policiesAbove(ctx context.Context, t tree, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
 		folder = path.Dir(folder)
 		beside := path.Join(folder, "policies")
-		if info, err := fs.Stat(t.fsys, beside); err != nil || !info.IsDir() {
+		if definitions, err := fs.Glob(t.fsys, beside+"/*.cue"); err != nil || len(definitions) > 0 {
 			continue
 		}
-		files, diagnostics := compile.Gather(t.fsys, beside)
-		if len(diagnostics) > 0 {
-			return nil, diagnostics, nil
-		}
-		maps.DeleteFunc(files, func(name string, _ []byte) bool {
-			return !strings.HasPrefix(name, beside+"/") || path.Ext(name) != ".rego" && !compile.IsPolicyData(name)
-		})
-		above, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
-		if err != nil || len(above.Objects)+len(above.Diagnostics) > 0 {
-			policies, problem := policiesAmong(above.Objects, t.root, o.policies.namespace)
-			return policies, above.Diagnostics, cmp.Or(err, problem)
+		policies, diagnostics, err := policiesOfFolder(ctx, t, beside, compiler, namespace)
+		if err != nil || len(policies)+len(diagnostics) > 0 {
+			return policies, diagnostics, err
 		}
 	}
 	return nil, nil, nil
+}
+
+// policiesOfFolder makes a policy of the Rego files in a folder of a tree.
+func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	if info, err := fs.Stat(t.fsys, folder); err != nil || !info.IsDir() {
+		return nil, nil, nil //nolint:nilerr // there is none
+	}
+	files, diagnostics := compile.Gather(t.fsys, folder)
+	if len(diagnostics) > 0 {
+		return nil, diagnostics, nil
+	}
+	maps.DeleteFunc(files, func(name string, _ []byte) bool {
+		return folder != "." && !strings.HasPrefix(name, folder+"/") || path.Ext(name) != ".rego" && !compile.IsPolicyData(name)
+	})
+	made, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
+	if err != nil || len(made.Diagnostics) > 0 {
+		return nil, made.Diagnostics, err
+	}
+	policies, err := policiesAmong(made.Objects, t.root, namespace)
+	return policies, nil, err
 }
 
 // readPrices reads the price file of --prices, or the one beside the definitions; it returns nil if there is none.

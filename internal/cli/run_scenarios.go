@@ -73,6 +73,7 @@ func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) 
 		if t.Failure = strings.Join(lines, "\n"); len(lines) > 0 {
 			t.Result, t.Because = report.Fail, because
 		}
+		t.Output = takeOutput(a.policies)
 		t.Seconds = time.Since(began).Seconds()
 	}
 	return t

@@ -95,7 +95,7 @@ matches no test, or if tests reach less than --threshold percent of the lines of
 			return fmt.Errorf("--run must be a regular expression: %w", err)
 		}
 		t.coverage = t.coverage || t.threshold > 0
-		o.record = t.coverage
+		o.record = true
 		w, err := open(c.Context(), d, o, args)
 		if err != nil {
 			return err

@@ -41,6 +41,8 @@ type vetReport struct {
 	version  string
 	// root is the top folder of the definitions.
 	root string
+	// asked names the policies that are asked about each pool, if that is to be printed.
+	asked []string
 	// titles of rules that have one.
 	titles map[annotated]string
 }
@@ -65,6 +67,8 @@ type vetPool struct {
 	Name      string `json:"name"`
 	report.Place
 	Path string `json:"path,omitempty"`
+	// Asked are the policies that bind it.
+	Asked []string `json:"asked"`
 	// The update is how a change of the pool's template could begin to roll out now.
 	answers
 
@@ -99,6 +103,7 @@ results of audited policies are reported without changing the exit code.
 	o := bindPolicyOptions(c)
 	at := bindTime(c)
 	c.Flags().String("base", "", "name the pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
+	verbose := c.Flags().BoolP("verbose", "v", false, "print which policies are asked about each pool, too")
 	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own rights")
 	manifests := c.Flags().StringP("filename", "f", "", "check the YAML or JSON in this file instead of definitions; - is standard input, as in helm template . | corral vet -f -")
 	c.MarkFlagsMutuallyExclusive("filename", "base")
@@ -111,6 +116,12 @@ results of audited policies are reported without changing the exit code.
 			return err
 		}
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version, root: w.root}
+		for i := range w.pools {
+			if *verbose {
+				names := strings.Join(boundBy(w.policies, policy.PoolOf(w.pools[i].RunnerPool)), ", ")
+				r.asked = append(r.asked, "pool "+w.pools[i].name()+": asked "+cmp.Or(names, "no policy"))
+			}
+		}
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
 		}
@@ -119,7 +130,7 @@ results of audited policies are reported without changing the exit code.
 			if err != nil {
 				return err
 			}
-			r.warnings = slices.Concat(w.warnings(at.time()), w.staleSchema(), w.withoutCommand(), w.comparedQuantities(), w.uncommittedWarnings(), compared)
+			r.warnings = slices.Concat(w.warnings(at.time()), w.staleSchema(), w.withoutCommand(), w.doubts(), w.remarks(), compared)
 			if len(w.policies) > 0 {
 				r.judge(c.Context(), w, at.time(), at.zone)
 				r.titles = titlesOf(w.policies)
@@ -133,6 +144,9 @@ results of audited policies are reported without changing the exit code.
 // openOrRead opens the definitions, or reads what another program rendered.
 func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []string, manifests string) (*workspace, error) {
 	if manifests == "" {
+		if err := d.asSources(o, args); err != nil {
+			return nil, err
+		}
 		return open(c.Context(), d, o, args)
 	}
 	if len(args) > 0 {
@@ -142,8 +156,9 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	if err != nil {
 		return nil, err
 	}
-	return workOn(c.Context(), result, o, func(r compiled, namespace string) ([]*declaredPolicy, error) {
-		return policiesAmong(r.Objects, r.root, namespace)
+	return workOn(c.Context(), result, o, func(r compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+		policies, err := policiesAmong(r.Objects, r.root, namespace)
+		return policies, nil, err
 	})
 }
 
@@ -166,10 +181,17 @@ func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []st
 	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
 }
 
-func (w *workspace) uncommittedWarnings() []report.Finding {
-	return converted(w.uncommitted, func(d v1alpha1.Diagnostic) report.Finding {
-		return warning(ruleUncommitted, "Not in the repository", d)
-	})
+// remarks are warnings about what a source would not have, read or apply.
+func (w *workspace) remarks() []report.Finding {
+	as := func(rule, title string) func(v1alpha1.Diagnostic) report.Finding {
+		return func(d v1alpha1.Diagnostic) report.Finding { return warning(rule, title, d) }
+	}
+	unread := slices.DeleteFunc(slices.Clone(w.unread), func(d v1alpha1.Diagnostic) bool { return w.options.gives(d.File) })
+	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(unread, as(ruleUnread, "File not read")))
+	if w.compiler == nil || w.isAssigned { // YAML of other programs, and what was checked for its own sources
+		return found
+	}
+	return append(found, converted(w.notApplied(), as(ruleForeign, "Not applied by a PoolSource"))...)
 }
 
 // judge asks the policies about each pool.
@@ -179,7 +201,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	a := w.asker()
 	for _, p := range w.pools {
 		o := p.object
-		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool}
+		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: boundBy(w.policies, policy.PoolOf(p.RunnerPool))}
 		// The change of a template begins while the pool has all the runners that it declares.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
@@ -208,17 +230,30 @@ func policiesOf(w *workspace) []vetPolicy {
 				v.Pools++
 			}
 		}
-		switch {
-		case p.source.Partial:
-			v.Remark = "its rules in ConfigMaps can't be read here and aren't asked"
-		case v.Pools == 0 && p.source.Kind == policy.KindRunnerPolicy && p.source.Namespace != w.options.namespace:
-			v.Remark = fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)
-		case v.Pools == 0 && len(p.source.Namespaces) > 0 && w.options.namespace == "":
-			v.Remark = fmt.Sprintf("binds no pool: it is for the namespaces %s, the pools are in none; --namespace puts them into one", strings.Join(p.source.Namespaces, ", "))
-		}
+		v.Remark = w.remarkOn(p, v.Pools)
 		policies = append(policies, v)
 	}
 	return policies
+}
+
+// remarkOn says what keeps a policy from being judged by, or that it binds no pool. A policy of --policy may be for other repositories.
+func (w *workspace) remarkOn(p *declaredPolicy, pools int) string {
+	isOwn := p.source.Kind == policy.KindRunnerPolicy
+	switch {
+	case p.source.Partial:
+		return "its rules in ConfigMaps can't be read here and aren't asked"
+	case pools > 0:
+		return ""
+	case isOwn && p.isGiven && p.source.Namespace != w.options.namespace:
+		return fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)
+	case len(p.source.Namespaces) > 0 && w.options.namespace == "":
+		return fmt.Sprintf("binds no pool: it is for the namespaces %s, the pools are in none; --namespace puts them into one", strings.Join(p.source.Namespaces, ", "))
+	case p.isGiven || len(w.pools) == 0:
+		return ""
+	case isOwn && !slices.Contains(namespacesOf(w.Objects), p.source.Namespace):
+		return "binds no pool: no pool is in its namespace"
+	}
+	return "binds no pool: its selector matches none of the pools in its namespace"
 }
 
 // err is the error that vet ends with.
@@ -253,6 +288,9 @@ func (r *vetReport) write(c *cobra.Command, f *format) error {
 }
 
 func (r *vetReport) writeText(stdout, stderr io.Writer) {
+	for _, line := range r.asked {
+		fmt.Fprintln(stdout, line)
+	}
 	for _, f := range r.findings() {
 		if f.Level == report.Note {
 			fmt.Fprintf(stdout, "%s: %s\n", f.Subject, f.Message)

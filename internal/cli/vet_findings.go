@@ -29,10 +29,14 @@ const (
 	ruleSchedule    = "corral.schedule"
 	ruleCompeting   = "corral.pool.competing"
 	ruleUncommitted = "corral.file.uncommitted"
+	ruleUnread      = "corral.file.unread"
+	ruleForeign     = "corral.object.foreign"
 	ruleConnection  = "corral.pool.connection"
 	ruleCredentials = "corral.pool.credentials"
 	ruleUnfinished  = "corral.connection.unfinished"
 	ruleScaleSet    = "corral.pool.scale-set"
+	ruleLabels      = "corral.pool.labels"
+	ruleWorkFolder  = "corral.pool.work-folder"
 	ruleTrust       = "corral.pool.certificates"
 	rulePersistent  = "corral.pool.persistent"
 	ruleQuota       = "corral.pool.quota"
@@ -40,7 +44,7 @@ const (
 	ruleGone        = "corral.pool.gone"
 	ruleSchema      = "corral.schema.stale"
 	ruleCommand     = "corral.pool.command"
-	ruleQuantity    = "corral.policy.quantity"
+	ruleDoubt       = "corral.policy.doubt"
 	ruleTest        = "corral.test"
 	ruleCoverage    = "corral.coverage"
 )
@@ -228,14 +232,16 @@ func (w *workspace) staleSchema() []report.Finding {
 	return nil
 }
 
-// comparedQuantities warns of rules that compare quantities as text.
-func (w *workspace) comparedQuantities() (found []report.Finding) {
+// doubts warns of rules that load, but probably do not do what their author means.
+func (w *workspace) doubts() (found []report.Finding) {
 	for _, p := range w.policies {
-		for _, d := range policy.ComparedQuantities(p.source.Modules) {
-			place, _ := p.place(d.File, int(d.Line))
-			found = append(found, report.Finding{
-				Level: report.Warning, Rule: ruleQuantity, Title: "Quantity compared as text", Subject: p.source.Ref(), Place: place, Message: "warning: " + d.Message,
-			})
+		if p.testsOnly {
+			continue
+		}
+		for _, d := range p.translate(p.loaded.Facts().Doubts) {
+			f := warning(ruleDoubt, "Rule may not do what it means", d)
+			f.Subject = p.source.Ref()
+			found = append(found, f)
 		}
 	}
 	return found

@@ -72,6 +72,7 @@ func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
 		warnings = append(warnings, line)
 	}
 	want := []string{
+		"f: warning: a PoolSource would refuse it: it names namespace free, and a PoolSource applies only into its own, alone; leave metadata.namespace out (and 7 more objects)",
 		"a.spec.scale.schedules[1].scale.max: warning: namespace alone: 11 runners need 11 of pods, and ResourceQuota pods has 10: at most 10 fit",
 		`g.metadata.namespace: warning: the quotas of namespace gone can't be read: namespaces "gone" not found`,
 		"s.metadata.namespace: warning: the quotas of namespace secret can't be read: you may not",

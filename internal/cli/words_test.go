@@ -45,7 +45,10 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 		"a mode in decimal digits": {pod: `volumes: [{name: "a", secret: {secretName: "a", defaultMode: 755}}]`, want: []string{"extra.cue:10:64: ", "volumes[0].secret.defaultMode: invalid value 755:", "did you mean 0o755?"}},
 		"a mount of no volume":     {container: `volumeMounts: [{name: "work", mountPath: "/a"}]`, want: []string{`volumeMounts[0].name: "work" was not found`}},
 		"a probe of two kinds":     {container: `livenessProbe: {exec: command: ["a"], tcpSocket: port: 1}`, want: []string{"livenessProbe.tcpSocket: may not specify more than 1 handler type"}},
-		"a long name":              {name: "a-" + strings.Repeat("b", 47), want: []string{"metadata.name: "}},
+		"a long name":              {name: "a-" + strings.Repeat("b", 47), want: []string{"metadata: name must have at most 48 characters"}},
+		"a name with a dot":        {name: "a.b", want: []string{"metadata: name must not contain dots"}},
+		"a name in capitals":       {name: "Ab", want: []string{"metadata.name: must be lower-case letters, digits, - and ."}},
+		"labels without the name":  {spec: `runnerLabels: ["gpu"]`, want: []string{"pool extra: runnerLabels replaces the scale set's name, which ARC adds to its labels"}},
 		"empty fields": {spec: "scale: null\n\tdemand: null\n\tcontainerMode: null\n\trunnerLabels: null\n\tmode: \"Obs\"", pod: "nodeSelector: null\n\t\ttolerations: null\n\t\thostname: null", want: []string{
 			"spec.scale: is empty (null): give it a value, or remove the field", "spec.demand: is empty (null)", "spec.containerMode: is empty (null)", "spec.runnerLabels: is empty (null)",
 			"spec.nodeSelector: is empty (null)", "spec.tolerations: is empty (null)", "spec.hostname: is empty (null)", "spec.mode: "}},
@@ -57,11 +60,12 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 			"warning: GitHub's runner image starts nothing by itself, so the runner ends without a job"}},
 		"labels of all objects": {spec: `objectMetadata: labels: cost: "x"`, more: map[string]string{"policy.cue": policies + `library: metadata: labels: ["team"]` + "\n"}, want: []string{"pools.extra.spec.objectMetadata.labels.cost: denied"}},
 		"a daemon without the work folder": {spec: `containerMode: type: "Docker"`, pod: `initContainers: [{name: "dind", image: "docker:dind", restartPolicy: "Always"}]`, want: []string{
-			`initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work, as the runner's container has: the containers of jobs mount the work folder by that path; add {name: "work", mountPath: "/home/runner/_work"}`}},
+			`warning: container dind does not mount the work folder, so the containers of jobs find an empty one; if jobs have containers, add the mount {name: "work", mountPath: "/home/runner/_work"}`, "ok: "}},
 		"a daemon with data of its own": {spec: `containerMode: type: "Docker"`, pod: `initContainers: [{name: "dind", image: "docker:dind", restartPolicy: "Always", volumeMounts: [{name: "work", mountPath: "/var/lib/docker", subPath: "docker"}]}]`, want: []string{
 			`initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work`}},
 		"a quantity as text": {more: map[string]string{"policies/memory.rego": "package corral.template\n\nimport rego.v1\n\ndeny contains \"too much memory\" if {\n\tsome c in input.pod.spec.containers\n\tmemory := c.resources.limits.memory\n\tmemory > \"2Gi\"\n}\n"}, want: []string{
-			"policies/memory.rego:8", "c.resources.limits.memory is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it"}},
+			"policies/memory.rego:8:2: RunnerPolicy/repository: warning: input.pod.spec.containers[_].resources.limits.memory is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it",
+			"policies/memory.rego:5:1: RunnerPolicy/repository: warning: the rule looks at containers and not at initContainers, where sidecars are"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.name == "" {

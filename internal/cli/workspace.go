@@ -4,8 +4,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -30,7 +32,7 @@ type policyOptions struct {
 	paths     []string
 	namespace string
 	timeout   time.Duration
-	// record what rules are asked.
+	// record what rules are asked, and what they print.
 	record bool
 	// child evaluates policies that users wrote in a child process.
 	child func() (*worker.Evaluator, error)
@@ -63,6 +65,15 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	bindNamespace(c, &o.namespace)
 	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest CPU time for one evaluation of one policy")
 	return o
+}
+
+// gives reports whether --policy names a file, or a folder around it.
+func (o *policyOptions) gives(file string) bool {
+	absolute, err := filepath.Abs(file)
+	return err == nil && slices.ContainsFunc(o.paths, func(given string) bool {
+		folder, err := filepath.Abs(given)
+		return err == nil && within(filepath.ToSlash(folder), filepath.ToSlash(absolute))
+	})
 }
 
 func (o *policyOptions) check() error {
@@ -108,17 +119,28 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 	if err != nil {
 		return nil, err
 	}
-	return workOn(ctx, result, o, policiesBeside)
+	if result.onlyPolicies {
+		result.Diagnostics = nil
+		if len(o.paths) == 0 {
+			o.paths = []string{folderOf(args)}
+		}
+	}
+	if named := slices.DeleteFunc(namespacesOf(result.Objects), func(name string) bool { return name == "" }); len(named) == 1 && !result.isAssigned {
+		o.namespace = cmp.Or(o.namespace, named[0]) // what names none goes where all pools go
+	}
+	return workOn(ctx, result, o, func(c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+		return d.policiesOf(ctx, c, namespace)
+	})
 }
 
 // workOn loads the policies of what was compiled, as read returns them, and those given.
-func workOn(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, error)) (*workspace, error) {
+func workOn(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error)) (*workspace, error) {
 	w, err := newWorkspace(result, o)
 	if err != nil || len(result.Diagnostics) > 0 {
 		return w, err
 	}
-	policies, err := read(result, o.namespace)
-	if err != nil {
+	policies, diagnostics, err := read(result, o.namespace)
+	if w.Diagnostics = append(w.Diagnostics, diagnostics...); err != nil {
 		return nil, err
 	}
 	return w, w.loadPolicies(ctx, policies)
@@ -152,7 +174,11 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 		}
 	}
 	for i := range w.pools {
-		w.Diagnostics = append(w.Diagnostics, w.reads(&w.pools[i])...)
+		p := &w.pools[i]
+		w.Diagnostics = append(w.Diagnostics, w.reads(p)...)
+		if why := w.withoutConsent(p); why != "" {
+			w.Diagnostics = append(w.Diagnostics, p.object.Diagnostic(".spec.connectionRef", why))
+		}
 	}
 	return w, nil
 }
@@ -196,6 +222,9 @@ func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPol
 		return nil, diagnostics, err
 	}
 	w.given[path] = policies
+	for _, p := range policies {
+		p.isGiven = true
+	}
 	diagnostics, err = w.load(ctx, policies)
 	return policies, diagnostics, err
 }

@@ -270,11 +270,11 @@ func (x *expansion) workMount() int {
 	return slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == workVolume })
 }
 
-// checkOwnDaemon refuses a daemon of the template's own that doesn't mount the work folder as the runner does. It may mount the volume
-// elsewhere as well.
+// checkOwnDaemon refuses a daemon of the template's own that mounts the volume of the work folder, but not at the runner's path. It may mount the
+// volume elsewhere as well. Jobs that run no containers need no mount at all: see DaemonApart.
 func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
 	for _, c := range containersOf(&x.template.Spec) {
-		if c.Name != dockerContainer {
+		if c.Name != dockerContainer || isApart(c, work) {
 			continue
 		}
 		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return folderOf(m) == folderOf(work) })
@@ -288,6 +288,30 @@ func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
 		}
 	}
 	return nil
+}
+
+// isApart reports whether a daemon mounts nothing of the runner's work folder.
+func isApart(daemon *corev1.Container, work corev1.VolumeMount) bool {
+	return !slices.ContainsFunc(daemon.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == work.Name || folderOf(m) == folderOf(work) })
+}
+
+// DaemonApart returns a warning if the template declares its own Docker daemon, and the daemon mounts nothing of the work folder; otherwise it
+// is empty. Such a daemon builds images, but the containers of jobs would find an empty work folder.
+func DaemonApart(pool *v1alpha1.RunnerPool) string {
+	if mode := pool.Spec.ContainerMode; mode == nil || mode.Type != v1alpha1.DockerMode {
+		return ""
+	}
+	x, err := newExpansion(pool)
+	if err != nil {
+		return ""
+	}
+	work, err := x.checkDocker(pool.Spec.ContainerMode.Docker)
+	for _, c := range containersOf(&x.template.Spec) {
+		if err == nil && c.Name == dockerContainer && isApart(c, work) {
+			return fmt.Sprintf("container %s does not mount the work folder, so the containers of jobs find an empty one; if jobs have containers, add the mount %s", dockerContainer, mountText(work))
+		}
+	}
+	return ""
 }
 
 // mountText is a mount as one writes it.

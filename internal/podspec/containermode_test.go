@@ -308,6 +308,28 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
+// A pool whose jobs run no containers may have its own daemon for builds.
+func TestOwnDaemonWithoutTheWorkFolder(t *testing.T) {
+	const mount, runner = "{name: work, mountPath: /home/runner/_work}", `containers: [{name: runner, image: r}]`
+	for name, tc := range map[string]struct{ mode, spec, want string }{
+		"mounts nothing":         {"{type: Docker}", `initContainers: [{name: dind, image: d}], ` + runner, `add the mount {name: "work", mountPath: "/home/runner/_work"}`},
+		"mounts another volume":  {"{type: Docker}", `initContainers: [{name: dind, image: d, volumeMounts: [{name: dind-sock, mountPath: /var/run}]}], ` + runner, "find an empty one"},
+		"mounts the work folder": {"{type: Docker}", `initContainers: [{name: dind, image: d, volumeMounts: [` + mount + `]}], ` + runner, ""},
+		"is Corral's":            {"{type: Docker}", runner, ""},
+		"is not the mode's":      {"{type: KubernetesNoVolume}", `containers: [{name: runner, image: r}, {name: dind, image: d}]`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := poolOf(t, "connectionRef: {name: c}\ncontainerMode: "+tc.mode+"\ntemplate: {spec: {"+tc.spec+"}}")
+			if _, err := podspec.Specimen(p); err != nil {
+				t.Error(err)
+			}
+			if got := podspec.DaemonApart(p); !strings.Contains(got, tc.want) || (tc.want == "") != (got == "") {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
 func TestTemplateRefusesWithTheField(t *testing.T) {
 	const (
 		runner  = "containers: [{name: runner, image: r}]"
@@ -321,7 +343,6 @@ func TestTemplateRefusesWithTheField(t *testing.T) {
 		"a mount in the socket's place":  {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: run, mountPath: /var/run/}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: /var/run is where"},
 		"the socket elsewhere":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: dind-sock, mountPath: /docker}]}]`, "spec.template.spec.containers[0].volumeMounts[0].mountPath: must be /var/run, or DOCKER_HOST be set"},
 		"the daemon's mount elsewhere":   {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /w}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work"},
-		"the daemon mounts nothing":      {"{type: Docker}", `initContainers: [{name: dind}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts: must have a mount of the volume work at /home/runner/_work"},
 		"the daemon's part of a volume":  {"{type: Docker}", `initContainers: [{name: dind, volumeMounts: [{name: work, mountPath: /home/runner/_work, subPath: a}]}], ` + runner, "spec.template.spec.initContainers[0].volumeMounts[0]: must be of the volume work with the subPath"},
 		"a folder of each pod":           {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: cache, mountPath: /c}, {name: work, mountPath: /home/runner/_work, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[1].subPathExpr: must not be set"},
 		"a folder of each pod elsewhere": {"{type: Docker}", `containers: [{name: runner, volumeMounts: [{name: disk, mountPath: /home/runner/_work/, subPathExpr: $(POD)}]}]`, "spec.template.spec.containers[0].volumeMounts[0].subPathExpr: must not be set"},

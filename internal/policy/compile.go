@@ -15,6 +15,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // program is a compiled policy.
@@ -26,6 +28,8 @@ type program struct {
 	// origins are the rules of the promised sets. Answers contain indexes into it.
 	origins []origin
 	needs   Needs
+	prints  bool
+	doubted []v1alpha1.Diagnostic
 	tracer  topdown.QueryTracer // of each question; nil for none
 }
 
@@ -39,7 +43,7 @@ func build(s *Source, d *diagnostics) *program {
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string][]gatedQuery{}}
+	p := &program{queries: map[string][]gatedQuery{}, prints: s.Prints}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
 	names := slices.Sorted(maps.Keys(all))
@@ -59,7 +63,7 @@ func build(s *Source, d *diagnostics) *program {
 		return nil
 	}
 	p.checkReach(s, own, data, d)
-	p.needs = p.readOf(s)
+	p.needs, p.doubted = p.readOf(s), p.doubts(own)
 	if len(*d) > 0 {
 		return nil
 	}
@@ -89,7 +93,7 @@ func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module 
 
 // parseLibrary returns copies of the library modules that the policy enables.
 func parseLibrary(s *Source, d *diagnostics) map[string]*ast.Module {
-	chosen, err := libraryFor(s.Library)
+	chosen, err := libraryFor(s)
 	if err != nil {
 		d.add(nil, "%v", err)
 	}
@@ -137,7 +141,7 @@ func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
 		return
 	}
 	defer p.store.Abort(ctx, txn)
-	p.compiler = newCompiler().WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn))
+	p.compiler = newCompiler().WithEnablePrintStatements(p.prints).WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn))
 	p.compiler.Compile(modules)
 	if p.compiler.Failed() {
 		d.addErrors("", withoutCopies(p.compiler.Errors))
@@ -208,7 +212,7 @@ func digest(s *Source) string {
 		h.text(name, s.DataFiles[name])
 	}
 	h.text(string(jsonOf(s.Data)), string(jsonOf(s.Parameters)), string(jsonOf(withPreset(s.Library))))
-	if chosen, err := libraryFor(s.Library); err == nil {
+	if chosen, err := libraryFor(s); err == nil {
 		for _, name := range slices.Sorted(maps.Keys(chosen)) {
 			h.text(name, chosen[name].text)
 		}

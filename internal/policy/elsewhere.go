@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Asker evaluates policies in other processes, where an evaluation can be stopped.
@@ -56,7 +57,12 @@ func (p *Policy) limited(ctx context.Context) (context.Context, context.CancelFu
 type reply[T any] struct {
 	Elements []T      `json:"elements,omitempty"`
 	Failure  *Failure `json:"failure,omitempty"`
+	// Output of print, if the source keeps it.
+	Output string `json:"output,omitempty"`
 }
+
+// maxOutput is the maximum size of the output of print in an answer.
+const maxOutput = 64 << 10
 
 // Source returns the source of the policy. It contains the rules only if another process evaluates them.
 func (p *Policy) Source() Source { return p.source }
@@ -89,18 +95,20 @@ func (p *Policy) Answer(ctx context.Context, asked Question) ([]byte, error) {
 	case !p.isLoaded():
 		return nil, errors.New(p.whyNotLoaded())
 	case q.Decision == DecisionScaling:
-		return answerOf(decodeAll(ctx, p, q, decodeLimit))
+		limits, failure := decodeAll(ctx, p, q, decodeLimit)
+		return answerOf(q, limits, failure)
 	case q.Decision == DecisionTemplate:
 		found, failure := decodeAll(ctx, p, q, decodeFinding)
-		return answerOf(fewFindings(found), failure)
+		return answerOf(q, fewFindings(found), failure)
 	case q.Decision == DecisionUpdate:
-		return answerOf(decodeAll(ctx, p, q, decodeRollout))
+		rollouts, failure := decodeAll(ctx, p, q, decodeRollout)
+		return answerOf(q, rollouts, failure)
 	}
 	return nil, fmt.Errorf("there is no decision %q", q.Decision)
 }
 
-func answerOf[T any](elements []T, failure *Failure) ([]byte, error) {
-	text, err := json.Marshal(reply[T]{elements, failure})
+func answerOf[T any](q *question, elements []T, failure *Failure) ([]byte, error) {
+	text, err := json.Marshal(reply[T]{elements, failure, wording.Truncate(q.output.String(), maxOutput)})
 	if err != nil {
 		return nil, fmt.Errorf("encoding an answer: %w", err)
 	}

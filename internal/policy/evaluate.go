@@ -116,6 +116,9 @@ func (p *program) evaluate(ctx context.Context, q *question) (set ast.Set, err e
 			WithCompiler(p.compiler).WithStore(p.store).WithTransaction(txn).WithInput(input.term).
 			WithTime(time.Unix(0, q.Now)).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(metrics.NoOp()).
 			WithVirtualCache(shared)
+		if p.prints {
+			query = query.WithPrintHook(topdown.NewPrintHook(&q.output))
+		}
 		if p.tracer != nil {
 			query = query.WithQueryTracer(p.tracer)
 		}

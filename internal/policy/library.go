@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -32,7 +33,7 @@ type libraryModule struct {
 
 // library is the built-in library, parsed once.
 var library = sync.OnceValues(func() (map[string]libraryModule, error) {
-	families := map[string]bool{}
+	families := map[string]bool{podHelper: true}
 	for field := range reflect.TypeFor[v1alpha1.PolicyLibrary]().Fields() {
 		families[strings.ToLower(field.Name)] = true
 	}
@@ -60,20 +61,26 @@ var library = sync.OnceValues(func() (map[string]libraryModule, error) {
 	return modules, err
 })
 
+// podHelper is the family of the helper for the containers of a pod. Policies whose modules name its package get it.
+const podHelper = "pod"
+
+var namesPodHelper = regexp.MustCompile(`\bdata\.corral\.pod\b`)
+
 // libraryFor returns the modules of the enabled families, and their helpers.
-func libraryFor(parameters *v1alpha1.PolicyLibrary) (map[string]libraryModule, error) {
-	if parameters == nil {
-		return nil, nil
-	}
-	parameters = withPreset(parameters)
+func libraryFor(s *Source) (map[string]libraryModule, error) {
 	all, err := library()
 	if err != nil {
 		return nil, err
 	}
-	on := map[string]bool{"": true}
-	value := reflect.ValueOf(*parameters)
-	for field, v := range value.Fields() {
-		on[strings.ToLower(field.Name)] = !v.IsZero()
+	on := map[string]bool{}
+	for _, text := range s.Modules {
+		on[podHelper] = on[podHelper] || namesPodHelper.MatchString(text)
+	}
+	if s.Library != nil {
+		on[""] = true
+		for field, v := range reflect.ValueOf(*withPreset(s.Library)).Fields() {
+			on[strings.ToLower(field.Name)] = !v.IsZero()
+		}
 	}
 	chosen := map[string]libraryModule{}
 	for name, m := range all {

@@ -60,6 +60,8 @@ type Source struct {
 	Partial bool
 	// Parameters are data.parameters.
 	Parameters map[string]any
+	// Prints keeps calls of print in the rules; answers contain their output. Otherwise they are removed.
+	Prints bool `json:",omitempty"`
 }
 
 // Ref returns the policy's name: KIND/NAME or KIND/NAMESPACE/NAME.
@@ -98,6 +100,8 @@ type Facts struct {
 	Decisions []string
 	// Needs are the inputs that its scaling rules read.
 	Needs Needs
+	// Doubts are warnings about rules that load, but probably do not do what their author means.
+	Doubts []v1alpha1.Diagnostic `json:",omitempty"`
 }
 
 // Load parses, checks and compiles a policy. A policy with diagnostics still binds its pools and fails every decision
@@ -111,7 +115,7 @@ func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	if p.diagnostics = d.sorted(); len(p.diagnostics) > 0 {
 		p.program = nil
 	} else {
-		p.facts = Facts{Decisions: p.program.decisions(), Needs: p.program.needs}
+		p.facts = Facts{Decisions: p.program.decisions(), Needs: p.program.needs, Doubts: p.program.doubted}
 	}
 	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program contains them
 	return p, p.Diagnostics()

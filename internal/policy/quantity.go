@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 
@@ -238,70 +237,4 @@ func objectAt(in ast.Object, name *ast.Term) ast.Object {
 	}
 	object, _ := term.Value.(ast.Object)
 	return object
-}
-
-// ordering has the operators that order values. Rego orders texts by their letters, and any number before any text.
-var ordering = map[string]bool{"lt": true, "lte": true, "gt": true, "gte": true}
-
-// ComparedQuantities warns of rules that order a Kubernetes quantity as it is written, so that 16Gi is less than 2Gi.
-func ComparedQuantities(modules map[string]string) []v1alpha1.Diagnostic {
-	var d diagnostics
-	for file, text := range modules {
-		module, err := parse(file, text)
-		if err != nil || module == nil {
-			continue // loading it reports that
-		}
-		for _, rule := range module.Rules {
-			compared(rule, &d)
-		}
-	}
-	return d.sorted()
-}
-
-// compared adds where a rule orders a quantity, or a variable that has one.
-func compared(rule *ast.Rule, d *diagnostics) {
-	holds := map[string]string{}
-	eachCall(rule, func(operator string, at *ast.Location, operands []*ast.Term) {
-		switch {
-		case len(operands) != 2:
-		case operator == "assign" || operator == "eq":
-			if name := quantityOf(operands[1], holds); name != "" {
-				holds[operands[0].String()] = name
-			}
-		case ordering[operator]:
-			if name := cmp.Or(quantityOf(operands[0], holds), quantityOf(operands[1], holds)); name != "" {
-				d.add(at, "%s is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it with corral.quantity(…)", name)
-			}
-		}
-	})
-}
-
-// eachCall visits the calls of functions and operators in a rule, in order.
-func eachCall(rule *ast.Rule, visit func(operator string, at *ast.Location, operands []*ast.Term)) {
-	ast.NewGenericVisitor(func(x any) bool {
-		switch x := x.(type) {
-		case *ast.Expr:
-			if x.IsCall() {
-				visit(x.Operator().String(), x.Location, x.Operands())
-			}
-		case *ast.Term:
-			if call, ok := x.Value.(ast.Call); ok {
-				visit(call[0].String(), x.Location, call[1:])
-			}
-		}
-		return false
-	}).Walk(rule)
-}
-
-// quantityOf returns how a rule refers to a quantity of a pod; empty if the term is none.
-func quantityOf(term *ast.Term, holds map[string]string) string {
-	ref, ok := term.Value.(ast.Ref)
-	if !ok || len(ref) < 2 {
-		return holds[term.String()]
-	}
-	last, above := textOf(ref[len(ref)-1]), textOf(ref[len(ref)-2])
-	if last == "sizeLimit" || above == "limits" || above == "requests" || above == "overhead" {
-		return term.String()
-	}
-	return ""
 }

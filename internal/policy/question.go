@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -34,6 +35,8 @@ type question struct {
 	// subject is the decision and the pool, and asked is the time of the question. The policies' quarantine uses both.
 	subject string
 	asked   time.Time
+	// output of print.
+	output bytes.Buffer
 }
 
 // id identifies a decision.

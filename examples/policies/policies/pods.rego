@@ -4,22 +4,24 @@
 # May this pod run?
 package corral.template
 
+import data.corral.pod
+
 deny contains {
 	"code": "privileged",
 	"msg": sprintf("container %s is privileged: its jobs are root on the node", [container.name]),
-	"path": sprintf("spec.containers[%d].securityContext.privileged", [i]),
+	"path": sprintf("%s.securityContext.privileged", [path]),
 	"remediation": "remove privileged; images can be built without it, as in the example docker",
 } if {
-	some i, container in input.pod.spec.containers
+	some path, container in pod.containers
 	container.securityContext.privileged
 }
 
 warn contains {
 	"code": "latest",
 	"msg": sprintf("%s may be another image tomorrow", [container.image]),
-	"path": sprintf("spec.containers[%d].image", [i]),
+	"path": sprintf("%s.image", [path]),
 	"remediation": "name a version, or better a digest",
 } if {
-	some i, container in input.pod.spec.containers
+	some path, container in pod.containers
 	endswith(container.image, ":latest")
 }

@@ -7,14 +7,14 @@ package corral.template
 deny contains {
 	"code": "privileged",
 	"msg": sprintf("container %s is privileged", [container.name]),
-	"path": sprintf("spec.containers[%d].securityContext.privileged", [i]),
+	"path": sprintf("%s.securityContext.privileged", [path]),
 	"remediation": "remove privileged",
 } if {
-	some i, container in input.pod.spec.containers
+	some path, container in data.corral.pod.containers
 	container.securityContext.privileged
 }
 
-warn contains {"msg": sprintf("%s moves", [container.image]), "path": sprintf("spec.containers[%d].image", [i])} if {
-	some i, container in input.pod.spec.containers
+warn contains {"msg": sprintf("%s moves", [container.image]), "path": sprintf("%s.image", [path])} if {
+	some path, container in data.corral.pod.containers
 	endswith(container.image, ":latest")
 }

@@ -1,0 +1,224 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+// declaredSource is a PoolSource that a tree declares as YAML, and that applies a folder of the same tree.
+type declaredSource struct {
+	v1alpha1.PoolSource
+	// folder of the tree that it applies.
+	folder string
+}
+
+func (s *declaredSource) name() string { return "PoolSource " + wording.Qualified(s.Namespace, s.Name) }
+
+// isLike reports whether two sources apply a folder in the same way, such as one from Git and one from an OCI registry.
+func (s *declaredSource) isLike(o *declaredSource) bool {
+	return s.folder == o.folder && s.Namespace == o.Namespace && maps.Equal(s.Spec.Tags, o.Spec.Tags)
+}
+
+// sources returns the PoolSources that a tree declares, and that apply a folder of it. spec.path is relative to the top of the repository, which
+// is the folder of the module, or the folder around the one with the manifest.
+func (t tree) sources() (sources []*declaredSource) {
+	for _, m := range (tree{t.fsys, t.root, "."}).look().manifests {
+		s := &declaredSource{}
+		if m.Kind != "PoolSource" || json.Unmarshal(m.json, &s.PoolSource) != nil {
+			continue
+		}
+		around := path.Dir(path.Dir(m.name))
+		for _, top := range []string{".", around} {
+			folder := path.Join(top, s.Spec.Path)
+			if info, err := fs.Stat(t.fsys, folder); err != nil || !info.IsDir() || folder == "." && around != "." {
+				continue
+			}
+			if s.folder = folder; !slices.ContainsFunc(sources, s.isLike) {
+				sources = append(sources, s)
+			}
+			break
+		}
+	}
+	return sources
+}
+
+// within reports whether a name is a folder or below it.
+func within(folder, name string) bool {
+	return folder == "." || name == folder || strings.HasPrefix(name, folder+"/")
+}
+
+// covering returns the source that applies a folder; nil if there is none, or several.
+func covering(sources []*declaredSource, folder string) (found *declaredSource) {
+	for _, s := range sources {
+		switch {
+		case !within(s.folder, folder):
+		case found == nil || len(s.folder) > len(found.folder):
+			found = s
+		case s.folder == found.folder:
+			return nil
+		}
+	}
+	return found
+}
+
+// asSources has definitions compiled as the PoolSources of their tree do: in their namespaces and with their tags.
+func (d *definitions) asSources(o *policyOptions, args []string) error {
+	t, closeTree, err := openTree(folderOf(args))
+	if err != nil {
+		return err
+	}
+	defer closeTree()
+	sources := t.sources()
+	if d.source = covering(sources, t.path); d.source == nil {
+		d.sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !within(t.path, s.folder) })
+		return nil
+	}
+	o.namespace = cmp.Or(o.namespace, d.source.Namespace)
+	for name, value := range d.source.Spec.Tags {
+		if _, given := d.tags[name]; !given {
+			d.tags[name] = value
+		}
+	}
+	return nil
+}
+
+// assign puts the objects that sources apply into the sources' namespaces, and reports what the sources refuse. A folder that is compiled with
+// tags is compiled again.
+func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
+	sources := d.sources
+	if d.source != nil {
+		sources = []*declaredSource{d.source}
+	}
+	for _, s := range sources {
+		objects, err := d.appliedBy(ctx, s, t, c)
+		if err != nil {
+			return err
+		}
+		own := compile.IntoNamespace(s.Namespace)
+		for i := range objects {
+			o := &objects[i]
+			why := own.Refusal(o)
+			if o.Manifest.GroupVersionKind().Group == rbacv1.GroupName && s.Spec.ServiceAccountName == "" {
+				why = "it gives permissions, so spec.serviceAccountName of the source must be set"
+			}
+			if why != "" {
+				c.Diagnostics = append(c.Diagnostics, o.Diagnostic("", s.name()+" refuses it: "+why))
+			}
+		}
+		fillNamespace(objects, s.Namespace)
+	}
+	return nil
+}
+
+// appliedBy returns the objects that a source applies. If the source sets tags, its folder is compiled again with them.
+func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
+	if len(s.Spec.Tags) > 0 && s != d.source {
+		tags := maps.Clone(s.Spec.Tags)
+		maps.Copy(tags, d.tags)
+		result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: tags, AllowEmpty: true, Positions: true})
+		for _, diagnostic := range result.Diagnostics {
+			diagnostic.Message += ", with the tags of " + s.name()
+			c.Diagnostics = append(c.Diagnostics, diagnostic)
+		}
+		return result.Objects, err
+	}
+	folder := path.Join(filepath.ToSlash(t.root), s.folder)
+	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
+		file, err := filepath.Abs(o.File)
+		return err != nil || !within(folder, filepath.ToSlash(file)) || o.Path == "" && s != d.source
+	}), nil
+}
+
+// ofSources replaces the policy of a tree's Rego files by one for each source, of the files in its folder and for its namespace.
+func (d *definitions) ofSources(ctx context.Context, t tree, c compiled, policies []*declaredPolicy) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	var all []v1alpha1.Diagnostic
+	for _, s := range d.sources {
+		made, diagnostics, err := policiesOfFolder(ctx, t, s.folder, c.compiler, s.Namespace)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range policies {
+			maps.DeleteFunc(p.source.Modules, func(name, _ string) bool { return p.folder != "" && within(s.folder, name) })
+		}
+		policies, all = append(policies, made...), append(all, diagnostics...)
+	}
+	return slices.DeleteFunc(policies, func(p *declaredPolicy) bool { return p.folder != "" && len(p.source.Modules) == 0 }), all, nil
+}
+
+// policiesOf returns the policies that the folder's source applies, or else those beside the definitions, or of a folder policies above them.
+func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	policies, err := policiesBeside(c, namespace)
+	t, closeTree, treeErr := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
+	if err = cmp.Or(err, treeErr); err != nil {
+		return nil, nil, err
+	}
+	defer closeTree()
+	isMade := func(p *declaredPolicy) bool { return p.folder != "" }
+	switch {
+	case d.source != nil && d.source.folder != t.path:
+		made, diagnostics, err := policiesOfFolder(ctx, t, d.source.folder, c.compiler, namespace)
+		return append(slices.DeleteFunc(policies, isMade), made...), diagnostics, err
+	case d.source == nil && len(d.sources) == 0 && len(policies) == 0:
+		return policiesAbove(ctx, t, c.compiler, namespace)
+	}
+	return d.ofSources(ctx, t, c, policies)
+}
+
+// notApplied reports objects in other namespaces than the first, which a PoolSource would refuse: the first of them, and their number. Other tools
+// apply them.
+func (w *workspace) notApplied() []v1alpha1.Diagnostic {
+	named := ""
+	for _, o := range w.Objects {
+		named = cmp.Or(named, o.Manifest.GetNamespace())
+	}
+	var refused []v1alpha1.Diagnostic
+	own := compile.IntoNamespace(cmp.Or(w.options.namespace, named))
+	for i := range w.Objects {
+		if why := own.Refusal(&w.Objects[i]); why != "" {
+			refused = append(refused, w.Objects[i].Diagnostic("", "a PoolSource would refuse it: "+why))
+		}
+	}
+	if len(refused) > 1 {
+		refused[0].Message += fmt.Sprintf(" (and %s)", wording.Count(len(refused)-1, "more object"))
+	}
+	return refused[:min(len(refused), 1)]
+}
+
+// withoutConsent reports that a connection that is declared here does not allow the pool's namespace.
+func (w *workspace) withoutConsent(p *declaredPool) string {
+	name := connectionOf(p.RunnerPool)
+	c := w.connections[name].GitHubConnection
+	if c == nil || c.Namespace == "" || p.Namespace == "" || c.Allows(p.Namespace) {
+		return ""
+	}
+	return v1alpha1.NoConsent(name, p.Namespace)
+}
+
+// boundBy returns the policies that bind a pool, by name.
+func boundBy(policies []*declaredPolicy, pool policy.Pool) []string {
+	names := []string{}
+	for _, p := range policies {
+		if !p.testsOnly && p.loaded.Binds(pool) {
+			names = append(names, p.source.Ref())
+		}
+	}
+	return names
+}

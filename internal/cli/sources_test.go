@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// sharedTree returns a folder with a module and files.
+func sharedTree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	files["cue.mod/module.cue"] = "module: \"acme.example/runners@v0\"\nlanguage: version: \"v0.16.0\"\n"
+	for name, text := range files {
+		file := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// teamPool is a file of CUE with a pool of a team.
+func teamPool(team, more string) string {
+	return "package " + team + "\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\npools: \"" + team +
+		"-build\": {\n\t" + more + "\n\tspec: {\n\t\tconnectionRef: {name: \"acme\", namespace: \"runners\"}\n\t\ttemplate: spec: containers: [{name: \"runner\", image: \"a:1\"}]\n\t}\n}\n"
+}
+
+func poolSource(namespace, path, more string) string {
+	return "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: pools, namespace: " + namespace + "}\nspec: {interval: 1m, path: " + path + ", git: {url: https://github.com/acme/runners}" + more + "}\n"
+}
+
+const (
+	sharedConnection = "package connections\n\nimport \"corral.dev/schema@v0\"\n\nconnections: schema.#Connections\nconnections: acme: spec: {url: \"https://github.com/acme\", secretRef: name: \"github\", allowedNamespaces: [\"ci-web\"]}\n"
+	denyAll          = "package corral.template\n\ndeny contains \"nothing may run\" if true\n"
+)
+
+// A tree that declares PoolSources is checked as each of them applies it.
+func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  string
+		want  []string
+		code  int
+	}{
+		"each folder is in its namespace": {args: "vet -v", want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 1 connection\n"}},
+		"a folder alone":                  {args: "vet -v teams/web", want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 0 connections\n"}},
+		"the rules of one team": {args: "vet -v", code: exitDenied, files: map[string]string{
+			"teams/data/pools.cue": teamPool("data", ""), "cluster/data.yaml": poolSource("ci-data", "teams/data", ""), "teams/data/policies/deny.rego": denyAll,
+			"connections/acme.cue": strings.Replace(sharedConnection, `"ci-web"`, `"ci-*"`, 1),
+		}, want: []string{"pool ci-data/data-build: asked RunnerPolicy/ci-data/repository\n", "pool ci-web/web-build: asked no policy\n", "1 of 2 pools denied"}},
+		"rules that no source applies": {args: "vet", files: map[string]string{"policies/deny.rego": denyAll}, want: []string{
+			"policies/deny.rego:1: RunnerPolicy/repository: binds no pool: no pool is in its namespace", "ok: 1 pool, 1 connection, 1 policy\n"}},
+		"another namespace": {args: "vet", code: exitError, files: map[string]string{"teams/web/pools.cue": teamPool("web", `metadata: namespace: "other"`)}, want: []string{
+			"teams/web/pools.cue:6:8: pools.\"web-build\": PoolSource ci-web/pools refuses it: it names namespace other, and a PoolSource applies only into its own, ci-web; leave metadata.namespace out"}},
+		"another namespace in a folder alone": {args: "vet teams/web", code: exitError, files: map[string]string{"teams/web/pools.cue": teamPool("web", `metadata: namespace: "other"`)}, want: []string{
+			"PoolSource ci-web/pools refuses it: it names namespace other"}},
+		"no consent of the connection": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": poolSource("ci-infra", "teams/web", "")}, want: []string{
+			"pools.\"web-build\".spec.connectionRef: there is no GitHubConnection runners/acme that namespace ci-infra may use: its owner has to add ci-infra to its spec.allowedNamespaces"}},
+		"tags": {args: "vet", code: exitError, files: map[string]string{
+			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env == \"prod\" {pools: \"web-build\": spec: scale: max: \"many\"}\n",
+			"cluster/web.yaml":    poolSource("ci-web", "teams/web", ", tags: {env: prod}"),
+		}, want: []string{"spec.scale.max: ", "with the tags of PoolSource ci-web/pools"}},
+		"rights of jobs": {args: "vet", code: exitError, files: map[string]string{
+			"teams/web/pools.cue": strings.Replace(teamPool("web", ""), "template:", "containerMode: type: \"KubernetesNoVolume\"\n\t\ttemplate:", 1),
+		}, want: []string{"PoolSource ci-web/pools refuses it: it gives permissions, so spec.serviceAccountName of the source must be set"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{
+				"connections/acme.cue": sharedConnection, "cluster/connections.yaml": poolSource("runners", "connections", ""),
+				"teams/web/pools.cue": teamPool("web", ""), "cluster/web.yaml": poolSource("ci-web", "teams/web", ""),
+			}
+			for file, text := range tc.files {
+				files[file] = text
+			}
+			got := corral(t, sharedTree(t, files), strings.Fields(tc.args)...)
+			for _, want := range tc.want {
+				if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, want) {
+					t.Errorf("got code %d, want %d and %q\n%s%s", got.code, tc.code, want, got.stdout, got.stderr)
+				}
+			}
+		})
+	}
+}
+
+// The PoolSource that init writes puts the pools of the whole repository into its namespace.
+func TestVetOfANewRepositoryKnowsItsNamespace(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", "--url", "https://github.com/acme")
+	for _, args := range [][]string{{"vet", "-v"}, {"vet", "-v", "pools"}} {
+		got := corral(t, folder, args...)
+		if want := "pool runners/linux-small: asked RunnerPolicy/runners/repository\nok: 1 pool, 1 connection, 1 policy\n"; got.stdout+got.stderr != want {
+			t.Errorf("%v: got %+v", args, got)
+		}
+	}
+	got := corral(t, folder, "vet", "-o", "json")
+	if want := `"asked": [` + "\n" + `        "RunnerPolicy/runners/repository"`; !strings.Contains(got.stdout, want) {
+		t.Errorf("got %s", got.stdout)
+	}
+}
+
+// Without a PoolSource, vet asks the policies that a review asks, and warns about what a PoolSource would refuse.
+func TestVetWithoutPoolSources(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		args  string
+		want  []string
+		code  int
+	}{
+		"policies above a folder": {args: "vet teams/web", code: exitDenied, files: map[string]string{"policies/deny.rego": denyAll}, want: []string{"rule: corral.template.deny of RunnerPolicy/repository, policies/deny.rego:3"}},
+		"pools of one namespace": {args: "vet -v", code: exitDenied, files: map[string]string{
+			"policies/deny.rego": denyAll, "teams/web/pools.cue": teamPool("web", `metadata: namespace: "ci"`)}, want: []string{"pool ci/web-build: asked RunnerPolicy/ci/repository"}},
+		"pools of two namespaces": {args: "vet", files: map[string]string{
+			"policies/deny.rego": denyAll, "teams/web/pools.cue": teamPool("web", `metadata: namespace: "ci"`), "teams/data/pools.cue": teamPool("data", `metadata: namespace: "cd"`)}, want: []string{
+			"RunnerPolicy/repository: binds no pool: ", "warning: a PoolSource would refuse it: it names namespace ci, and a PoolSource applies only into its own, cd; leave metadata.namespace out"}},
+		"build warns too": {args: "build", files: map[string]string{
+			"teams/web/pools.cue": teamPool("web", `metadata: namespace: "ci"`), "teams/data/pools.cue": teamPool("data", `metadata: namespace: "cd"`)}, want: []string{
+			"teams/web/pools.cue:6:8: pools.\"web-build\": warning: a PoolSource would refuse it: it names namespace ci", "kind: RunnerPool"}},
+		"a selector of no pool": {args: "vet", files: map[string]string{
+			"policy.cue": "package p\n\nimport \"corral.dev/schema@v0\"\n\npolicies: schema.#Policies\npolicies: gpu: spec: {selector: matchLabels: kind: \"gpu\", library: pause: reason: \"a\"}\n"}, want: []string{
+			"policy.cue:6: RunnerPolicy/gpu: binds no pool: its selector matches none of the pools in its namespace"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"teams/web/pools.cue": teamPool("web", "")}
+			for file, text := range tc.files {
+				files[file] = text
+			}
+			got := corral(t, sharedTree(t, files), strings.Fields(tc.args)...)
+			for _, want := range tc.want {
+				if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, want) {
+					t.Errorf("got code %d, want %d and %q\n%s%s", got.code, tc.code, want, got.stdout, got.stderr)
+				}
+			}
+		})
+	}
+}
+
+// What looks like a definition, and is read by nothing, is reported.
+func TestVetReportsFilesThatNothingReads(t *testing.T) {
+	const (
+		pool   = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: NAME}\nspec: {connectionRef: {name: acme}, template: {spec: {containers: [{name: runner, image: a}]}}}\n"
+		unread = " is not read: a source reads definitions in CUE; declare it there, or check it with corral vet -f "
+	)
+	named := func(name string) string { return strings.ReplaceAll(pool, "NAME", name) }
+	for name, tc := range map[string]struct{ file, text, want string }{
+		"a manifest":                  {"pools/more.yaml", "# pools\n---\n" + named("more"), "pools/more.yaml:3:1: warning: RunnerPool more" + unread + "pools/more.yaml and apply it with another tool"},
+		"JSON":                        {"more.json", `{"apiVersion": "corral.dev/v1alpha1", "kind": "GitHubConnection", "metadata": {"name": "b"}}`, "more.json:1:1: warning: GitHubConnection b" + unread},
+		"a list":                      {"more.yml", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: b}}\n", "more.yml:4:3: warning: RunnerPolicy b" + unread},
+		"YAML that can't be read":     {"more.yaml", "apiVersion: corral.dev/v1alpha1\nkind: {\n", "so the objects of Corral in this file are not checked"},
+		"a test of CUE":               {"more_test.cue", teamPool("more", ""), "more_test.cue:1:1: warning: CUE does not read files of this name"},
+		"a name with _":               {"_more.cue", teamPool("more", ""), "_more.cue:1:1: warning: CUE does not read files of this name"},
+		"a folder with _":             {"_more/a.cue", teamPool("more", ""), "_more/a.cue:1:1: warning: CUE does not read files of this name"},
+		"CUE that is to be ignored":   {"_more.cue", "@ignore()\n\n" + teamPool("more", ""), ""},
+		"what a definition declares":  {"rendered.yaml", named("web-build"), ""},
+		"a PoolSource":                {"cluster/other.yaml", poolSource("a", "elsewhere", ""), ""},
+		"a guard rail":                {"guard.yaml", "apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: a}\n", ""},
+		"objects of others":           {"app.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {annotations: {corral.dev/x: a}}\n", ""},
+		"a template of Helm":          {"chart/pool.yaml", named("{{ .Values.name }}"), ""},
+		"data of tests":               {"testdata/pool.yaml", named("more"), ""},
+		"a hidden folder":             {".archive/pool.yaml", named("more"), ""},
+		"CUE without Corral's schema": {"tools_test.cue", "package p\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := corral(t, sharedTree(t, map[string]string{"teams/web/pools.cue": teamPool("web", ""), tc.file: tc.text}), "vet")
+			if got.code != exitOK || !strings.Contains(got.stderr, tc.want) || (tc.want == "") != (got.stderr == "") {
+				t.Errorf("got %+v", got)
+			}
+			got = corral(t, sharedTree(t, map[string]string{"teams/web/pools.cue": teamPool("web", ""), tc.file: tc.text}), "build")
+			if got.code != exitOK || !strings.Contains(got.stderr, tc.want) {
+				t.Errorf("build: got %+v", got)
+			}
+		})
+	}
+}
+
+// What rules print helps to debug them.
+func TestTheOutputOfPrint(t *testing.T) {
+	folder := repositoryOf(t, map[string]string{
+		"policies/a.rego":          "package corral.template\n\ndeny contains \"no\" if {\n\tprint(\"the pool is\", input.pool.name)\n\tinput.pool.name == \"other\"\n}\n",
+		"policies/a.scenario.yaml": "pool: linux-small\ncases:\n- name: allowed\n  expect: {template: {allowed: true}}\n",
+	})
+	for _, args := range [][]string{{"test", "-v"}, {"eval", "template", "-f", "policies/a.scenario.yaml"}, {"eval", "template", "-f", "policies/a.scenario.yaml", "-o", "json"}} {
+		got := corral(t, folder, args...)
+		if got.code != exitOK || strings.Count(got.stdout, "the pool is linux-small") != 1 {
+			t.Errorf("%v: got %+v", args, got)
+		}
+	}
+	if got := corral(t, folder, "vet"); strings.Contains(got.stdout+got.stderr, "the pool is") {
+		t.Errorf("vet prints: %+v", got)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/compile"
+	"github.com/corral-dev/corral/internal/policy"
+)
+
+// declaredKinds are the kinds that a source applies. Users apply manifests of other kinds, such as PoolSources, with other tools.
+var declaredKinds = []string{"GitHubConnection", policy.KindRunnerPolicy, "RunnerPool"}
+
+// manifestDocument is a document of YAML or JSON with an object of Corral.
+type manifestDocument struct {
+	document
+	metav1.TypeMeta `json:",inline"`
+	// name of the file in the tree.
+	name     string
+	Metadata struct{ Name string }
+}
+
+// strays are files of a tree that compiling it does not read.
+type strays struct {
+	tree
+	entries   int
+	manifests []manifestDocument
+	found     []v1alpha1.Diagnostic
+}
+
+// look walks the tree. Hidden folders, and what tests keep in testdata, are not meant to be applied.
+func (t tree) look() *strays {
+	s := &strays{tree: t}
+	_ = fs.WalkDir(t.fsys, t.path, s.visit) // the compiler reports what it cannot read
+	return s
+}
+
+func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
+	s.entries++
+	base := path.Base(name)
+	switch isHidden := name != s.path && strings.HasPrefix(base, "."); {
+	case err != nil, s.entries > maxFolders:
+		return fs.SkipAll
+	case entry.IsDir() && (isHidden || base == "testdata" || base == "cue.mod"):
+		return fs.SkipDir
+	case !entry.Type().IsRegular() || isHidden:
+		return nil
+	}
+	switch path.Ext(name) {
+	case ".cue":
+		s.noteCUE(name)
+	case ".yaml", ".yml", ".json":
+		s.noteManifests(name)
+	}
+	return nil
+}
+
+// read returns a file that may declare objects of Corral; nil for another.
+func (s *strays) read(name string) []byte {
+	info, err := fs.Stat(s.fsys, name)
+	if err != nil || info.Size() > compile.MaxFileBytes {
+		return nil
+	}
+	text, err := fs.ReadFile(s.fsys, name)
+	if err != nil || !bytes.Contains(text, []byte("corral.dev/")) {
+		return nil
+	}
+	return text
+}
+
+// noteCUE reports a file of CUE whose name, or whose folder's, CUE passes over.
+func (s *strays) noteCUE(name string) {
+	isPassedOver := strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
+	if text := s.read(name); isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
+		s.found = append(s.found, v1alpha1.Diagnostic{File: shown(s.root, name), Line: 1, Column: 1,
+			Message: "CUE does not read files of this name, so nothing in it is declared: rename it, or begin it with @ignore()"})
+	}
+}
+
+// noteManifests collects the objects of Corral in a file of YAML or JSON.
+func (s *strays) noteManifests(name string) {
+	text := s.read(name)
+	if text == nil || bytes.Contains(text, []byte("{{")) { // a template of Helm
+		return
+	}
+	documents, diagnostics := parseDocuments(shown(s.root, name), text, kubernetesYAML)
+	for _, d := range diagnostics {
+		d.Message += "; so the objects of Corral in this file are not checked"
+		s.found = append(s.found, d)
+	}
+	for _, d := range itemsOf(documents) {
+		m := manifestDocument{document: d, name: name}
+		if json.Unmarshal(d.json, &m) == nil && strings.HasPrefix(m.APIVersion, v1alpha1.GroupVersion.Group+"/") {
+			s.manifests = append(s.manifests, m)
+		}
+	}
+}
+
+// unread reports what a source would not apply although it is in the tree: manifests of objects that no definition declares as well.
+func (s *strays) unread(objects []compile.Object) []v1alpha1.Diagnostic {
+	found := s.found
+	for _, m := range s.manifests {
+		isDeclared := slices.ContainsFunc(objects, func(o compile.Object) bool {
+			return o.Manifest.GetKind() == m.Kind && o.Manifest.GetName() == m.Metadata.Name
+		})
+		if slices.Contains(declaredKinds, m.Kind) && !isDeclared {
+			found = append(found, m.problem("", "%s %s is not read: a source reads definitions in CUE; declare it there, or check it with corral vet -f %s and apply it with another tool", m.Kind, m.Metadata.Name, m.file))
+		}
+	}
+	return found
+}
+
+// hasPolicies reports whether there are manifests of policies.
+func (s *strays) hasPolicies() bool {
+	return slices.ContainsFunc(s.manifests, func(m manifestDocument) bool { return strings.HasSuffix(m.Kind, policy.KindRunnerPolicy) })
+}

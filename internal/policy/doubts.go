@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+)
+
+// A doubt is a warning about a rule that loads, but probably does not do what its author means.
+
+// anyElement stands for each element of an array, or each value of an object, in the path of a field.
+const anyElement = "[_]"
+
+// reading is what one rule of a policy reads of the input.
+type reading struct {
+	decision string // empty for the rules of other packages
+	rule     *ast.Rule
+	// promised is true for rules that the engine asks.
+	promised bool
+	// holds are the fields that variables hold.
+	holds map[ast.Var][]string
+}
+
+// doubts returns warnings about the policy's own rules, as compiled.
+func (p *program) doubts(own map[string]*ast.Module) []v1alpha1.Diagnostic {
+	var all []*reading
+	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
+		if own[file] == nil || isAnswers(rule) {
+			return
+		}
+		r := &reading{rule: rule, promised: promised(module, rule) != nil, holds: map[ast.Var][]string{}}
+		if name, ok := strings.CutPrefix(packageName(module), "corral."); ok && inputs[name] != nil {
+			r.decision = name
+		}
+		r.bind()
+		all = append(all, r)
+	})
+	var d diagnostics
+	handled := map[string]bool{}
+	for _, r := range all {
+		r.noteHandled(handled)
+	}
+	for _, r := range all {
+		r.doubtComparisons(handled, &d)
+	}
+	p.doubtContainers(all, &d)
+	return d.sorted()
+}
+
+// bind records the fields that local variables hold. Compiled rules bind a variable before they use it.
+func (r *reading) bind() {
+	eachCall(r.rule, func(operator string, _ *ast.Expr, _ *ast.Location, operands []*ast.Term) {
+		if len(operands) != 2 || operator != "eq" && operator != "assign" {
+			return
+		}
+		for i, operand := range operands {
+			if name, isVar := operand.Value.(ast.Var); isVar && r.holds[name] == nil {
+				if field := r.field(operands[1-i]); field != nil {
+					r.holds[name] = field
+				}
+			}
+		}
+	})
+}
+
+// field returns the path of the field of the input that a term refers to; nil if it refers to none.
+func (r *reading) field(t *ast.Term) []string {
+	switch v := t.Value.(type) {
+	case ast.Var:
+		return r.holds[v]
+	case ast.Ref:
+		path, rest := []string{}, v[1:]
+		switch head, _ := v[0].Value.(ast.Var); {
+		case head.Equal(ast.InputRootDocument.Value):
+		case len(v) > len(podContainers) && v.HasPrefix(podContainers):
+			path, rest = []string{"pod", "spec", containerLists[0], anyElement}, v[len(podContainers)+1:]
+		case r.holds[head] != nil:
+			path = r.holds[head]
+		default:
+			return nil
+		}
+		path = slices.Clone(path)
+		for _, key := range rest {
+			path = append(path, cmp.Or(textOf(key), anyElement))
+		}
+		return path
+	}
+	return nil
+}
+
+// podContainers is the library's helper with all containers of a pod.
+var podContainers = ast.MustParseRef("data.corral.pod.containers")
+
+// named returns a path as rules write it.
+func named(path []string) string {
+	text := "input"
+	for _, step := range path {
+		switch {
+		case step == anyElement:
+			text += step
+		case ast.IsVarCompatibleString(step):
+			text += "." + step
+		default:
+			text += `["` + step + `"]`
+		}
+	}
+	return text
+}
+
+// eachCall visits the calls of functions and operators in a rule, in order. The expression is nil for a call within another.
+func eachCall(rule *ast.Rule, visit func(operator string, e *ast.Expr, at *ast.Location, operands []*ast.Term)) {
+	ast.NewGenericVisitor(func(x any) bool {
+		switch x := x.(type) {
+		case *ast.Expr:
+			if x.IsCall() {
+				visit(x.Operator().String(), x, x.Location, x.Operands())
+			}
+		case *ast.Term:
+			if call, ok := x.Value.(ast.Call); ok {
+				visit(call[0].String(), nil, x.Location, call[1:])
+			}
+		}
+		return false
+	}).Walk(rule)
+}
+
+// noteHandled records the fields whose presence a rule tests on its own line, and the rules that are read under not.
+func (r *reading) noteHandled(handled map[string]bool) {
+	ast.WalkExprs(r.rule, func(e *ast.Expr) bool {
+		if term, isTerm := e.Terms.(*ast.Term); isTerm {
+			if field := r.field(term); field != nil {
+				handled[named(field)] = true
+			} else if e.Negated {
+				handled[term.String()] = true
+			}
+		}
+		return false
+	})
+}
+
+// ordering has the operators that order values. Rego orders texts by their letters, and any number before any text.
+var ordering = map[string]bool{"lt": true, "lte": true, "gt": true, "gte": true}
+
+// doubtComparisons reports where a rule orders a Kubernetes quantity as it is written, so that 16Gi is less than 2Gi, and where it compares a field
+// that may be missing with !=, which is undefined then.
+func (r *reading) doubtComparisons(handled map[string]bool, d *diagnostics) {
+	isNegated := handled[r.rule.Ref().GroundPrefix().String()]
+	eachCall(r.rule, func(operator string, e *ast.Expr, at *ast.Location, operands []*ast.Term) {
+		for i, operand := range operands {
+			field := r.field(operand)
+			switch {
+			case field == nil || len(operands) != 2:
+			case ordering[operator] && isQuantity(field):
+				d.add(at, "%s is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it with corral.quantity(…)", named(field))
+			case operator == "neq" && e != nil && !e.Negated && !isNegated && !isEmpty(operands[1-i]) && !handled[named(field)] && mayLack(cmp.Or(r.decision, "any"), field):
+				d.add(at, "%s may be missing, and != then never holds; write not … == …, or compare object.get(…) with a default", named(field))
+			}
+		}
+	})
+}
+
+// isQuantity reports whether a field of a pod holds a quantity.
+func isQuantity(field []string) bool {
+	if len(field) < 2 {
+		return false
+	}
+	last, above := field[len(field)-1], field[len(field)-2]
+	return last == "sizeLimit" || above == "limits" || above == "requests" || above == "overhead"
+}
+
+// isEmpty reports whether a comparison is with null or "", which is a test of presence.
+func isEmpty(t *ast.Term) bool {
+	return t.Equal(ast.InternedNullTerm) || t.Equal(ast.InternedEmptyString)
+}
+
+// alwaysSet are fields that the schema of pods does not require, and that every pod has.
+var alwaysSet = []string{"name", "namespace", "image"}
+
+// mayLack reports whether the input of a decision may lack a field. A field above the last element counts as present, because a rule that
+// iterates over nothing is not meant to hold.
+func mayLack(decision string, path []string) (lacks bool) {
+	root := schemas()[decision].(map[string]any)
+	node := root
+	for _, step := range path {
+		if reference, ok := node["$ref"].(string); ok {
+			node, _ = root["definitions"].(map[string]any)[strings.TrimPrefix(reference, "#/definitions/")].(map[string]any)
+		}
+		properties, _ := node["properties"].(map[string]any)
+		required, _ := node["required"].([]any)
+		below, known := properties[step].(map[string]any)
+		switch {
+		case step == anyElement:
+			below, known = cmp.Or[any](node["items"], node["additionalProperties"]).(map[string]any)
+			lacks = false
+		case known:
+			lacks = lacks || !slices.Contains(required, any(step)) && !slices.Contains(alwaysSet, step)
+		default:
+			below, known = node["additionalProperties"].(map[string]any)
+			lacks = true
+		}
+		if !known {
+			return false
+		}
+		node = below
+	}
+	return lacks
+}
+
+// doubtContainers reports rules about pods that judge containers and no init containers, although sidecars are init containers. Another rule of the
+// policy may judge these, and a rule about a container of a given name means only that one.
+func (p *program) doubtContainers(all []*reading, d *diagnostics) {
+	of := map[*ast.Rule]*reading{}
+	for _, r := range all {
+		of[r.rule] = r
+	}
+	var onlyMain []*reading
+	for _, r := range all {
+		if !r.promised || r.decision != DecisionTemplate {
+			continue
+		}
+		lists := p.listsOf(r, of)
+		main, early := lists[containerLists[0]], lists[containerLists[1]]
+		if early && !main {
+			return // the rules share the work
+		}
+		if main && !early && !lists[byName] {
+			onlyMain = append(onlyMain, r)
+		}
+	}
+	for _, r := range onlyMain {
+		d.add(r.rule.Location, "the rule looks at containers and not at initContainers, where sidecars are; iterate over data.corral.pod.containers, which has all by path")
+	}
+}
+
+// byName stands for a rule that asks for a container by its name, among the lists of containers.
+const byName = "name"
+
+// listsOf returns the lists of containers that a rule looks into, also by way of other rules.
+func (p *program) listsOf(r *reading, of map[*ast.Rule]*reading) map[string]bool {
+	lists := map[string]bool{}
+	for rule := range p.reach(r.rule) {
+		if own := of[rule]; own != nil {
+			own.noteLists(lists)
+		} else if rule.Ref().HasPrefix(podContainers) {
+			lists[containerLists[1]] = true
+		}
+	}
+	for _, list := range containerLists {
+		lists[list] = lists[list] || lists[anyElement]
+	}
+	return lists
+}
+
+// noteLists records which lists of containers a rule looks into: it reads a field of a container other than its name, or calls a function with one.
+func (r *reading) noteLists(lists map[string]bool) {
+	ast.WalkTerms(r.rule, func(t *ast.Term) bool {
+		if list, field := r.container(t); list != "" && field != "" && field != "name" {
+			lists[list] = true
+		}
+		return false
+	})
+	eachCall(r.rule, func(operator string, _ *ast.Expr, _ *ast.Location, operands []*ast.Term) {
+		isEqual := operator == "eq" || operator == "equal"
+		for i, operand := range operands {
+			list, field := r.container(operand)
+			_, isText := operands[len(operands)-1-i].Value.(ast.String)
+			if isEqual && field == "name" && isText {
+				lists[byName] = true
+			}
+			if !isEqual && list != "" && field == "" {
+				lists[list] = true
+			}
+		}
+	})
+}
+
+// container returns the list of containers that a term is of, and the field that it refers to; empty for the container itself.
+func (r *reading) container(t *ast.Term) (list, field string) {
+	path := r.field(t)
+	if len(path) < 4 || path[0] != "pod" || path[1] != "spec" || path[3] != anyElement {
+		return "", ""
+	}
+	if len(path) > 4 {
+		field = path[4]
+	}
+	return path[2], field
+}
