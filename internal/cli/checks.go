@@ -53,13 +53,7 @@ func (w *workspace) poolChecks() []poolCheck {
 		}},
 		{ruleCredentials, "Jobs can read credentials", ".spec.containerMode", "", func(p *declaredPool) string { return podspec.HooksMayRead(p.RunnerPool) }},
 		{ruleWorkFolder, "Docker daemon without the work folder", ".spec.template", "", func(p *declaredPool) string { return podspec.DaemonApart(p.RunnerPool) }},
-		{ruleLabels, "Scale set's name is not a label", ".spec.runnerLabels", "", func(p *declaredPool) string {
-			hasName := slices.ContainsFunc(p.Spec.RunnerLabels, func(label string) bool { return strings.EqualFold(label, p.GetScaleSetName()) })
-			if len(p.Spec.RunnerLabels) == 0 || hasName || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
-				return ""
-			}
-			return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
-		}},
+		{ruleLabels, "Scale set's name is not a label", ".spec.runnerLabels", "", (*declaredPool).withoutName},
 		{ruleScaleSet, "Pools share a scale set", ".spec.scaleSetName", "", func(p *declaredPool) string {
 			if p.Spec.Registration == v1alpha1.RegisterREST {
 				return ""
@@ -87,6 +81,15 @@ func (w *workspace) poolChecks() []poolCheck {
 				return "its pods get a token that registers any runner, and each job finds what the one before left: not for code of people you don't trust"
 			}},
 	}
+}
+
+// withoutName notes that runnerLabels replaces the scale set's name.
+func (p *declaredPool) withoutName() string {
+	hasName := slices.ContainsFunc(p.Spec.RunnerLabels, func(label string) bool { return strings.EqualFold(label, p.GetScaleSetName()) })
+	if len(p.Spec.RunnerLabels) == 0 || hasName || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
+		return ""
+	}
+	return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
 }
 
 // formatted inserts a text, unless it is empty.
