@@ -44,7 +44,7 @@ limit contains {"field": "max", "atMost": 9, "reason": "room for 9 each"} if {
 	"images.rego": `package corral.template
 
 deny contains sprintf("image %s is forbidden", [container.image]) if {
-	some container in input.pod.spec.containers
+	some container in data.corral.pod.containers
 	endswith(container.image, ":forbidden")
 }
 
