@@ -154,6 +154,10 @@ PAGES := '*.md' ':!docs/reference' ':!testdata' ':!*/testdata/*'
 prose: ## Check the spelling and the phrases of the hand-written pages with Vale. Skipped without a C compiler.
 	@if command -v "$${CC:-cc}" >/dev/null; then CGO_ENABLED=1 $(VALE) $$(git ls-files $(PAGES)); else echo 'No C compiler: the prose is not checked.'; fi
 
+.PHONY: site
+site: ## Build the documentation site into dist/site with Hugo, which it builds first. A link to a missing page or heading is an error.
+	CGO_ENABLED=0 $(GO) -C hack/site tool hugo --destination ../../dist/site --panicOnWarning --minify
+
 .PHONY: workflows
 workflows: ## Check .github/workflows with actionlint.
 	$(TOOL) actionlint -shellcheck= -pyflakes=
