@@ -40,7 +40,8 @@ release-dry-run: ## Build a release without publishing it, push image and chart 
 	CORRAL_RELEASE='$(CURDIR)/dist' $(GO) test -count=1 -run TestAReleaseInARegistry ./test/chart/release
 
 .PHONY: demo
-demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
+demo: ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
+	@$(GO) run ./sim/gobuild/cmd/gobuild -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 	bin/corral-demo $(ARGS)
 
 .PHONY: bench
@@ -61,6 +62,7 @@ LONG := ./test/abuse ./test/suite ./test/chaos
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included, with one storm. The same tests for every commit.
 	$(GO) run ./sim/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets kubectl
 	$(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: nightly
@@ -123,6 +125,7 @@ interop-prometheus: ## Prometheus's engine alone: alerts and dashboard, over ten
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler). RACED for some packages only.
 	$(GO) run ./sim/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets kubectl
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m $(or $(RACED),./...)
 
 .PHONY: test-race-shared
