@@ -40,7 +40,8 @@ release-dry-run: ## Build a release without publishing it, push image and chart 
 	CORRAL_RELEASE='$(CURDIR)/dist' $(GO) test -count=1 -run TestAReleaseInARegistry ./test/chart/release
 
 .PHONY: demo
-demo: build ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
+demo: ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
+	@$(GO) run ./sim/gobuild/cmd/gobuild -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 	bin/corral-demo $(ARGS)
 
 .PHONY: bench
@@ -61,6 +62,7 @@ LONG := ./test/abuse ./test/suite ./test/chaos
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included, with one storm. The same tests for every commit.
 	$(GO) run ./sim/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets kubectl
 	$(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: nightly
@@ -123,6 +125,7 @@ interop-prometheus: ## Prometheus's engine alone: alerts and dashboard, over ten
 .PHONY: test-race
 test-race: ## All tests under the race detector (needs a C compiler). RACED for some packages only.
 	$(GO) run ./sim/localcluster/cmd/assets
+	$(GO) run ./sim/localcluster/cmd/assets kubectl
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m $(or $(RACED),./...)
 
 .PHONY: test-race-shared
@@ -153,6 +156,10 @@ PAGES := '*.md' ':!docs/reference' ':!testdata' ':!*/testdata/*'
 .PHONY: prose
 prose: ## Check the spelling and the phrases of the hand-written pages with Vale. Skipped without a C compiler.
 	@if command -v "$${CC:-cc}" >/dev/null; then CGO_ENABLED=1 $(VALE) $$(git ls-files $(PAGES)); else echo 'No C compiler: the prose is not checked.'; fi
+
+.PHONY: site
+site: ## Build the documentation site into dist/site with Hugo, which it builds first. A link to a missing page or heading is an error.
+	CGO_ENABLED=0 $(GO) -C hack/site tool hugo --destination ../../dist/site --panicOnWarning --minify $(if $(BASE_URL),--baseURL '$(BASE_URL)')
 
 .PHONY: workflows
 workflows: ## Check .github/workflows with actionlint.

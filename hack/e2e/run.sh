@@ -27,7 +27,7 @@ unshare --mount --net --pid --fork --mount-proc --kill-child ip link add e2e0 ty
 	skip "this machine does not allow new namespaces with a network bridge"
 
 # Everything that needs the network or the caches runs here, outside of the namespaces.
-unset KUBEBUILDER_ASSETS # the assets of envtest contain no kubelet
+unset KUBEBUILDER_ASSETS # inside of the namespaces nothing can be built, such as controllers that assets of envtest do not contain
 export CGO_ENABLED=0
 cache=$PWD/.cache/e2e
 mkdir -p "$cache/bin" "$cache/images"
@@ -36,7 +36,9 @@ hack/e2e/packages.sh "$cache"
 unshare --net chroot "$cache/dind" /usr/sbin/iptables -t nat -L >/dev/null 2>&1 ||
 	skip "the kernel has no nf_tables, of which Docker's networks are made"
 KUBEBUILDER_ASSETS=$(go run ./sim/localcluster/cmd/assets)
-export KUBEBUILDER_ASSETS
+CORRAL_E2E_NODE=$(go run ./sim/localcluster/cmd/assets node)
+CORRAL_E2E_KUBECTL=$(go run ./sim/localcluster/cmd/assets kubectl)
+export KUBEBUILDER_ASSETS CORRAL_E2E_NODE CORRAL_E2E_KUBECTL
 go build -ldflags '-s -w' -o "$cache/bin/" ./cmd/corral ./sim/githubsim/cmd/simrunner ./hack/e2e/pause ./hack/e2e/image
 hack/e2e/images.sh "$cache"
 go test -c -tags e2e -o "$cache/bin/e2e.test" ./test/e2e

@@ -100,7 +100,7 @@ func unlimited(p *corev1.Pod) { p.Spec.Containers[0].Resources = corev1.Resource
 // endCase is an observed pod, with the expected actor and cause of its end. blame is true if the template is at fault,
 // lost if a job was lost.
 type endCase struct {
-	origin string // file:function in Kubernetes 1.36, or the program that writes it
+	origin string // file:function in Kubernetes 1.37, or the program that writes it
 	pod    []change
 	with   poolstatus.Witness
 	want   poolstatus.End

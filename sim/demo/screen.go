@@ -19,6 +19,8 @@ const (
 	plainWidth = 120
 	// plainInterval is the time between two views if the output is not a terminal.
 	plainInterval = 5 * time.Second
+	// statusInterval is the time between two lines of a long step if the output is not a terminal.
+	statusInterval = 30 * time.Second
 )
 
 // screen prints permanent lines. On a terminal, it shows a view below them that is updated in place. Otherwise it
@@ -86,6 +88,27 @@ func (s *screen) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.view = nil
+}
+
+// Status replaces the view with one line, until the next one. An empty line removes it. Without a terminal, such lines are
+// printed from time to time.
+func (s *screen) Status(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var view []string
+	if line != "" {
+		view = []string{cut(clock(time.Since(s.started))+"  "+line, s.width())}
+	}
+	if s.live {
+		before := s.erased()
+		s.view = view
+		s.write(before + joined(view))
+		return
+	}
+	if line != "" && time.Since(s.drawn) >= statusInterval {
+		s.drawn = time.Now()
+		s.write(joined(view))
+	}
 }
 
 // Write prints the progress of a long step.

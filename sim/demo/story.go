@@ -6,7 +6,7 @@ package demo
 import (
 	"context"
 	"fmt"
-	"io"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -372,9 +372,11 @@ func (d *demo) explore(ctx context.Context) error {
 	if !d.stay {
 		return nil
 	}
-	assets, err := localcluster.Assets(ctx, io.Discard)
+	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
-		return err
+		if kubectl, err = localcluster.Kubectl(ctx, d.screen); err != nil {
+			return err
+		}
 	}
 	d.explored = true
 	d.screen.say(`Everything keeps running, and a job for %[1]s arrives every %[2]s. End with Ctrl-C. In another terminal:
@@ -392,7 +394,7 @@ git commit -am "Try a change" && git push origin main
 
 # Break something, and look at corral status again:
 kubectl -n %[6]s delete pods --all`,
-		smallPool, exploreInterval, d.world.Cluster.Kubeconfig(), filepath.Dir(d.corral), assets, namespace, d.repository.tree)
+		smallPool, exploreInterval, d.world.Cluster.Kubeconfig(), filepath.Dir(d.corral), filepath.Dir(kubectl), namespace, d.repository.tree)
 	for {
 		if _, err := d.world.GitHub.AddJob(githubsim.Job{Repository: organization + "/shop", Labels: []string{smallPool}, Duration: exploreInterval}); err != nil {
 			return fmt.Errorf("adding a job: %w", err)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/corral-dev/corral/sim/gobuild"
 	"github.com/corral-dev/corral/sim/localcluster"
 	"github.com/corral-dev/corral/sim/world"
 )
@@ -60,7 +61,7 @@ func Run(m *testing.M, options world.Options, ready func(*World) (end func() err
 // start starts a world. Its control plane runs Go code on one thread at a time: more threads would only spin while
 // looking for work, and take CPU from the tests.
 func start(ctx context.Context, options world.Options) (*world.World, error) {
-	if _, err := localcluster.Assets(ctx, os.Stderr); err != nil { // may build them
+	if _, err := localcluster.Assets(ctx, gobuild.Terminal(os.Stderr)); err != nil { // may build them
 		return nil, err
 	}
 	const threads = "GOMAXPROCS"

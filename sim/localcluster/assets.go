@@ -4,13 +4,13 @@
 package localcluster
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/corral-dev/corral/sim/gobuild"
 )
 
 // modulePath is the folder of the nested module, relative to the root of the repository.
@@ -27,21 +29,101 @@ const modulePath = "sim/localcluster/localkube"
 // cacheFolder is the folder for built binaries, relative to the root of the repository. Git ignores it.
 const cacheFolder = ".cache"
 
-// components are the programs in the assets folder. All are links to one binary.
-var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"}
+// builtName is the name of a built binary. The programs are symbolic links to it.
+const builtName = "localkube"
+
+// buildFlags are the Makefile's: with others, the control plane would share no compiled package with Corral.
+const buildFlags = "-buildvcs=false -trimpath -gcflags=all=-dwarf=false"
+
+// binary is one main package of the nested module, and the programs that its binary contains.
+type binary struct {
+	folder, title string
+	programs      []string
+}
+
+var (
+	controlPlane = binary{".", "Compiling a Kubernetes control plane (once)", []string{"etcd", "kube-apiserver", "kube-controller-manager"}}
+	controllers  = binary{"controllers", "Compiling controllers of Kubernetes (once)", []string{"kube-controller-manager"}}
+	kubectl      = binary{"kubectl", "Compiling kubectl (once)", []string{"kubectl"}}
+	node         = binary{"node", "Compiling kubelet and kube-scheduler (once)", []string{"kubelet", "kube-scheduler", "kube-controller-manager"}}
+)
 
 // kubernetesVersion matches the line of the nested go.mod with the version that the API server reports.
 var kubernetesVersion = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
 
-// Assets returns a folder with etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl, as
-// for KUBEBUILDER_ASSETS. If that variable is set, its value is returned without a check. Otherwise the programs are
-// built from Go modules into .cache/localkube below the root of the repository, once for each content of the nested
-// module and Go version. A build with a cold cache takes minutes, and its progress is written to w. Concurrent
-// processes wait for the building process.
+// Assets returns a folder with etcd and kube-apiserver, as for KUBEBUILDER_ASSETS. It uses the first of these:
+//
+//   - The value of KUBEBUILDER_ASSETS, without a check.
+//   - A folder of the PATH or of setup-envtest, if its kube-apiserver has the minor version of the nested module.
+//   - Programs that are built from Go modules into .cache/localkube below the root of the repository, once for each
+//     content of the nested module and Go version. A build with a cold cache takes minutes, and its progress is written
+//     to w. Concurrent processes wait for the building process.
 func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
 		return dir, nil
 	}
+	version, err := Version()
+	if err != nil {
+		return "", err
+	}
+	if dir := installed(ctx, version); dir != "" {
+		return dir, nil
+	}
+	return controlPlane.build(ctx, w)
+}
+
+// Node returns a folder with kubelet, kube-scheduler and the whole kube-controller-manager, which it builds if necessary.
+func Node(ctx context.Context, w io.Writer) (string, error) { return node.build(ctx, w) }
+
+// Kubectl returns the path of kubectl in the version of the control plane. It is taken from KUBEBUILDER_ASSETS if it is
+// there, or built.
+func Kubectl(ctx context.Context, w io.Writer) (string, error) {
+	if path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"); filepath.IsAbs(path) && isFile(path) {
+		return path, nil
+	}
+	dir, err := kubectl.build(ctx, w)
+	return filepath.Join(dir, "kubectl"), err
+}
+
+// Version returns the version of Kubernetes that is built, such as v1.37.2.
+func Version() (string, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", err
+	}
+	content, err := os.ReadFile(filepath.Join(root, modulePath, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("reading the nested module: %w", err)
+	}
+	match := kubernetesVersion.FindSubmatch(content)
+	if match == nil {
+		return "", errors.New("the nested module does not require k8s.io/kubernetes")
+	}
+	return string(match[1]), nil
+}
+
+// installed returns a folder with etcd and a kube-apiserver of the same minor version, or an empty string.
+func installed(ctx context.Context, version string) string {
+	data := os.Getenv("XDG_DATA_HOME")
+	if home, err := os.UserHomeDir(); err == nil && data == "" {
+		data = filepath.Join(home, ".local", "share")
+	}
+	minor := version[:strings.LastIndex(version, ".")+1]
+	downloaded, _ := filepath.Glob(filepath.Join(data, "kubebuilder-envtest", "k8s", strings.TrimPrefix(minor, "v")+"*-"+runtime.GOOS+"-"+runtime.GOARCH))
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), downloaded...) {
+		server := filepath.Join(dir, "kube-apiserver")
+		if !filepath.IsAbs(dir) || !isFile(server) || !isFile(filepath.Join(dir, "etcd")) {
+			continue
+		}
+		if out, err := exec.CommandContext(ctx, server, "--version").Output(); err == nil && strings.HasPrefix(string(out), "Kubernetes "+minor) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// build returns the folder of the binary's programs in the cache. It builds them if they are not there.
+func (b binary) build(ctx context.Context, w io.Writer) (string, error) {
 	root, err := repositoryRoot()
 	if err != nil {
 		return "", err
@@ -51,7 +133,7 @@ func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(root, cacheFolder, "localkube", key)
+	dir := filepath.Join(root, cacheFolder, "localkube", strings.TrimSuffix(key+"-"+b.folder, "-."))
 	if isDir(dir) {
 		return dir, nil
 	}
@@ -63,7 +145,7 @@ func Assets(ctx context.Context, w io.Writer) (string, error) {
 	if isDir(dir) {
 		return dir, nil
 	}
-	return dir, build(ctx, w, module, dir, flags)
+	return dir, b.fill(ctx, w, module, dir, flags)
 }
 
 // repositoryRoot returns the nearest parent folder that contains the nested module, starting at this source file or,
@@ -90,21 +172,25 @@ func repositoryRoot() (string, error) {
 // buildInputs returns the linker flags and a digest of everything that the binary depends on.
 func buildInputs(module string) (key, flags string, err error) {
 	digest := sha256.New()
-	files, err := os.ReadDir(module)
+	err = filepath.WalkDir(module, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(module, path)
+		fmt.Fprintf(digest, "%s %d\n%s", name, len(content), content)
+		if name == "go.mod" {
+			flags = linkerFlags(content)
+		}
+		return err
+	})
 	if err != nil {
 		return "", "", fmt.Errorf("reading the nested module: %w", err)
 	}
-	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(module, file.Name()))
-		if err != nil {
-			return "", "", fmt.Errorf("reading the nested module: %w", err)
-		}
-		fmt.Fprintf(digest, "%s %d\n%s", file.Name(), len(content), content)
-		if file.Name() == "go.mod" {
-			flags = linkerFlags(content)
-		}
-	}
-	fmt.Fprintln(digest, runtime.Version(), runtime.GOOS, runtime.GOARCH, flags)
+	fmt.Fprintln(digest, runtime.Version(), runtime.GOOS, runtime.GOARCH, flags, buildFlags)
 	return hex.EncodeToString(digest.Sum(nil))[:16], flags, nil
 }
 
@@ -156,8 +242,8 @@ func lock(ctx context.Context, file *os.File) error {
 	}
 }
 
-// build fills dir atomically: it is either complete or absent.
-func build(ctx context.Context, w io.Writer, module, dir, flags string) error {
+// fill builds the binary and its links into dir atomically: the folder is either complete or absent.
+func (b binary) fill(ctx context.Context, w io.Writer, module, dir, flags string) error {
 	unfinished := dir + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {
 		return fmt.Errorf("clearing an unfinished build: %w", err)
@@ -165,11 +251,16 @@ func build(ctx context.Context, w io.Writer, module, dir, flags string) error {
 	if err := os.Mkdir(unfinished, 0o755); err != nil {
 		return fmt.Errorf("making the assets folder: %w", err)
 	}
-	if err := compile(ctx, w, module, filepath.Join(unfinished, "localkube"), flags); err != nil {
+	build := gobuild.Build{
+		Title: b.title, Dir: module, Verb: "run", Flags: []string{"-mod=readonly", "-ldflags", flags},
+		Args: []string{"./" + b.folder, "install", filepath.Join(unfinished, builtName)},
+		Env:  append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS="+buildFlags),
+	}
+	if err := build.Run(ctx, w); err != nil {
 		return err
 	}
-	for _, name := range components {
-		if err := os.Symlink("localkube", filepath.Join(unfinished, name)); err != nil {
+	for _, name := range b.programs {
+		if err := os.Symlink(builtName, filepath.Join(unfinished, name)); err != nil {
 			return fmt.Errorf("linking %s: %w", name, err)
 		}
 	}
@@ -177,36 +268,6 @@ func build(ctx context.Context, w io.Writer, module, dir, flags string) error {
 		return fmt.Errorf("finishing the assets folder: %w", err)
 	}
 	return nil
-}
-
-// compile runs the go command in the nested module, and writes to w every few seconds that it is still running.
-func compile(ctx context.Context, w io.Writer, module, binary, flags string) error {
-	const what = "building the local Kubernetes control plane from source"
-	command := exec.CommandContext(ctx, "go", "run", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", flags, ".", "install", binary)
-	command.Dir = module
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=") // other flags would cause a rebuild
-	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) } // on an interrupt, go ends its compilers; on a kill it would not
-	command.WaitDelay = 5 * time.Second
-	var output bytes.Buffer
-	command.Stdout, command.Stderr = &output, &output
-	start := time.Now()
-	fmt.Fprintln(w, what+": this happens once, and takes about six minutes on two cores")
-	done := make(chan error, 1)
-	go func() { done <- command.Run() }()
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				return fmt.Errorf("%s: %w\n%s", what, err, tail(output.String()))
-			}
-			fmt.Fprintf(w, "%s: done after %s\n", what, time.Since(start).Round(time.Second))
-			return nil
-		case <-tick.C:
-			fmt.Fprintf(w, "%s: %s so far\n", what, time.Since(start).Round(time.Second))
-		}
-	}
 }
 
 // tail returns the end of a log, which contains the cause of a failure.
@@ -217,6 +278,11 @@ func tail(text string) string {
 		text = "…" + text[len(text)-most:]
 	}
 	return text
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func isDir(path string) bool {

@@ -54,7 +54,7 @@ func (c *Cluster) whileStopped(do func(data string) error) error {
 			return fmt.Errorf("starting the API server again: %w", err)
 		}
 		if hadManager {
-			c.manager, err = startControllerManager(c.assets, c.dir, c.Kubeconfig(), c.Config.CAData)
+			c.manager, err = startControllerManager(c.managerPath, c.dir, c.Kubeconfig(), c.Config.CAData)
 		}
 		return err
 	})

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/corral-dev/corral/sim/gobuild"
 )
 
 // Options determine which components run besides etcd and kube-apiserver, and how.
@@ -46,6 +48,7 @@ type Cluster struct {
 
 	options     Options
 	assets      string
+	managerPath string
 	dir         string
 	environment *envtest.Environment
 	manager     *controllerManager
@@ -57,17 +60,23 @@ type Cluster struct {
 // five seconds. On an error, nothing is left running, and the error contains the end of the failed component's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Progress == nil {
-		o.Progress = os.Stderr
+		o.Progress = gobuild.Terminal(os.Stderr)
 	}
 	assets, err := Assets(ctx, o.Progress)
 	if err != nil {
 		return nil, err
 	}
+	manager := ""
+	if o.ControllerManager {
+		if manager, err = managerPath(ctx, o.Progress, assets); err != nil {
+			return nil, err
+		}
+	}
 	dir, err := os.MkdirTemp("", "localcluster-")
 	if err != nil {
 		return nil, fmt.Errorf("making the cluster's folder: %w", err)
 	}
-	c := &Cluster{options: o, assets: assets, dir: dir, stopped: make(chan struct{})}
+	c := &Cluster{options: o, assets: assets, managerPath: manager, dir: dir, stopped: make(chan struct{})}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -106,7 +115,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		return nil
 	}
 	err = c.onLastingThread(func() (err error) {
-		c.manager, err = startControllerManager(c.assets, c.dir, c.Kubeconfig(), c.Config.CAData)
+		c.manager, err = startControllerManager(c.managerPath, c.dir, c.Kubeconfig(), c.Config.CAData)
 		return err
 	})
 	if err != nil {

@@ -4,27 +4,15 @@
 package localcluster
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
-
-// controllers lists the controllers for cleanup and admission. It omits those that need nodes which report their
-// status, or that would act on nodes which do not.
-var controllers = []string{
-	"disruption-controller",
-	"garbage-collector-controller",
-	"namespace-controller",
-	"persistentvolumeclaim-protection-controller",
-	"resourcequota-controller",
-	"root-ca-certificate-publisher-controller",
-	"serviceaccount-controller",
-	"serviceaccount-token-controller",
-}
 
 // controllerManager is a running kube-controller-manager; nil if none is running.
 type controllerManager struct {
@@ -36,13 +24,17 @@ func controllerManagerLog(dir string) string {
 	return filepath.Join(dir, "kube-controller-manager.log")
 }
 
-// startControllerManager starts kube-controller-manager with higher rate limits: with the defaults it would be the
-// slowest component.
-func startControllerManager(assets, dir, kubeconfig string, ca []byte) (*controllerManager, error) {
-	path := filepath.Join(assets, "kube-controller-manager")
-	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("finding kube-controller-manager (unset KUBEBUILDER_ASSETS to have it built): %w", err)
+// managerPath returns the path of the controllers in localkube/cleanup, which take fewer flags than a kube-controller-manager
+// from elsewhere. Assets that were not built here do not contain them.
+func managerPath(ctx context.Context, w io.Writer, assets string) (string, error) {
+	if isFile(filepath.Join(assets, builtName)) {
+		return filepath.Join(assets, controllers.programs[0]), nil
 	}
+	dir, err := controllers.build(ctx, w)
+	return filepath.Join(dir, controllers.programs[0]), err
+}
+
+func startControllerManager(path, dir, kubeconfig string, ca []byte) (*controllerManager, error) {
 	authority := filepath.Join(dir, "ca.crt")
 	if err := os.WriteFile(authority, ca, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the certificate authority: %w", err)
@@ -53,15 +45,9 @@ func startControllerManager(assets, dir, kubeconfig string, ca []byte) (*control
 	}
 	defer func() { _ = log.Close() }()
 	m := &controllerManager{ended: make(chan error, 1), command: exec.Command(path,
-		"--controllers="+strings.Join(controllers, ","),
 		"--kubeconfig="+kubeconfig,
 		"--service-account-private-key-file="+filepath.Join(dir, "certificates", "sa-signer.key"),
 		"--root-ca-file="+authority,
-		"--leader-elect=false",
-		"--secure-port=0",
-		"--kube-api-qps=1000",
-		"--kube-api-burst=2000",
-		"--concurrent-gc-syncs=10",
 	)}
 	m.command.Stdout, m.command.Stderr = log, log
 	m.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal interrupt is left to the parent

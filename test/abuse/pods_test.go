@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -470,10 +469,10 @@ func TestANodeThatIsDrained(t *testing.T) {
 		}
 		return nil
 	})
-	assets, err := localcluster.Assets(t.Context(), io.Discard)
+	kubectl, err := localcluster.Kubectl(t.Context(), io.Discard)
 	must(t, err)
 	output := &strings.Builder{}
-	drain := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), "--kubeconfig", w.Cluster.Kubeconfig(), "drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
+	drain := exec.CommandContext(t.Context(), kubectl, "--kubeconfig", w.Cluster.Kubeconfig(), "drain", node, "--ignore-daemonsets", "--delete-emptydir-data")
 	drain.Stdout, drain.Stderr = output, output
 	must(t, drain.Start())
 	drained := make(chan error, 1)

@@ -54,7 +54,7 @@ func startNode(t *testing.T, w *world.World) *node {
 	n.start(t, "containerd", "--config", n.path("containerd.toml"))
 	n.importImages(t)
 	n.startControlPlane(t)
-	n.start(t, asset("kubelet"),
+	n.start(t, nodeProgram("kubelet"),
 		"--config="+n.path("kubelet.yaml"), "--kubeconfig="+w.Cluster.Kubeconfig(), "--root-dir="+n.path("kubelet"),
 		"--cert-dir="+n.path("certificates"), "--hostname-override="+nodeName, "--node-ip="+bridgeIP)
 	t.Cleanup(func() {
@@ -73,13 +73,13 @@ func startNode(t *testing.T, w *world.World) *node {
 func (n *node) startControlPlane(t *testing.T) {
 	t.Helper()
 	kubeconfig := "--kubeconfig=" + n.world.Cluster.Kubeconfig()
-	n.start(t, asset("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0")
-	n.start(t, asset("kube-controller-manager"), kubeconfig, "--leader-elect=false", "--secure-port=0",
+	n.start(t, nodeProgram("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0")
+	n.start(t, nodeProgram("kube-controller-manager"), kubeconfig, "--leader-elect=false", "--secure-port=0",
 		"--controllers=node-lifecycle-controller,persistentvolume-binder-controller")
 }
 
-// asset returns the path of a binary of the local control plane.
-func asset(name string) string { return filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name) }
+// nodeProgram returns the path of a program that hack/e2e/run.sh built for the node.
+func nodeProgram(name string) string { return filepath.Join(os.Getenv("CORRAL_E2E_NODE"), name) }
 
 func (n *node) path(name string) string { return filepath.Join(n.dir, name) }
 

@@ -202,7 +202,7 @@ func startController(t *testing.T, w *world.World, binary string) (hooks string)
 // kubectl runs the real kubectl with cluster-admin rights.
 func kubectl(t *testing.T, w *world.World, input string, args ...string) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), asset("kubectl"), args...)
+	command := exec.CommandContext(t.Context(), os.Getenv("CORRAL_E2E_KUBECTL"), args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+w.Cluster.Kubeconfig())
 	command.Stdin = strings.NewReader(input)
 	out, err := command.CombinedOutput()

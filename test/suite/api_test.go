@@ -24,9 +24,9 @@ import (
 // kubectl runs kubectl with cluster-admin rights.
 func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
-	assets, err := localcluster.Assets(t.Context(), io.Discard)
+	path, err := localcluster.Kubectl(t.Context(), io.Discard)
 	must(t, err)
-	c := exec.CommandContext(t.Context(), filepath.Join(assets, "kubectl"), append([]string{"--kubeconfig", shared.Cluster.Kubeconfig()}, args...)...)
+	c := exec.CommandContext(t.Context(), path, append([]string{"--kubeconfig", shared.Cluster.Kubeconfig()}, args...)...)
 	c.Stdin = strings.NewReader(input)
 	out, err := c.CombinedOutput()
 	return string(out), err

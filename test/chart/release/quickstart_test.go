@@ -79,7 +79,7 @@ func newReader(t *testing.T) *reader {
 	harness.Must(t, err)
 	t.Cleanup(github.Close)
 	r := &reader{T: t, dir: t.TempDir(), page: string(text), github: github}
-	assets, err := localcluster.Assets(t.Context(), io.Discard)
+	kubectl, err := localcluster.Kubectl(t.Context(), io.Discard)
 	harness.Must(t, err)
 	self, err := os.Executable()
 	harness.Must(t, err)
@@ -87,7 +87,7 @@ func newReader(t *testing.T) *reader {
 	harness.Must(t, os.Mkdir(bin, 0o755))
 	for name, script := range map[string]string{
 		"kind":    "echo kind $*",
-		"kubectl": "exec " + filepath.Join(assets, "kubectl") + ` "$@"`,
+		"kubectl": "exec " + kubectl + ` "$@"`,
 		"helm":    helmVariable + "=1 exec " + self + ` "$@"`,
 	} {
 		harness.Must(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
