@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// mark encloses text that is shown as it is written in files. It must be printable, because templates replace unprintable characters.
+// mark encloses text that is quoted from files. It must be printable, because templates replace unprintable characters.
 const mark = "\uFFFC"
 
 func code(text string) string {
@@ -47,15 +47,15 @@ var words = &wording.Book{Source: sentences, Functions: template.FuncMap{
 // number returns an integer, or the integer that a pointer points to.
 func number(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 
-// when is nothing if something isn't so.
-func when(is bool, format string, args ...any) string {
-	if !is {
+// when returns the formatted text if the condition holds, and an empty text otherwise.
+func when(condition bool, format string, args ...any) string {
+	if !condition {
 		return ""
 	}
 	return fmt.Sprintf(format, args...)
 }
 
-// each puts a word before each text.
+// each returns the texts, each with a prefix.
 func each(word string, texts []string) (all []string) {
 	for _, text := range texts {
 		all = append(all, word+text)
@@ -63,17 +63,17 @@ func each(word string, texts []string) (all []string) {
 	return all
 }
 
-// telling is a review in words, from which all forms but JSON are written.
+// telling is a review in sentences. All formats except JSON are written from it.
 type telling struct {
 	headline string
 	summary  []string
-	// blocks, the worst first.
+	// blocks, the most severe first.
 	blocks []*block
 	said   map[string]*block
 	notes  []string
 }
 
-// tell puts a result in words.
+// tell renders a result as sentences.
 func tell(r *review.Result) telling {
 	t := telling{
 		headline: words.Phrase("headline", r), summary: words.Sentences("summary", r), said: map[string]*block{},
@@ -83,7 +83,7 @@ func tell(r *review.Result) telling {
 	return t
 }
 
-// arrow stands between values of the base and the head.
+// arrow separates the values of the base and the head.
 const arrow = " → "
 
 // both returns a value of the base and of the head. An empty value means that the side has none.
@@ -111,11 +111,11 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	return write(w, "the review", wording.EscapeCommands(all.String()))
 }
 
-// text is a line as it is read on a terminal.
+// text returns a line for a terminal.
 func text(line string) string { return clean(strings.ReplaceAll(line, mark, "")) }
 
-// clean makes one line of a text, without what would act on a terminal or turn the direction of reading: whoever writes
-// definitions chooses words of a report.
+// clean returns a text on one line. It replaces control characters and characters that change the text direction, because
+// the authors of definitions choose parts of the text.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -17,32 +17,32 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// block is one thing that a review tells: of one subject, or once of all those of which it is true.
+// block is one statement of a review, about one subject or about all subjects to which it applies.
 type block struct {
 	class
-	// Names of the subjects, which are of a Kind as pool.
+	// Names of the subjects, and their Kind, for example pool.
 	Kind  string
 	Names []string
-	// places of the lines that changed, a subject each: the first is shown, and how many others there are. Path is of the field that is judged;
-	// source is where a rule stands.
+	// places are the changed lines, one per subject. Reports show the first, and the number of others. Path is the evaluated
+	// field, and source the place of the rule.
 	places []Place
 	Path   string
 	source Place
-	// known is what code scanning knows it again by beside its rule and field: nothing that is another when a subject joins. Empty of what is
-	// alone: it is what is said of whom.
+	// known, with the rule and the field, identifies the block in code scanning. It must not change when a subject is added.
+	// It is empty if the block is never merged; its text and subject then identify it.
 	known string
-	// Said in the heading.
+	// Said is the statement in the heading.
 	Said string
-	// Lines are told in all forms, Details to people alone: they change from day to day. Of each subject there are those of its Own, and Alone
-	// are those of one that nobody joins.
+	// Lines appear in all formats. Details only appear in formats for people, because they change from day to day. Own
+	// contains lines about each subject. Alone contains lines that only appear if the block has a single subject.
 	Lines, Details, Own, Alone []string
 	Cost                       *review.Cost
-	// fields that differ, and the lines of a diff, are folded away where a form can do that.
+	// fields that differ and the lines of a diff are collapsed in formats that support it.
 	fields []review.FieldChange
 	diff   []string
 }
 
-// class is what a block is told and counted as. One without a rule is no finding.
+// class determines the severity and the rule of a block. A block without a rule is not a finding.
 type class struct {
 	Label string
 	level Level
@@ -50,7 +50,7 @@ type class struct {
 	title string
 }
 
-// Classes of blocks, the worst first.
+// Classes of blocks, the most severe first.
 var classes = []class{
 	{"problem", Error, "corral.definition", "Definition refused"},
 	{"base that can't be compared", Warning, "corral.review.base", "The base can't be compared"},
@@ -85,12 +85,12 @@ func rank(label string) int {
 
 func classOf(label string) class { return classes[rank(label)] }
 
-// blockOf is a block of one subject, with the place of what changes of it.
+// blockOf returns a block with one subject, and the place of the change.
 func blockOf(label, kind, name string, at Place) block {
 	return block{class: classOf(label), Kind: kind, Names: []string{name}, places: []Place{at}}
 }
 
-// addBlocks adds the blocks of a result, the worst first.
+// addBlocks adds the blocks of a result, the most severe first.
 func (t *telling) addBlocks(r *review.Result) {
 	t.problems(r)
 	for _, text := range r.Warnings {
@@ -105,7 +105,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		name := wording.Qualified(p.Namespace, p.Name)
-		if p.Change != review.Same { // what policies say is told elsewhere
+		if p.Change != review.Same { // findings are added separately
 			t.add(poolBlock(p, name, causes))
 		}
 		for _, f := range p.Findings {
@@ -127,7 +127,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.Label) - rank(b.Label) })
 }
 
-// add adds a block, or its subjects to the one that says the same. What is known by its subject stays alone.
+// add adds a block, or adds its subjects to a block with the same statement. A block without known is never merged.
 func (t *telling) add(b block) {
 	says := []any{b.class, when(b.known == "", "%q", b.Names), b.Said, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
@@ -154,7 +154,7 @@ func (b *block) At() (at Place) {
 // OtherPlaces returns the number of places other than the first.
 func (b *block) OtherPlaces() int { return max(0, sets.New(b.places...).Len()-1) }
 
-// groups puts those together that have the same key; they stay in the order of the first of each.
+// groups groups values by key, in the order of the first value of each group.
 func groups[T any](all []T, key func(T) string) (found [][]T) {
 	index := map[string]int{}
 	for _, one := range all {
@@ -169,19 +169,19 @@ func groups[T any](all []T, key func(T) string) (found [][]T) {
 	return found
 }
 
-// keyOf is a text that is the same of equal values.
+// keyOf returns a text that is equal for equal values.
 func keyOf(v any) string {
 	key, err := json.Marshal(v)
 	if err != nil {
-		return err.Error() // all of it is plain data
+		return err.Error() // cannot happen, because v is plain data
 	}
 	return string(key)
 }
 
-// heading says what is told of whom, and where.
+// heading returns the statement with its subjects and place.
 func (b *block) heading() string { return words.Phrase("heading", b) }
 
-// listed names some, and counts the others.
+// listed names up to most of the names, and counts the others.
 func listed(names []string, most int) string {
 	var shown []string
 	for _, name := range names[:min(len(names), most)] {
@@ -191,14 +191,14 @@ func listed(names []string, most int) string {
 	return strings.Join(shown, ", ") + when(more > 0, " and %d more", more)
 }
 
-// body is what people read below the heading.
+// body returns the lines below the heading.
 func (b *block) body() []string { return words.Sentences("body", b) }
 
-// differences are a line for each field.
+// differences returns a line for each field.
 func (b *block) differences() []string { return words.Sentences("fields", b.fields) }
 
-// ReviewFindings lists what of a review belongs to a line of a file: for annotations and SARIF. Denials are errors. Changes that
-// lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
+// ReviewFindings returns the parts of a review that belong to a line of a file, for annotations and SARIF. Denials are
+// errors. Changes that lose or reroute jobs and new policy warnings are warnings. The rest are notes.
 func ReviewFindings(r *review.Result) (findings []Finding) {
 	for _, b := range tell(r).blocks {
 		if b.rule == "" {
@@ -215,7 +215,7 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 	return findings
 }
 
-// problems say why a side can't be read.
+// problems adds the reasons why a side cannot be read.
 func (t *telling) problems(r *review.Result) {
 	c := classOf("problem")
 	switch {
@@ -233,7 +233,7 @@ func (t *telling) problems(r *review.Result) {
 	}
 }
 
-// afterSpec is the path of a field in its object.
+// afterSpec returns the path of a field within its object.
 func afterSpec(path string) string {
 	if _, field, ok := strings.Cut(path, ".spec."); ok {
 		return field
@@ -250,7 +250,7 @@ var findingLevels = map[review.Level]struct{ said, label, still string }{
 // findingStates contains the format of that word for each state.
 var findingStates = map[review.State]string{review.New: "newly %s", review.Still: "%s as before", review.Fixed: "no longer %s", review.Unknown: "%s"}
 
-// findingBlock is what a policy says of a pool's pod.
+// findingBlock returns the block for a policy's finding about a pool's pod.
 func findingBlock(pool string, f review.Finding) block {
 	level := findingLevels[f.Level]
 	label := cmp.Or(map[review.State]string{review.Fixed: "no longer", review.Still: level.still}[f.State], level.label)
@@ -269,8 +269,8 @@ func findingBlock(pool string, f review.Finding) block {
 
 func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: int(r.Line)} }
 
-// changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are
-// others now.
+// changed returns the place of a change: the first changed field, or else the object. For something that only the base has,
+// it returns the file without a line, because the head has other lines.
 func changed(at review.Places, fields []review.FieldChange, class review.Class) Place {
 	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
 	switch {
@@ -284,7 +284,7 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 	return Place{}
 }
 
-// policies tell of policies that change.
+// policies adds the policies that change.
 func (t *telling) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
 		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
@@ -295,7 +295,7 @@ func (t *telling) policies(policies []review.PolicyChange) {
 	}
 }
 
-// connections tell of connections that change.
+// connections adds the connections that change.
 func (t *telling) connections(connections []review.Connection) {
 	for _, c := range connections {
 		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
@@ -308,7 +308,7 @@ func (t *telling) connections(connections []review.Connection) {
 	}
 }
 
-// prices tell which prices differ.
+// prices adds the prices that change.
 func (t *telling) prices(p *review.PriceChange) {
 	if p == nil {
 		return
@@ -319,7 +319,7 @@ func (t *telling) prices(p *review.PriceChange) {
 	t.add(b)
 }
 
-// recorded tells what recorded decisions would have been.
+// recorded adds how recorded decisions would change.
 func (t *telling) recorded(rec *review.Recorded) {
 	if rec != nil {
 		t.add(block{class: classOf("recorded decisions"), Said: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})

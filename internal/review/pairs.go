@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// maxGuesses bounds how many pairs of a deleted and an added pool are looked at for a new name.
+// maxGuesses limits the number of pairs of a deleted and an added pool that are compared to detect renames.
 const maxGuesses = 40_000
 
-// pairUp finds the pools of both sides that belong together, by name, and then those that go on under another name.
+// pairUp pairs the pools of both sides by name, and then detects renamed pools.
 func pairUp(base, head *side) []*pair {
 	var pairs, deleted, added []*pair
 	for _, name := range names(base.pools, head.pools) {
@@ -30,7 +30,7 @@ func pairUp(base, head *side) []*pair {
 	return slices.DeleteFunc(pairs, func(p *pair) bool { return p.either() == nil })
 }
 
-// matchRenamed gives added pools the deleted ones that they most likely are.
+// matchRenamed pairs each added pool with the most similar deleted pool.
 func matchRenamed(deleted, added []*pair) {
 	if len(deleted)*len(added) > maxGuesses {
 		return
@@ -52,8 +52,8 @@ func matchRenamed(deleted, added []*pair) {
 	}
 }
 
-// likeness says how much two pools are the same under two names; 0 if they aren't: they serve the same jobs of the same connection, or
-// are the same but for what follows from the name.
+// likeness returns how likely it is that two pools are the same pool under different names; 0 if they are not. They must use
+// the same connection and serve the same jobs, or be equal apart from what depends on the name.
 func likeness(a, b *pool) int {
 	if a.Spec.ConnectionRef.Name != b.Spec.ConnectionRef.Name || a.Spec.GetRegistration() != b.Spec.GetRegistration() {
 		return 0
