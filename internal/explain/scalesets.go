@@ -10,8 +10,8 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
-// but for those whose runners are known to be leaving.
+// checkScaleSets finds problems that pools do not report: labels that GitHub did not accept, sessions, and records of
+// deleted pools. It skips deleted pools whose remaining runners are already reported.
 func (l *search) checkScaleSets() {
 	causes, known := l.found.causes(), l.found.byReason()
 	for set := range pointers(l.ScaleSets) {
@@ -40,7 +40,8 @@ func (l *search) checkScaleSets() {
 	}
 }
 
-// checkSession finds a session that isn't open although no other condition reports a problem, and one that a restart would lose.
+// checkSession finds a session that is not open although no other condition reports a problem, and one that a restart would
+// lose.
 func (l *search) checkSession(s seen, set *v1alpha1.RunnerScaleSet, isReady bool) {
 	listening := ConditionOf(set, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue

@@ -82,8 +82,8 @@ func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
 	}
 	both := &review.Amounts{Max: new(float64)}
 	c := &review.Cost{Currency: "EUR", Before: both, After: both, Unknown: names(30), UnknownBefore: names(30), Unbounded: names(5)}
-	const want = "min 0.00, typical 0.00, max 0.00 EUR; left out, as no price is known: p00, p01, p02, p03, p04 and 25 more" +
-		"; left out of max after, as nothing bounds it: p00, p01, p02, p03, p04"
+	const want = "min 0.00, typical 0.00, max 0.00 EUR; left out, because their price is unknown: p00, p01, p02, p03, p04 and 25 more" +
+		"; left out of max after, because they have no max: p00, p01, p02, p03, p04"
 	if diff := cmp.Diff(want, text(words.Phrase("cost", c))); diff != "" {
 		t.Error(diff)
 	}

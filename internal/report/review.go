@@ -102,7 +102,7 @@ func ReviewText(w io.Writer, r *review.Result) error {
 		lines = slices.Concat(lines, []string{"", b.heading()}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))
 	}
 	if len(t.notes) > 0 {
-		lines = slices.Concat(lines, []string{"", "Taken for granted, or not known:"}, each("  ", t.notes))
+		lines = slices.Concat(lines, []string{"", "Assumptions and unknowns:"}, each("  ", t.notes))
 	}
 	var all strings.Builder
 	for _, line := range lines {

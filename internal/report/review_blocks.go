@@ -56,12 +56,12 @@ var classes = []class{
 	{"base that can't be compared", Warning, "corral.review.base", "The base can't be compared"},
 	{"deleted", Warning, "corral.review.deleted", "Pool deleted"},
 	{"renamed", Warning, "corral.review.renamed", "Pool renamed"},
-	{"replaced", Warning, "corral.review.replaced", "Another pool to GitHub"},
+	{"replaced", Warning, "corral.review.replaced", "Replaced on GitHub"},
 	{"undecided", Error, "corral.policy.failed", "Policy failed"},
 	{"denied", Error, "", "Denied by policy"},
-	{"warning", Warning, "corral.review.warning", "Warning of the change"},
+	{"warning", Warning, "corral.review.warning", "Warning about the change"},
 	{"reroutes jobs", Warning, "corral.review.reroutes-jobs", "Jobs go elsewhere"},
-	{"for the same jobs", Warning, "corral.review.overlap", "Pools for the same jobs"},
+	{"for the same jobs", Warning, "corral.review.overlap", "Pools match the same jobs"},
 	{"replaces runners", Note, "corral.review.replaces-runners", "Another template"},
 	{"connection", Note, "corral.review.connection", "Connection changed"},
 	{"policy", Note, "corral.review.policy", "Policy changed"},
@@ -70,8 +70,8 @@ var classes = []class{
 	{"prices", Note, "corral.review.prices", "Prices changed"},
 	{"added", "", "", ""},
 	{"not compared", "", "", ""},
-	{"newly warned of", Warning, "", "Warning by policy"},
-	{"settings", Note, "corral.review.settings", "Other settings"},
+	{"newly warned", Warning, "", "Warning by policy"},
+	{"settings", Note, "corral.review.settings", "Settings changed"},
 	{"audit", Note, "corral.policy.audit", "Audited policy"},
 	{"as before", "", "", ""},
 	{"no longer", "", "", ""},
@@ -114,7 +114,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	}
 	for _, o := range r.Overlaps {
 		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
-		b.Said, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
+		b.Said, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if this isn't intended"}
 		t.add(b)
 	}
 	t.policies(r.Policies)
@@ -244,7 +244,7 @@ func afterSpec(path string) string {
 // findingLevels contains the word for a finding of each level, its label, and its label if the base has the finding too.
 var findingLevels = map[review.Level]struct{ said, label, still string }{
 	review.Failure: {"undecided, a policy fails", "undecided", "undecided"}, review.Deny: {"denied", "denied", "denied"},
-	review.Warn: {"warned of", "newly warned of", "as before"}, review.Audit: {"audited", "audit", "as before"},
+	review.Warn: {"warned", "newly warned", "as before"}, review.Audit: {"audited", "audit", "as before"},
 }
 
 // findingStates contains the format of that word for each state.

@@ -36,7 +36,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	notes := &markdown{}
 	if len(t.notes) > 0 {
 		notes.lines(notesShare, len(t.notes), "- ", "note", t.notes, marked)
-		notes = folded("Taken for granted, or not known", notes.String())
+		notes = folded("Assumptions and unknowns", notes.String())
 	}
 	room := MaxMarkdown - notes.Len() - 1000
 	for i, b := range t.blocks {
@@ -44,9 +44,9 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 			continue
 		}
 		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Said: b.Said}
-		b.Lines = []string{"more than there is room for: `corral review` prints it"}
+		b.Lines = []string{"too long for this comment: `corral review` prints it"}
 		if !m.addWithin(room, b.markdown()) {
-			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
+			m.add("\nLeft out because this comment has no room: %s. `corral review` prints everything.\n", counted(t.blocks[i:]))
 			break
 		}
 	}

@@ -193,9 +193,9 @@ func (p *pair) runs() (before, after *pool, effect string) {
 	case p.head == nil || !p.isRefused():
 		return before, p.head, ""
 	case (p.base == nil || p.shown.Change == Renamed) && p.after.unasked:
-		return before, nil, "Policies can't be asked about its pod: it starts no runners, and takes in no jobs."
+		return before, nil, "Policies can't be evaluated for its pod: it starts no runners and accepts no jobs."
 	case p.base == nil || p.shown.Change == Renamed:
-		return before, nil, "Policies deny its pod: it starts no runners, and takes in no jobs."
+		return before, nil, "Policies deny its pod: it starts no runners and accepts no jobs."
 	case p.shown.has(Deny, Still):
 		return before, nil, ""
 	case p.rollout != nil && !p.formerDenied:
@@ -203,7 +203,7 @@ func (p *pair) runs() (before, after *pool, effect string) {
 	case !p.shown.has(Deny, New): // the previous decision stays in force
 		return before, p.head, ""
 	}
-	return before, nil, "Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs."
+	return before, nil, "Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs."
 }
 
 // say adds a formatted sentence if the condition holds.

@@ -105,6 +105,6 @@ func overlapOf(p, other *pool) Overlap {
 	}
 	return Overlap{
 		Pool: p.name(), Other: other.name(), At: fieldPlace(p.object, path), Labels: labels,
-		Message: fmt.Sprintf("Jobs that ask for %s are for %s as well: either may get them.", strings.Join(labels, " and "), other.name()),
+		Message: fmt.Sprintf("Jobs that request %s also match %s: either pool may get them.", strings.Join(labels, " and "), other.name()),
 	}
 }

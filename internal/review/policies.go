@@ -100,7 +100,7 @@ func (c *comparison) warnOfPolicy(ref string) {
 
 // warnOfLabels warns about labels that were removed from pools if limits of the head depend on them.
 func (c *comparison) warnOfLabels() {
-	const onLabels = "limits that hang on labels"
+	const onLabels = "limits that depend on labels"
 	freed := map[string][]string{}
 	for _, p := range c.pairs {
 		gone := p.goneLabels()

@@ -259,7 +259,7 @@ func (c *comparison) rollsOtherwise(p *pair) bool {
 	next := p.head.Name + "-next"
 	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).text()
 	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).text()
-	say(&p.shown.Effects, was != is, "Another template would roll out otherwise: %s instead of %s.", is, was)
+	say(&p.shown.Effects, was != is, "A new template would roll out differently: %s instead of %s.", is, was)
 	return was != is
 }
 
@@ -333,8 +333,8 @@ func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()
 // notes adds notes about assumptions of the review.
 func (c *comparison) notes() {
 	usage := slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() })
-	say(&c.result.Notes, usage, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
+	say(&c.result.Notes, usage, "Rules that read usage were evaluated for an idle pool in an idle fleet: shared ceilings and fair shares may limit it further.")
 	n := len(names(c.base.coarse, c.head.coarse))
-	say(&c.result.Notes, n > 0, "Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
+	say(&c.result.Notes, n > 0, "For %s, policies announce more than %d changes in the week: later changes within six hours are combined.",
 		wording.Count(n, "pool"), manyChanges)
 }

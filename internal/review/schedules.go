@@ -32,7 +32,7 @@ func (c *comparison) laterText(p *pair) string {
 	for _, at := range slices.SortedFunc(slices.Values(append(c.changesInWeek(p), c.changesInYear(p)...)), time.Time.Compare) {
 		before, after := c.base.scaling(c.ctx, p.base, at), c.head.scaling(c.ctx, p.head, at)
 		if was, is := before.inForce(), after.inForce(); was != is {
-			return fmt.Sprintf("From %s on it has %s instead of %s.", at.UTC().Format(time.RFC3339), scaleText(is), scaleText(was))
+			return fmt.Sprintf("From %s on, its limits are %s instead of %s.", at.UTC().Format(time.RFC3339), scaleText(is), scaleText(was))
 		}
 	}
 	return ""

@@ -52,11 +52,11 @@ var poolConsequences = [3][]poolConsequence{{
 	{string(ReplacesRunners), (*Pool).rolls, "replaces its runners", "replace their runners"},
 	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
 	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
-	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
+	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned", "newly warned"},
 }, {
 	{string(ReplacesRunners), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
 	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "changed by policies alone", "changed by policies alone"},
-	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with other settings", "with other settings"},
+	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with changed settings", "with changed settings"},
 }}
 
 type poolConsequence struct {
@@ -86,7 +86,7 @@ func Worst(r *Result) []Consequence {
 	}
 	w.cost()
 	w.pools(poolConsequences[2]...)
-	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
+	w.others("Overlaps", "%s newly matching the same jobs", "pool pair", len(r.Overlaps))
 	w.besides(Changed)
 	w.besides(Added)
 	w.others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields))
