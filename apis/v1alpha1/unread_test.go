@@ -26,7 +26,7 @@ var poisons = map[string]struct{ object, unreadable, lost string }{
 		object: `"spec":{"connectionRef":{"name":"main"},"update":{"maxSurge":5000000000},"scale":{"idleTimeout":"banana",` +
 			`"schedules":[{"name":"a","cron":{"schedule":"x","duration":"1h"}},{"name":"b","cron":{"schedule":"y","duration":"2 weeks"}}],` +
 			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}}`,
-		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
+		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is not a quantity: write it as 250m, 2 or 8Gi
 spec.scale.idleTimeout: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "banana"
 spec.scale.schedules[1].cron.duration: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "2 weeks"
 spec.update.maxSurge: must be a whole number of at most 2147483647, or a percentage such as 25%, not 5000000000`,
@@ -38,7 +38,7 @@ spec.update.maxSurge: must be a whole number of at most 2147483647, or a percent
 	"GitHubConnection": {object: `"spec":{"webhook":{"hookID":1e19},"allowedNamespaces":"*"}`, unreadable: "spec.allowedNamespaces: must be a list\nspec.webhook.hookID: must be a whole number of at most 9223372036854775807, not 1e19"},
 	"RunnerPolicy": {
 		object:     `"spec":{"library":{"resources":{"maxPerPod":{"cpu":"1e1.5","memory":"8Gi"}}}}`,
-		unreadable: `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity: write it as 250m, 2 or 8Gi`,
+		unreadable: `spec.library.resources.maxPerPod.cpu: "1e1.5" is not a quantity: write it as 250m, 2 or 8Gi`,
 	},
 	"ClusterRunnerPolicy": {
 		object:     `"spec":{"library":{"pause":{"reason":"x","until":"2026-12-20t00:00:00z"}}},"status":{"pools":"many"}`,

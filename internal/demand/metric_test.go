@@ -154,11 +154,11 @@ func TestCheck(t *testing.T) {
 		}},
 		"two of a name": {
 			demandOf(v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{{Name: "a"}}, Metrics: []v1alpha1.MetricSource{{Name: "a", Busy: &v1alpha1.BusyMetric{}}}}),
-			`spec.demand.metrics[0].name: Invalid value: "a": another source of demand has this name: give it one of its own`,
+			`spec.demand.metrics[0].name: Invalid value: "a": another source of demand has this name: choose a different name`,
 		},
 		"a name that is taken": {
 			demandOf(v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{{Name: "webhook"}}}),
-			`spec.demand.boosts[0].name: Invalid value: "webhook": another source of demand has this name: give it one of its own`,
+			`spec.demand.boosts[0].name: Invalid value: "webhook": another source of demand has this name: choose a different name`,
 		},
 		"no runners for a job": {
 			metric(v1alpha1.MetricSource{Jobs: &v1alpha1.JobsMetric{RunnersPerJob: zero}}),
