@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// poisons are fields of each kind that Go can't read, and what is said of them.
+// poisons are fields of each kind that Go cannot decode, with the expected messages.
 var poisons = map[string]struct{ object, unreadable, lost string }{
 	"RunnerPool": {
 		object: `"spec":{"connectionRef":{"name":"main"},"update":{"maxSurge":5000000000},"scale":{"idleTimeout":"banana",` +
@@ -111,7 +111,7 @@ func TestWhatCanBeReadOfAnObjectIsRead(t *testing.T) {
 	}
 }
 
-// A pool that is larger than it may be stalls alone, and what it declares isn't kept.
+// A pool that exceeds the size limit stalls alone, and its spec is not kept in memory.
 func TestAPoolThatIsTooLargeIsNotKept(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bytes  int
@@ -146,7 +146,7 @@ func TestStrictReadingRefuses(t *testing.T) {
 	}
 }
 
-// Each of these takes seconds to hours once it is parsed.
+// Parsing one of these values would take seconds to hours.
 func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 	for _, text := range []string{"1e-2147483647", "1E2147483647", "1e-999999999", "1e9999", strings.Repeat("1", 1<<20), "0." + strings.Repeat("0", 1<<20) + "1"} {
 		if allocated := testing.AllocsPerRun(1, func() {
@@ -177,7 +177,8 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 	}
 }
 
-// Words that a newer version may know are refused wherever the specs have an enumeration, so that none of them acts as the default.
+// An unknown value of an enumeration, which a newer version may know, is refused in every spec, so that it is never treated
+// as the default.
 func TestUnknownWordsAreUnreadable(t *testing.T) {
 	harmless := map[string]string{
 		"spec.cache.accessMode":                                       "the API server refuses the claim",
