@@ -306,7 +306,7 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	isLogged := slices.ContainsFunc(s.log(), func(l logged) bool {
-		return l.Msg == "Deleted" && l.Deleted == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "it left the source"
+		return l.Msg == "Deleted" && l.Deleted == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "removed from the source"
 	})
 	if !isLogged {
 		t.Error("the log doesn't name what was deleted")
