@@ -230,7 +230,7 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 		}
 	}
 	if i := x.socketElsewhere(); i >= 0 {
-		return work, fmt.Errorf("%s: must be %s, or %s be set: the socket of the Docker daemon isn't where the runner looks for it", x.at("volumeMounts[%d].mountPath", i), socketFolder, hostEnv)
+		return work, fmt.Errorf("%s: must be %s, or %s be set: otherwise the runner does not find the socket of the Docker daemon", x.at("volumeMounts[%d].mountPath", i), socketFolder, hostEnv)
 	}
 	work = corev1.VolumeMount{Name: workVolume, MountPath: x.work}
 	if i := x.workMount(); i >= 0 {

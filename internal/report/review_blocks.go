@@ -228,7 +228,7 @@ func (t *telling) problems(r *review.Result) {
 		t.add(block{class: c, Said: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
-		said := fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))
+		said := fmt.Sprintf("%s of the base %s, so the changes are unknown", wording.Count(n, "problem"), code(r.Base.Name))
 		t.add(block{class: classOf("base that can't be compared"), Said: said, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
 	}
 }

@@ -158,7 +158,7 @@ func TestABaseThatCantBeComparedIsAWarning(t *testing.T) {
 	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "::warning title=The base can't be compared::1 problem of the base main, so what changes isn't known%0Ap.cue:3:1: expected }\n"
+	const want = "::warning title=The base can't be compared::1 problem of the base main, so the changes are unknown%0Ap.cue:3:1: expected }\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}

@@ -132,7 +132,7 @@ func (c *comparison) run() {
 		c.findOverlaps()
 		c.replay()
 	}
-	say(&c.result.Notes, !c.result.Comparable() && len(c.in.Records) > 0, "Recorded decisions weren't replayed: the base's policies aren't known.")
+	say(&c.result.Notes, !c.result.Comparable() && len(c.in.Records) > 0, "Recorded decisions weren't evaluated, because the base's policies are unknown.")
 	c.price()
 	c.look()
 	c.summarize()

@@ -183,11 +183,11 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		text   string
 	}{
 		"no signature":      {func(r *http.Request) { r.Header.Del(signatureHeader) }, 401, "X-Hub-Signature-256 is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."},
-		"other signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, Sign([]byte("x"), []byte(queued))) }, 401, "The signature isn't by the secret of GitHubConnection team/main."},
-		"other body":        {func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(strings.ToUpper(queued))) }, 401, "The signature isn't by the secret of GitHubConnection team/main."},
+		"other signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, Sign([]byte("x"), []byte(queued))) }, 401, "The signature doesn't match the secret of GitHubConnection team/main."},
+		"other body":        {func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(strings.ToUpper(queued))) }, 401, "The signature doesn't match the secret of GitHubConnection team/main."},
 		"short signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, "sha256=00") }, 400, "X-Hub-Signature-256 must be sha256= and 64 hexadecimal digits."},
 		"SHA-1 alone":       {func(r *http.Request) { r.Header.Set(signatureHeader, "sha1="+strings.Repeat("0", 64)) }, 400, "X-Hub-Signature-256 must be sha256= and 64 hexadecimal digits."},
-		"other connection":  {func(r *http.Request) { r.URL.Path = "/github/team/other" }, 401, "The signature isn't by the secret of GitHubConnection team/other."},
+		"other connection":  {func(r *http.Request) { r.URL.Path = "/github/team/other" }, 401, "The signature doesn't match the secret of GitHubConnection team/other."},
 		"no connection":     {func(r *http.Request) { r.URL.Path = "/github/team" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
 		"longer path":       {func(r *http.Request) { r.URL.Path = "/github/team/main/" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
 		"endless path":      {func(r *http.Request) { r.URL.Path = "/github/team/" + strings.Repeat("x", 1000) }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
@@ -268,7 +268,7 @@ func TestEventsThatAreNotUsedAreAnswered(t *testing.T) {
 	s.want(s.send(signed("issues", "guid-3", large)), http.StatusAccepted, "Events of this name aren't used.")
 	forged := signed("issues", "guid-4", large)
 	forged.Header.Set(signatureHeader, Sign([]byte("x"), []byte(large)))
-	s.want(s.send(forged), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
+	s.want(s.send(forged), http.StatusUnauthorized, "The signature doesn't match the secret of GitHubConnection team/main.")
 	s.want(s.send(httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusOK, "GitHub's events are taken in at /github/NAMESPACE/CONNECTION.")
 	if s.tracker.count() != 0 {
 		t.Errorf("taken: %+v", s.tracker.taken)
@@ -325,7 +325,7 @@ func TestWithoutSecretNothingIsTaken(t *testing.T) {
 		status int
 		text   string
 	}{
-		"absent":     {fmt.Errorf("reading: %w", ErrNoSecret), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main."},
+		"absent":     {fmt.Errorf("reading: %w", ErrNoSecret), http.StatusUnauthorized, "The signature doesn't match the secret of GitHubConnection team/main."},
 		"no cluster": {errors.New("refused: 10.0.0.1"), http.StatusServiceUnavailable, "The secret can't be read now."},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -590,7 +590,7 @@ func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
 	unready("The leader answered 503.")
 	lead.tracker.err = nil
 	lead.secrets.known[main] = [][]byte{[]byte("newer")}
-	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusUnauthorized, "The signature doesn't match the secret of GitHubConnection team/main.")
 	lead.secrets.known[main] = [][]byte{secret}
 	l.err = errors.New("nobody")
 	unready("There is no leader now.")

@@ -79,20 +79,20 @@ func maximalFigures() (names []figureName) {
 	for _, phase := range maximal.Phases {
 		names = append(names,
 			figureName{phase + "_alone_ms", phase + ": another tenant's job to its start, alone, ms", "%.0f"},
-			figureName{phase + "_beside_ms", phase + ": …, beside the maximal tenant, ms", "%.0f"},
+			figureName{phase + "_beside_ms", phase + ": …, next to the maximal tenant, ms", "%.0f"},
 			figureName{phase + "_to_alone", phase + ": to that alone", "%.2f"})
 	}
 	return append(names,
 		figureName{"maximal_commits", "commits of the maximal tenant that were applied during a phase", "%.0f"},
 		figureName{"maximal_changes", "changes of the maximal tenant's pools", "%.0f"}, figureName{"maximal_events", "events of the maximal tenant that were taken", "%.0f"},
-		figureName{"alone_mib", "controller and children, peak, alone, MiB", "%.0f"}, figureName{"beside_mib", "…, beside the maximal tenant, MiB", "%.0f"},
+		figureName{"alone_mib", "controller and children, peak, alone, MiB", "%.0f"}, figureName{"beside_mib", "…, next to the maximal tenant, MiB", "%.0f"},
 		figureName{"beside_children_mib", "…: the children's part, MiB", "%.0f"}, figureName{"beside_leader_mib", "…: the controller's part, MiB", "%.0f"})
 }
 
 // maximalBounds returns the bounds that --check verifies.
 func maximalBounds() (all []bound) {
 	for _, phase := range maximal.Phases {
-		all = append(all, bound{"maximal-5000", anywhere, phase + "_to_alone", 1.2, fmt.Sprintf("beside the maximal tenant (%s), jobs of others wait no more than 20 %% longer", phase)})
+		all = append(all, bound{"maximal-5000", anywhere, phase + "_to_alone", 1.2, fmt.Sprintf("next to the maximal tenant (%s), other tenants' jobs wait at most 20 %% longer", phase)})
 	}
 	return append(all,
 		bound{"maximal-5000", anywhere, "beside_mib", chartLimit(), "the controller and its children stay below the chart's limit"},

@@ -139,7 +139,7 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 		return r, fmt.Errorf("the maximal tenant: %w", err)
 	}
 	if r.Beside, err = s.phases(ctx, &r, map[string]action{PhaseCommit: s.push, PhaseChanges: s.change, PhaseEvents: s.send}); err != nil {
-		return r, fmt.Errorf("beside the maximal tenant: %w", err)
+		return r, fmt.Errorf("next to the maximal tenant: %w", err)
 	}
 	r.BesideMemory = s.take()
 	_, r.Refused, err = s.look(ctx)

@@ -216,7 +216,7 @@ func (v *verification) explain(ctx context.Context, client *gogithub.Client, res
 		}
 		return newError(v1alpha1.ScopeNotFoundReason, err, "%s not found, or not visible to these credentials (%s)", v.target, needs)
 	}
-	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which isn't understood", resp.StatusCode)
+	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which Corral does not understand", resp.StatusCode)
 	e.Code = resp.StatusCode
 	return e
 }
