@@ -58,9 +58,9 @@ func TestFromValue(t *testing.T) {
 		"fractions are exact":         {value: 0.3, average: quantity("100m"), want: 3, reason: "the value is 0.3, at 100m a runner"},
 		"zero is a number":            {value: 0, want: 0, reason: "the value is 0"},
 		"more than may be is cut":     {value: 1e300, average: quantity("1m"), want: demand.MostJobs, reason: "the value is 1e+300, at 1m a runner, cut to 100000"},
-		"no number":                   {value: math.NaN(), reason: "the value is NaN, which is no number of jobs", silent: true},
-		"without end":                 {value: math.Inf(1), reason: "the value is +Inf, which is no number of jobs", silent: true},
-		"negative":                    {value: -1, reason: "the value is -1, which is no number of jobs", silent: true},
+		"no number":                   {value: math.NaN(), reason: "the value is NaN, which is not a valid number of jobs", silent: true},
+		"without end":                 {value: math.Inf(1), reason: "the value is +Inf, which is not a valid number of jobs", silent: true},
+		"negative":                    {value: -1, reason: "the value is -1, which is not a valid number of jobs", silent: true},
 		"for nothing":                 {value: 1, average: quantity("0"), reason: "averageValue is 0, and must be a number above 0", silent: true},
 		"an average beyond any scale": {value: 1, average: quantity("1e400"), reason: "averageValue is 1e400, and must be a number above 0", silent: true},
 	} {

@@ -30,7 +30,7 @@ deny contains {
 # scope: rule
 # title: Images with a digest
 # description: >-
-#  With data.library.images.requireDigest, each image must have a digest, so that the evaluated image is the one that runs.
+#  With data.library.images.requireDigest, each image must have a digest, so that Corral evaluates exactly the image that runs.
 # custom:
 #  code: CORRAL-IMG-002
 #  family: images
