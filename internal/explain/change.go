@@ -76,7 +76,7 @@ func (f *PoolFacts) unready() string {
 	switch {
 	case f.isOfConnection():
 		return f.fixConnection(f.Connection)
-	case !isAmiss(ready), f.isSaid(ready.Reason):
+	case !isNotTrue(ready), f.isCovered(ready.Reason):
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready)
@@ -88,8 +88,8 @@ func (f *PoolFacts) unready() string {
 	return RemedyFor(poolKind, f.Pool, ready)
 }
 
-// isSaid reports whether the findings, the update or the runners already contain the remedy for a reason.
-func (f *PoolFacts) isSaid(reason string) bool {
+// isCovered reports whether the findings, the update or the runners already contain the remedy for a reason.
+func (f *PoolFacts) isCovered(reason string) bool {
 	s := &f.Pool.Status
 	return map[string]bool{
 		v1alpha1.PolicyDeniedReason:  s.Policy != nil && !s.Policy.Allowed,

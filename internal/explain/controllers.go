@@ -17,8 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// lookGrace is how long a controller may take to reconcile a change.
-const lookGrace = time.Minute
+// reconcileGrace is how long a controller may take to reconcile a change.
+const reconcileGrace = time.Minute
 
 // isLeaderless reports whether there are leases but none is renewed.
 func (v view) isLeaderless() bool {
@@ -62,9 +62,9 @@ func (l *search) checkControllers() {
 	}
 }
 
-// checkLook adds a symptom if no controller has reconciled the current version of an object, so that its status may be out
+// checkReconciled adds a symptom if no controller has reconciled the current version of an object, so that its status may be out
 // of date.
-func (l *search) checkLook(s seen) {
+func (l *search) checkReconciled(s seen) {
 	var one symptom
 	asked, _ := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
 	at, err := time.Parse(time.RFC3339Nano, asked)
@@ -79,7 +79,7 @@ func (l *search) checkLook(s seen) {
 	if l.isLeaderless() {
 		one.key = catalog.NoLeader.Code
 	}
-	if l.Now.Sub(one.since) >= lookGrace {
+	if l.Now.Sub(one.since) >= reconcileGrace {
 		l.add(one)
 	}
 }
@@ -95,5 +95,5 @@ func changed(o metav1.Object) time.Time {
 	return at
 }
 
-// isAmiss reports whether a condition exists and is not True.
-func isAmiss(c *Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }
+// isNotTrue reports whether a condition exists and is not True.
+func isNotTrue(c *Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }

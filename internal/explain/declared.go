@@ -17,8 +17,8 @@ func (l *search) checkConnections() {
 	users := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
 	for c := range pointers(l.Connections) {
 		s := seen{object{connectionKind, c.Namespace, c.Name}, c, c.Status.ObservedGeneration, c.Status.LastHandledReconcileAt}
-		l.checkLook(s)
-		l.add(connectionAmiss(c, s.unready(), users[s.of.key()]))
+		l.checkReconciled(s)
+		l.add(connectionSymptom(c, s.unready(), users[s.of.key()]))
 		if refused := c.EventsRefused(); refused != "" {
 			l.add(found(s.of, catalog.EventsRefused.With().Detailed(refused), s.of.key()))
 		}
@@ -30,9 +30,9 @@ func (l *search) checkConnections() {
 	}
 }
 
-// connectionAmiss completes the symptom of a connection that is not ready.
-func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) symptom {
-	s.pools, s.goOn = users, c.Status.FormerCredentials
+// connectionSymptom completes the symptom of a connection that is not ready.
+func connectionSymptom(c *v1alpha1.GitHubConnection, s symptom, users []string) symptom {
+	s.pools, s.keepsWorking = users, c.Status.FormerCredentials
 	if s.reason == v1alpha1.GitHubUnavailableReason {
 		return s.during(c.Status.Outage)
 	}
@@ -53,7 +53,7 @@ var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.Reposito
 func (l *search) checkPolicies() {
 	for _, p := range l.policyObjects() {
 		s := seen{ofPolicy(p), p, p.GetPolicyStatus().ObservedGeneration, p.GetPolicyStatus().LastHandledReconcileAt}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		one := s.unready()
 		one.key = keyOf(one.reason, s.of.String())
 		l.add(one)
@@ -65,20 +65,20 @@ func (l *search) checkSources() {
 	pools := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
 	for src := range pointers(l.Sources) {
 		s := seen{object{sourceKind, src.Namespace, src.Name}, src, src.Status.ObservedGeneration, src.Status.LastHandledReconcileAt}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		l.checkCommitStatus(src, s.of)
 		ready := s.ready()
-		if !isAmiss(ready) {
+		if !isNotTrue(ready) {
 			continue
 		}
-		one := s.amiss(ready)
+		one := s.symptomOf(ready)
 		if ready.Reason == v1alpha1.ArtifactFailedReason && len(ready.Causes) > 0 && !slices.Contains(ofRepository, ready.Causes[0].Code) {
 			one.key = keyOfServer(one.key, &ready.Causes[0])
 		}
 		if src.Status.LastAppliedRevision == "" {
 			one.do = firstRemedy(src, ready)
 		}
-		one.pools, one.goOn = pools[s.of.key()], true
+		one.pools, one.keepsWorking = pools[s.of.key()], true
 		if one.severity == Note { // otherwise Ready reports the problem
 			one.key, one.pools = keyOf(one.key, sourceKind), nil
 			l.checkRead(s.of, src, ready)

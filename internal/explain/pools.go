@@ -20,8 +20,8 @@ import (
 
 // conditionsOfPools lists the conditions that are checked in addition to Ready, with the status that indicates a problem.
 var conditionsOfPools = []struct {
-	name  string
-	amiss metav1.ConditionStatus
+	name    string
+	problem metav1.ConditionStatus
 }{
 	{v1alpha1.TemplateValidCondition, metav1.ConditionFalse},
 	{v1alpha1.HealthyCondition, metav1.ConditionFalse},
@@ -37,7 +37,7 @@ func (l *search) checkPools() {
 	causes := l.found.causes()
 	for p := range pointers(l.Pools) {
 		s := seen{ofPool(p), p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		l.checkConditions(p, s, causes)
 		for _, d := range p.Status.Demand {
 			if d.Stale {
@@ -50,18 +50,18 @@ func (l *search) checkPools() {
 // checkConditions adds the problems that a pool's conditions report, each reason once.
 func (l *search) checkConditions(p *v1alpha1.RunnerPool, look seen, causes map[object]string) {
 	said := map[string]bool{v1alpha1.ProgressingReason: true}
-	if ready := look.ready(); isAmiss(ready) {
+	if ready := look.ready(); isNotTrue(ready) {
 		said[ready.Reason] = true
-		l.add(l.causeOf(p, look.amiss(ready), causes))
+		l.add(l.causeOf(p, look.symptomOf(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
 		is := ConditionOf(p, c.name)
-		if is == nil || is.Status != c.amiss || said[is.Reason] || catalog.IsFine(is.Reason) {
+		if is == nil || is.Status != c.problem || said[is.Reason] || catalog.IsFine(is.Reason) {
 			continue
 		}
 		said[is.Reason] = true
-		s := l.causeOf(p, look.amiss(is), causes)
-		s.goOn = c.name == v1alpha1.DrainableCondition
+		s := l.causeOf(p, look.symptomOf(is), causes)
+		s.keepsWorking = c.name == v1alpha1.DrainableCondition
 		l.add(s)
 	}
 	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // Ready reports a problem before the suspension
@@ -129,11 +129,11 @@ func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 
 // checkJobs finds pools that are full, and jobs that wait although no other problem of their pool is known.
 func (l *search) checkJobs() {
-	hurt := l.found.pools(func(s *symptom) bool { return !s.goOn })
+	hurt := l.found.pools(func(s *symptom) bool { return !s.keepsWorking })
 	for p := range pointers(l.Pools) {
 		d, jobs := p.Status.Decision, p.Status.GetJobs()
 		waiting := Waiting(&p.Status)
-		if waiting == 0 || d == nil || isAmiss(ConditionOf(p, v1alpha1.ReadyCondition)) {
+		if waiting == 0 || d == nil || isNotTrue(ConditionOf(p, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {

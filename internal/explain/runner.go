@@ -127,7 +127,7 @@ func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 // waitsFor describes the next expected event.
 func (r *Runner) waitsFor() string {
 	o := r.Object
-	if ready := ConditionOf(o, v1alpha1.ReadyCondition); o.DeletionTimestamp != nil && isAmiss(ready) && o.Status.ObservedGeneration == o.Generation {
+	if ready := ConditionOf(o, v1alpha1.ReadyCondition); o.DeletionTimestamp != nil && isNotTrue(ready) && o.Status.ObservedGeneration == o.Generation {
 		return r.ends(ready.Message)
 	}
 	return phrase("waits", r)

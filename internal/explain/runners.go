@@ -63,7 +63,7 @@ func (l *search) checkSpec(r *v1alpha1.Runner) {
 	if r.Unreadable() != nil {
 		row = catalog.RunnerUnread
 	}
-	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why)
+	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.symptomOf(why)
 	never.severity, never.what = row.Severity, row.Title
 	l.add(never)
 }
@@ -91,8 +91,8 @@ var ofPods = []corev1.ResourceName{
 func (l *search) checkQuotas() {
 	pools := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
 	for q := range pointers(l.Quotas) {
-		isSaid := slices.ContainsFunc(l.found, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
-		if len(pools[q.Namespace]) == 0 || isSaid {
+		isReported := slices.ContainsFunc(l.found, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
+		if len(pools[q.Namespace]) == 0 || isReported {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {

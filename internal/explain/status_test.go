@@ -567,7 +567,7 @@ func TestThePageOfConditionsHasTheirPolarity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range conditionsOfPools {
-		if row := fmt.Sprintf("| RunnerPool | `%s` | %s", c.name, c.amiss); !strings.Contains(string(page), row) {
+		if row := fmt.Sprintf("| RunnerPool | `%s` | %s", c.name, c.problem); !strings.Contains(string(page), row) {
 			t.Errorf("docs/spec/conditions.md has no row %q", row)
 		}
 	}

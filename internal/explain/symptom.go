@@ -73,9 +73,9 @@ type symptom struct {
 	next    time.Time // time of the next attempt
 	// failed is the pool's last failed runner, if the problem is about failed runners.
 	failed *v1alpha1.RunnerFailure
-	// pools that are affected, as NAMESPACE/NAME. If they goOn, no job waits because of the symptom.
-	pools []string
-	goOn  bool
+	// pools that are affected, as NAMESPACE/NAME. With keepsWorking, no job waits because of the symptom.
+	pools        []string
+	keepsWorking bool
 }
 
 // symptoms are the results of the checks.
@@ -84,7 +84,7 @@ type symptoms []symptom
 // keepsJobs reports whether jobs of a pool wait because of the symptom. They do not wait if the last decision or the
 // previous template stays in force.
 func (s *symptom) keepsJobs() bool {
-	return !s.goOn && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
+	return !s.keepsWorking && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
 }
 
 // causes returns the key of the first symptom of each object. It ignores symptoms that cannot be the cause of other
@@ -92,7 +92,7 @@ func (s *symptom) keepsJobs() bool {
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.severity != Ahead {
+		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.keepsWorking) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}
@@ -144,8 +144,8 @@ func found(of object, c catalog.Cause, more ...string) symptom {
 	return s
 }
 
-// amiss returns the symptom that a condition of the object reports.
-func (s seen) amiss(c *Condition) symptom {
+// symptomOf returns the symptom that a condition of the object reports.
+func (s seen) symptomOf(c *Condition) symptom {
 	row, cause := catalog.Of(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
 	if len(c.Causes) > 0 {
 		cause = c.Causes[0]
@@ -196,8 +196,8 @@ func (s symptom) from(since time.Time) symptom {
 
 // unready returns the symptom that the object's condition Ready reports; the zero symptom if Ready is True or missing.
 func (s seen) unready() symptom {
-	if ready := s.ready(); isAmiss(ready) {
-		return s.amiss(ready)
+	if ready := s.ready(); isNotTrue(ready) {
+		return s.symptomOf(ready)
 	}
 	return symptom{}
 }

@@ -98,7 +98,7 @@ func TestPoolsTogetherCostNothingKnownIfOneDoesnt(t *testing.T) {
 		for i, c := range of {
 			r.Pools = append(r.Pools, review.Pool{Name: fmt.Sprint(i), Change: review.Deleted, Cost: c})
 		}
-		blocks := tell(r).blocks
+		blocks := renderReview(r).blocks
 		if got := strings.Join(blocks[0].body(), "\n"); len(blocks) != 1 || (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%d blocks of %d pools, with %q instead of %q", len(blocks), len(of), got, want)
 		}
@@ -111,7 +111,7 @@ func TestPoliciesThatChangeAlikeStayApart(t *testing.T) {
 	for _, name := range []string{"RunnerPolicy/ci/a", "RunnerPolicy/ci/b"} {
 		r.Policies = append(r.Policies, review.PolicyChange{Policy: name, Change: review.Changed, What: []string{"rules"}})
 	}
-	if blocks := tell(r).blocks; len(blocks) != 2 {
+	if blocks := renderReview(r).blocks; len(blocks) != 2 {
 		t.Errorf("got %d blocks", len(blocks))
 	}
 }

@@ -63,20 +63,20 @@ func each(word string, texts []string) (all []string) {
 	return all
 }
 
-// telling is a review in sentences. All formats except JSON are written from it.
-type telling struct {
+// renderedReview is a review in sentences. All formats except JSON are written from it.
+type renderedReview struct {
 	headline string
 	summary  []string
 	// blocks, the most severe first.
-	blocks []*block
-	said   map[string]*block
-	notes  []string
+	blocks      []*block
+	byStatement map[string]*block
+	notes       []string
 }
 
-// tell renders a result as sentences.
-func tell(r *review.Result) telling {
-	t := telling{
-		headline: words.Phrase("headline", r), summary: words.Sentences("summary", r), said: map[string]*block{},
+// renderReview renders a result as sentences.
+func renderReview(r *review.Result) renderedReview {
+	t := renderedReview{
+		headline: words.Phrase("headline", r), summary: words.Sentences("summary", r), byStatement: map[string]*block{},
 		notes: slices.Concat(cmp.Or(r.Cost, &review.Cost{}).Assumptions, r.Notes),
 	}
 	t.addBlocks(r)
@@ -96,7 +96,7 @@ func both(before, after string) string {
 
 // ReviewText writes a review for a terminal, without colours or control characters.
 func ReviewText(w io.Writer, r *review.Result) error {
-	t := tell(r)
+	t := renderReview(r)
 	lines := append([]string{t.headline}, t.summary...)
 	for _, b := range t.blocks {
 		lines = slices.Concat(lines, []string{"", b.heading()}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))

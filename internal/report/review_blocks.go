@@ -31,8 +31,8 @@ type block struct {
 	// known, with the rule and the field, identifies the block in code scanning. It must not change when a subject is added.
 	// It is empty if the block is never merged; its text and subject then identify it.
 	known string
-	// Said is the statement in the heading.
-	Said string
+	// Statement is the statement in the heading.
+	Statement string
 	// Lines appear in all formats. Details only appear in formats for people, because they change from day to day. Own
 	// contains lines about each subject. Alone contains lines that only appear if the block has a single subject.
 	Lines, Details, Own, Alone []string
@@ -91,10 +91,10 @@ func blockOf(label, kind, name string, at Place) block {
 }
 
 // addBlocks adds the blocks of a result, the most severe first.
-func (t *telling) addBlocks(r *review.Result) {
+func (t *renderedReview) addBlocks(r *review.Result) {
 	t.problems(r)
 	for _, text := range r.Warnings {
-		t.add(block{class: classOf("warning"), Said: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
+		t.add(block{class: classOf("warning"), Statement: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
 	}
 	causes := map[string]Place{}
 	for _, p := range r.Policies {
@@ -114,7 +114,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	}
 	for _, o := range r.Overlaps {
 		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
-		b.Said, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if this isn't intended"}
+		b.Statement, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if this isn't intended"}
 		t.add(b)
 	}
 	t.policies(r.Policies)
@@ -122,21 +122,21 @@ func (t *telling) addBlocks(r *review.Result) {
 	t.prices(r.Prices)
 	t.recorded(r.Recorded)
 	if r.Diff != "" {
-		t.add(block{class: classOf("diff"), Said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
+		t.add(block{class: classOf("diff"), Statement: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
 	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.Label) - rank(b.Label) })
 }
 
 // add adds a block, or adds its subjects to a block with the same statement. A block without known is never merged.
-func (t *telling) add(b block) {
-	says := []any{b.class, when(b.known == "", "%q", b.Names), b.Said, afterSpec(b.Path), b.source, b.Lines, b.Details}
+func (t *renderedReview) add(b block) {
+	parts := []any{b.class, when(b.known == "", "%q", b.Names), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
-		says = append(says, f.Path, f.Before, f.After)
+		parts = append(parts, f.Path, f.Before, f.After)
 	}
-	key := fmt.Sprintf("%q", says)
-	same, known := t.said[key]
+	key := fmt.Sprintf("%q", parts)
+	same, known := t.byStatement[key]
 	if !known {
-		t.said[key], t.blocks = &b, append(t.blocks, &b)
+		t.byStatement[key], t.blocks = &b, append(t.blocks, &b)
 		return
 	}
 	same.Names, same.places, same.Own = append(same.Names, b.Names...), append(same.places, b.places...), append(same.Own, b.Own...)
@@ -200,13 +200,13 @@ func (b *block) differences() []string { return words.Sentences("fields", b.fiel
 // ReviewFindings returns the parts of a review that belong to a line of a file, for annotations and SARIF. Denials are
 // errors. Changes that lose or reroute jobs and new policy warnings are warnings. The rest are notes.
 func ReviewFindings(r *review.Result) (findings []Finding) {
-	for _, b := range tell(r).blocks {
+	for _, b := range renderReview(r).blocks {
 		if b.rule == "" {
 			continue
 		}
-		told := text(words.Phrase("told", b))
-		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Message: told, Path: b.Path, Source: b.source, Place: b.At()}
-		f.Known = keyOf([]string{cmp.Or(b.known, told), afterSpec(b.Path)})
+		statement := text(words.Phrase("statement", b))
+		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Message: statement, Path: b.Path, Source: b.source, Place: b.At()}
+		f.Known = keyOf([]string{cmp.Or(b.known, statement), afterSpec(b.Path)})
 		for _, line := range slices.Concat(words.Sentences("names", b), b.Lines) {
 			f.Message += "\n" + text(line)
 		}
@@ -216,7 +216,7 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 }
 
 // problems adds the reasons why a side cannot be read.
-func (t *telling) problems(r *review.Result) {
+func (t *renderedReview) problems(r *review.Result) {
 	c := classOf("problem")
 	switch {
 	case r.Failed:
@@ -225,11 +225,11 @@ func (t *telling) problems(r *review.Result) {
 		c.rule, c.title = "corral.prices", "Prices can't be read"
 	}
 	for _, d := range r.Head.Diagnostics {
-		t.add(block{class: c, Said: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
+		t.add(block{class: c, Statement: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
-		said := fmt.Sprintf("%s of the base %s, so the changes are unknown", wording.Count(n, "problem"), code(r.Base.Name))
-		t.add(block{class: classOf("base that can't be compared"), Said: said, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
+		statement := fmt.Sprintf("%s of the base %s, so the changes are unknown", wording.Count(n, "problem"), code(r.Base.Name))
+		t.add(block{class: classOf("base that can't be compared"), Statement: statement, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
 	}
 }
 
@@ -242,7 +242,7 @@ func afterSpec(path string) string {
 }
 
 // findingLevels contains the word for a finding of each level, its label, and its label if the base has the finding too.
-var findingLevels = map[review.Level]struct{ said, label, still string }{
+var findingLevels = map[review.Level]struct{ word, label, still string }{
 	review.Failure: {"undecided, a policy fails", "undecided", "undecided"}, review.Deny: {"denied", "denied", "denied"},
 	review.Warn: {"warned", "newly warned", "as before"}, review.Audit: {"audited", "audit", "as before"},
 }
@@ -255,9 +255,9 @@ func findingBlock(pool string, f review.Finding) block {
 	level := findingLevels[f.Level]
 	label := cmp.Or(map[review.State]string{review.Fixed: "no longer", review.Still: level.still}[f.State], level.label)
 	b := blockOf(label, "pool", pool, f.At)
-	b.Said = fmt.Sprintf(findingStates[f.State], level.said) + ": " + f.Message
+	b.Statement = fmt.Sprintf(findingStates[f.State], level.word) + ": " + f.Message
 	b.Path, b.source = f.Path, placeOf(f.Rule)
-	b.known, b.Lines = text(b.Said), words.Sentences("finding", f)
+	b.known, b.Lines = text(b.Statement), words.Sentences("finding", f)
 	if b.level != "" && b.rule == "" {
 		b.rule = f.Rule.Name
 		if f.Code != "" && !strings.Contains(b.rule, f.Code) {
@@ -285,22 +285,22 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 }
 
 // policies adds the policies that change.
-func (t *telling) policies(policies []review.PolicyChange) {
+func (t *renderedReview) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
 		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
-		b.Said = words.Phrase("policy", p)
+		b.Statement = words.Phrase("policy", p)
 		b.Lines, b.Details = words.Sentences("moves", p), words.Sentences("mode", p)
-		b.tell(p.Fields)
+		b.addFields(p.Fields)
 		t.add(b)
 	}
 }
 
 // connections adds the connections that change.
-func (t *telling) connections(connections []review.Connection) {
+func (t *renderedReview) connections(connections []review.Connection) {
 	for _, c := range connections {
 		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
-		b.Said, b.Lines = words.Phrase("connection", c), words.Sentences("connection-effects", c)
-		b.tell(c.Fields)
+		b.Statement, b.Lines = words.Phrase("connection", c), words.Sentences("connection-effects", c)
+		b.addFields(c.Fields)
 		if c.Class == review.Replaced {
 			b.Label, b.level = classOf("replaced").Label, Warning
 		}
@@ -309,19 +309,19 @@ func (t *telling) connections(connections []review.Connection) {
 }
 
 // prices adds the prices that change.
-func (t *telling) prices(p *review.PriceChange) {
+func (t *renderedReview) prices(p *review.PriceChange) {
 	if p == nil {
 		return
 	}
-	b := block{class: classOf("prices"), Said: "prices"}
-	b.tell(p.Fields)
+	b := block{class: classOf("prices"), Statement: "prices"}
+	b.addFields(p.Fields)
 	b.places = []Place{changed(review.Places{HeadAt: &review.Place{File: cmp.Or(p.HeadFile, p.BaseFile)}}, p.Fields, "")}
 	t.add(b)
 }
 
 // recorded adds how recorded decisions would change.
-func (t *telling) recorded(rec *review.Recorded) {
+func (t *renderedReview) recorded(rec *review.Recorded) {
 	if rec != nil {
-		t.add(block{class: classOf("recorded decisions"), Said: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
+		t.add(block{class: classOf("recorded decisions"), Statement: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
 	}
 }

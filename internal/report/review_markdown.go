@@ -29,7 +29,7 @@ const (
 // text is escaped, so that the authors of definitions cannot add links, mentions or formatting. The only exception are
 // commit hashes, which GitHub links to the commit. The marker must not contain "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
-	t := tell(r)
+	t := renderReview(r)
 	m := &markdown{}
 	m.add("<!-- %s -->\n### %s\n\n", marker, marked(t.headline))
 	m.lines(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
@@ -43,7 +43,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 		if m.addWithin(room, b.markdown()) {
 			continue
 		}
-		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Said: b.Said}
+		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Statement: b.Statement}
 		b.Lines = []string{"too long for this comment: `corral review` prints it"}
 		if !m.addWithin(room, b.markdown()) {
 			m.add("\nLeft out because this comment has no room: %s. `corral review` prints everything.\n", counted(t.blocks[i:]))

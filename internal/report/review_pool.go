@@ -33,22 +33,22 @@ type live struct {
 // poolBlock returns the block for a changed pool. For pools that are affected only by policies, causes contains the places
 // of the changed policies.
 func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
-	label, said := p.Class().Text(), words.Phrase("classes", p)
+	label, statement := p.Class().Text(), words.Phrase("classes", p)
 	if other := changeLabels[p.Change]; other != "" {
-		label, said = other, other
+		label, statement = other, other
 	}
 	at, ok := causes[name]
 	if !ok || p.Change != review.Moved {
 		at = changed(p.Places, p.Fields, p.Class())
 	}
 	b := blockOf(label, "pool", name, at)
-	b.Said = said
+	b.Statement = statement
 	if p.Former != "" {
 		b.Names[0] = p.Former + " → " + name
 	}
-	b.tell(p.Fields)
+	b.addFields(p.Fields)
 	b.Lines = slices.Concat(p.Effects, limitLines(p))
-	b.known = keyOf([]any{text(b.Said), p.Effects})
+	b.known = keyOf([]any{text(b.Statement), p.Effects})
 	b.Alone, b.Own, b.Cost = words.Sentences("rollout", p.Rollout), words.Sentences("live", live{p.Live, name}), p.Cost
 	return b
 }
@@ -71,13 +71,13 @@ const (
 	maxShort, shortest = 2, 40
 )
 
-// tell adds the fields that differ. A few short changes are part of the heading; otherwise the fields are listed below it.
-func (b *block) tell(fields []review.FieldChange) {
+// addFields adds the fields that differ. A few short changes are part of the heading; otherwise the fields are listed below it.
+func (b *block) addFields(fields []review.FieldChange) {
 	if len(fields) != 1 {
 		b.fields = fields
 	}
 	if len(fields) > maxShort {
-		b.Said += fmt.Sprintf(" · %s", wording.Count(len(fields), "field"))
+		b.Statement += fmt.Sprintf(" · %s", wording.Count(len(fields), "field"))
 		return
 	}
 	for _, f := range fields {
@@ -86,12 +86,12 @@ func (b *block) tell(fields []review.FieldChange) {
 		if prefix := image.FindString(was); prefix == image.FindString(is) {
 			was, is = was[len(prefix):], is[len(prefix):]
 		}
-		b.Said += " · " + code(name)
+		b.Statement += " · " + code(name)
 		if len(was) > shortest || len(is) > shortest {
 			b.fields = fields
 			continue
 		}
-		b.Said += " " + code(was) + " → " + code(is)
+		b.Statement += " " + code(was) + " → " + code(is)
 	}
 }
 

@@ -85,7 +85,7 @@ func allParts() *review.Result {
 			{Namespace: "ci", Name: "moved", Change: review.Moved, Places: review.Places{BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21)},
 				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}}, Live: &review.Live{Runners: v1alpha1.RunnerCounts{Total: 1, Pending: 1}}},
 		},
-		Besides: review.Besides{Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Replaced, Effects: []string{"The API server refuses this."},
+		OtherChanges: review.OtherChanges{Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Replaced, Effects: []string{"The API server refuses this."},
 			Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}, Pools: []string{"ci/web"},
 			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}}},
 			Policies: []review.PolicyChange{

@@ -207,8 +207,8 @@ func (p *pair) runs() (before, after *pool, effect string) {
 }
 
 // say adds a formatted sentence if the condition holds.
-func say(effects *[]string, is bool, format string, args ...any) {
-	if is {
+func say(effects *[]string, condition bool, format string, args ...any) {
+	if condition {
 		*effects = append(*effects, fmt.Sprintf(format, args...))
 	}
 }

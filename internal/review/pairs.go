@@ -38,13 +38,13 @@ func matchRenamed(deleted, added []*pair) {
 	guesses := map[int][][2]*pair{}
 	for _, from := range deleted {
 		for _, to := range added {
-			likes := likeness(from.base, to.head)
-			guesses[likes] = append(guesses[likes], [2]*pair{from, to})
+			score := similarity(from.base, to.head)
+			guesses[score] = append(guesses[score], [2]*pair{from, to})
 		}
 	}
 	delete(guesses, 0)
-	for _, likes := range slices.Backward(slices.Sorted(maps.Keys(guesses))) {
-		for _, g := range guesses[likes] {
+	for _, score := range slices.Backward(slices.Sorted(maps.Keys(guesses))) {
+		for _, g := range guesses[score] {
 			if from, to := g[0], g[1]; from.base != nil && to.base == nil {
 				to.base, from.base = from.base, nil
 			}
@@ -52,15 +52,15 @@ func matchRenamed(deleted, added []*pair) {
 	}
 }
 
-// likeness returns how likely it is that two pools are the same pool under different names; 0 if they are not. They must use
+// similarity returns how likely it is that two pools are the same pool under different names; 0 if they are not. They must use
 // the same connection and serve the same jobs, or be equal apart from what depends on the name.
-func likeness(a, b *pool) int {
+func similarity(a, b *pool) int {
 	if a.Spec.ConnectionRef.Name != b.Spec.ConnectionRef.Name || a.Spec.GetRegistration() != b.Spec.GetRegistration() {
 		return 0
 	}
-	likes := 0
+	score := 0
 	for _, one := range []struct {
-		likes int
+		score int
 		is    bool
 	}{
 		{4, a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName},
@@ -68,11 +68,11 @@ func likeness(a, b *pool) int {
 		{2, equality.Semantic.DeepEqual(a.Spec, b.Spec)},
 	} {
 		if one.is {
-			likes += one.likes
+			score += one.score
 		}
 	}
-	if likes > 0 && a.Namespace == b.Namespace {
-		likes++
+	if score > 0 && a.Namespace == b.Namespace {
+		score++
 	}
-	return likes
+	return score
 }

@@ -139,8 +139,8 @@ func (p *Prices) index(data []byte, content map[string]any) {
 type faults []v1alpha1.Diagnostic
 
 // must adds a problem with a field unless the condition holds.
-func (f *faults) must(is bool, path, format string, args ...any) {
-	if !is {
+func (f *faults) must(condition bool, path, format string, args ...any) {
+	if !condition {
 		*f = append(*f, v1alpha1.Diagnostic{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }

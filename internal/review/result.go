@@ -39,7 +39,7 @@ type Result struct {
 	// Pools that change, whose policy results change, or that policies deny: the most far-reaching change first, then by
 	// namespace and name. Other pools are only counted.
 	Pools []Pool `json:"pools,omitempty"`
-	Besides
+	OtherChanges
 	// Cost of all pools together; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
 	// Recorded compares the policies on recorded decisions; nil unless requested.
@@ -52,8 +52,8 @@ type Result struct {
 	freed []Consequence
 }
 
-// Besides contains the changes of other objects, and changes that concern several pools.
-type Besides struct {
+// OtherChanges contains the changes of other objects, and changes that concern several pools.
+type OtherChanges struct {
 	// Connections that change, by namespace and name.
 	Connections []Connection `json:"connections,omitempty"`
 	// Policies that change, by reference.

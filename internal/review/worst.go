@@ -75,7 +75,7 @@ func Worst(r *Result) []Consequence {
 		w.addPools(c, "freed of "+c.Text)
 	}
 	w.pools(poolConsequences[1]...)
-	w.besides(Deleted)
+	w.otherObjects(Deleted)
 	fell := r.Summary.MaxAfter < r.Summary.MaxBefore
 	if fell {
 		w.limits()
@@ -87,8 +87,8 @@ func Worst(r *Result) []Consequence {
 	w.cost()
 	w.pools(poolConsequences[2]...)
 	w.others("Overlaps", "%s newly matching the same jobs", "pool pair", len(r.Overlaps))
-	w.besides(Changed)
-	w.besides(Added)
+	w.otherObjects(Changed)
+	w.otherObjects(Added)
 	w.others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields))
 	return w.all
 }
@@ -100,8 +100,8 @@ type worst struct {
 
 func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
 
-// besides adds how many connections and policies have a kind of change.
-func (w *worst) besides(change Change) {
+// otherObjects adds how many connections and policies have a kind of change.
+func (w *worst) otherObjects(change Change) {
 	connections := slices.DeleteFunc(slices.Clone(w.result.Connections), func(c Connection) bool { return c.Change != change })
 	policies := slices.DeleteFunc(slices.Clone(w.result.Policies), func(p PolicyChange) bool { return p.Change != change })
 	format := "%s " + strings.ToLower(string(change))
