@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// DefaultWorkFolder is where jobs work, below the runner's own folder.
+// DefaultWorkFolder is the folder in which jobs work, below the runner's own folder.
 const DefaultWorkFolder = "_work"
 
-// TemplateAdditions are what a pool adds to its template and to the other objects that Corral creates for it.
+// TemplateAdditions are settings that add to a pool's template and to the other objects that Corral creates for it.
 type TemplateAdditions struct {
 	// containerMode is how the containers of jobs run: with a Docker daemon in the runner's pod, or as separate pods. Default: only the
 	// template determines it.
@@ -27,7 +27,8 @@ type TemplateAdditions struct {
 	// +optional
 	Cache *CacheSpec `json:"cache,omitempty"`
 
-	// workFolder is where jobs work (ARC's workDir): a path, or a name below the runner's own folder. Default: _work.
+	// workFolder is the folder in which jobs work (ARC's workDir): a path, or a name below the runner's own folder. Default:
+	// _work.
 	// +optional
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:Pattern=`^([A-Za-z]:)?[A-Za-z0-9._/\\-]*[A-Za-z0-9_-]$`
@@ -69,8 +70,8 @@ var foreignKeys = []string{
 	"kapp.k14s.io/", "objectset.rio.cattle.io/", "addonmanager.kubernetes.io/",
 }
 
-// Check returns an error that names the field of what can't be set, or would have another tool take the object for its own; the
-// metadata may be nil.
+// Check returns an error with the field's path if a key cannot be set, or would make another tool treat the object as its
+// own. The metadata may be nil.
 func (m *ObjectMetadata) Check() error {
 	if m == nil {
 		return nil
@@ -79,7 +80,7 @@ func (m *ObjectMetadata) Check() error {
 	return cmp.Or(checkKeys("labels", m.Labels, asWritten), checkKeys("annotations", m.Annotations, strings.ToLower))
 }
 
-// checkKeys checks keys as Kubernetes reads them.
+// checkKeys applies Kubernetes' rules for keys.
 func checkKeys[V any](field string, of map[string]V, as func(string) string) error {
 	for _, key := range slices.Sorted(maps.Keys(of)) {
 		at := fmt.Sprintf("spec.objectMetadata.%s[%s]", field, key)
@@ -121,5 +122,5 @@ func plain[V ~string](values map[string]V) map[string]string {
 	return all
 }
 
-// GetWorkFolder returns where jobs of the pool's runners work.
+// GetWorkFolder returns the folder in which jobs of the pool's runners work.
 func (s *TemplateAdditions) GetWorkFolder() string { return cmp.Or(s.WorkFolder, DefaultWorkFolder) }

@@ -18,30 +18,30 @@ import (
 const (
 	// DefaultCacheTimeToLive is how long a free claim is kept after a runner took it last.
 	DefaultCacheTimeToLive = 7 * 24 * time.Hour
-	// DefaultCacheAccessMode has Kubernetes itself admit one pod.
+	// DefaultCacheAccessMode makes Kubernetes itself admit only one pod.
 	DefaultCacheAccessMode = corev1.ReadWriteOncePod
 )
 
-// What a claim of a cache and a pod that mounts it are marked with.
+// Labels and annotations of a cache's claims and of pods that mount them.
 const (
 	// CacheLabel on a claim names the pool that owns the cache.
 	CacheLabel = "corral.dev/cache"
 	// CacheHolderAnnotation on a claim names the runner that has it, or had it last, as NAME/UID.
 	CacheHolderAnnotation = "corral.dev/cache-holder"
-	// CacheTakenAnnotation on a claim is when that runner took it, or let go of it if it had it for long.
+	// CacheTakenAnnotation on a claim is when that runner took it, or when a runner that had it for a long time released it.
 	CacheTakenAnnotation = "corral.dev/cache-taken"
-	// CacheFailedAtAnnotation on a claim is when a runner with it last failed to start, and CacheFailedForAnnotation is the cause of that:
-	// Cache if the scheduler named its volume, or Slow if nothing says why.
+	// CacheFailedAtAnnotation on a claim is when a runner with it last failed to start. CacheFailedForAnnotation is the
+	// cause: Cache if the scheduler named its volume, or Slow if the reason is unknown.
 	CacheFailedAtAnnotation  = "corral.dev/cache-failed-at"
 	CacheFailedForAnnotation = "corral.dev/cache-failed-for"
 	// CacheClaimAnnotation on a pod names the claim that it mounts.
 	CacheClaimAnnotation = "corral.dev/cache-claim"
 )
 
-// CacheSpec declares volumes that outlive runners. Each is a PersistentVolumeClaim that one runner has at a time, and that the next
-// takes over when it has ended well.
+// CacheSpec declares volumes that outlive runners. Each is a PersistentVolumeClaim that one runner uses at a time. If the
+// runner ended well, the next runner takes it over.
 type CacheSpec struct {
-	// storageClassName of the claims. Default: the cluster's.
+	// storageClassName of the claims. Default: the default class of the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
@@ -53,7 +53,7 @@ type CacheSpec struct {
 	// +kubebuilder:validation:Pattern=`^[1-9][0-9]{0,5}[MGT]i$`
 	Size string `json:"size"`
 
-	// accessMode of the claims. Default: ReadWriteOncePod, with which Kubernetes itself admits one pod.
+	// accessMode of the claims. Default: ReadWriteOncePod, with which Kubernetes itself admits only one pod.
 	// +optional
 	// +kubebuilder:validation:Enum=ReadWriteOncePod;ReadWriteOnce;ReadWriteMany
 	// +kubebuilder:default=ReadWriteOncePod
@@ -66,7 +66,7 @@ type CacheSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!('..' in self.split('/'))",message="mountPath must not have .. in it"
 	MountPath string `json:"mountPath"`
 
-	// maxClaims is how many claims there may be.
+	// maxClaims is the largest number of claims.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
@@ -92,15 +92,15 @@ type CacheMissing string
 const (
 	// StartWithout starts the runner without a cache.
 	StartWithout CacheMissing = "StartWithout"
-	// WaitForClaim has the runner wait for a claim.
+	// WaitForClaim makes the runner wait for a claim.
 	WaitForClaim CacheMissing = "Wait"
 )
 
 // CacheStatus counts the claims of a pool's cache.
 type CacheStatus struct {
-	// claims that there are.
+	// claims is the number of claims.
 	Claims int32 `json:"claims"`
-	// inUse is how many of them a runner has.
+	// inUse is the number of claims that a runner has.
 	InUse int32 `json:"inUse"`
 	// lastMiss is the last runner that started without a claim.
 	// +optional

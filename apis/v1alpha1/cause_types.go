@@ -12,7 +12,8 @@ import (
 // MaxCauses is the maximum number of causes in a status.
 const MaxCauses = 16
 
-// MaxCauseText is the maximum length of a text in a cause, in bytes. Longer texts are cut. The message of the condition may have more.
+// MaxCauseText is the maximum length of a text in a cause, in bytes. Longer texts are cut. The message of the condition may
+// be longer.
 const MaxCauseText = 1024
 
 // MaxCauseCode is the maximum length of a code, in bytes. A longer reason of another object's condition is cut.

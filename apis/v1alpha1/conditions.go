@@ -6,198 +6,206 @@ package v1alpha1
 // Condition types. Ready is always present; Reconciling and Stalled follow
 // kstatus: abnormal when True, absent otherwise.
 const (
-	// ReadyCondition is True when the object is in the state its spec asks for.
+	// ReadyCondition is True when the object is in the state that its spec describes.
 	ReadyCondition = "Ready"
 	// ReconcilingCondition is True while Corral works towards the spec.
 	ReconcilingCondition = "Reconciling"
-	// StalledCondition is True when no retry will help until something outside
-	// changes: the spec, the revision, a Secret, a setting on GitHub.
+	// StalledCondition is True when no retry helps until something changes: the spec, the revision, a Secret, or a setting
+	// on GitHub.
 	StalledCondition = "Stalled"
-	// TemplateValidCondition is on a RunnerPool: the API server accepts the pod of
-	// the current revision (a dry run, once per revision).
+	// TemplateValidCondition of a RunnerPool is True if the API server accepts the pod of the current revision, according to
+	// one dry run per revision.
 	TemplateValidCondition = "TemplateValid"
-	// HealthyCondition is on a RunnerPool: False while its runners fail one after another for a cause that another attempt does not fix, or
-	// while nodes, users or other controllers end its runners before they work.
+	// HealthyCondition of a RunnerPool is False while its runners fail one after another for a cause that another attempt
+	// does not fix, or while nodes, users or other controllers stop its runners before they work.
 	HealthyCondition = "Healthy"
-	// PolicyCondition is on a RunnerPool: policies allow its template and decided its limits.
+	// PolicyCondition of a RunnerPool is True if policies allow its template and decided its limits.
 	PolicyCondition = "PolicyAllowed"
-	// UpdatedCondition is on a RunnerPool: True if all replaceable runners have the template of its spec.
+	// UpdatedCondition of a RunnerPool is True if all replaceable runners have the template of its spec.
 	UpdatedCondition = "Updated"
-	// RunnerVersionCondition is on a RunnerPool: False when GitHub may refuse its runners within 14 days, as their version is old; Unknown
-	// while GitHub doesn't tell.
+	// RunnerVersionCondition of a RunnerPool is False if GitHub may refuse its runners within 14 days because of their
+	// version. It is Unknown while GitHub does not report the version.
 	RunnerVersionCondition = "RunnerVersionSupported"
-	// SaturatedCondition is on a RunnerPool: True while it has as many jobs as max allows, and more wait; Unknown until jobs are counted.
+	// SaturatedCondition of a RunnerPool is True while it has as many jobs as max allows and more jobs wait. It is Unknown
+	// until jobs were counted.
 	SaturatedCondition = "Saturated"
-	// DrainableCondition is on a RunnerPool: False while another PodDisruptionBudget selects its runners with a job, so that drains of their
-	// nodes fail.
+	// DrainableCondition of a RunnerPool is False while another PodDisruptionBudget selects its runners with a job, so that
+	// drains of their nodes fail.
 	DrainableCondition = "Drainable"
-	// ListeningCondition is on a RunnerScaleSet: a message session is open and was polled.
+	// ListeningCondition of a RunnerScaleSet is True if a message session is open and was polled.
 	ListeningCondition = "Listening"
-	// LabelsAcceptedCondition is on a RunnerScaleSet: GitHub read back the labels we set.
+	// LabelsAcceptedCondition of a RunnerScaleSet is True if GitHub has all labels that Corral set.
 	LabelsAcceptedCondition = "LabelsAccepted"
 )
 
-// Reasons of conditions and events. They are part of the API: change them as you
-// would change a field.
+// Reasons of conditions and events. They are part of the API, so changing them is a breaking change.
 const (
-	// SucceededReason is true when everything asked for was done.
+	// SucceededReason is used when the spec has been applied completely.
 	SucceededReason = "Succeeded"
-	// ProgressingReason is true while Corral still works on it.
+	// ProgressingReason is used while Corral works towards the spec.
 	ProgressingReason = "Progressing"
-	// ProgressingWithRetryReason is true when the last attempt failed and another follows.
+	// ProgressingWithRetryReason is used when the last attempt failed and Corral will retry.
 	ProgressingWithRetryReason = "ProgressingWithRetry"
-	// SuspendedReason is true when spec.stopPolicy of a pool, spec.verification of a connection or spec.suspend of a source stopped the
-	// object.
+	// SuspendedReason is used when spec.stopPolicy of a pool, spec.verification of a connection or spec.suspend of a source
+	// stopped the object.
 	SuspendedReason = "Suspended"
-	// InvalidSpecReason is true when the spec can't be acted on as it stands.
+	// InvalidSpecReason is used when the spec cannot be applied.
 	InvalidSpecReason = "InvalidSpec"
 
-	// ConnectionNotReadyReason is true when the GitHubConnection is absent or not Ready.
+	// ConnectionNotReadyReason is used when the GitHubConnection does not exist or is not Ready.
 	ConnectionNotReadyReason = "ConnectionNotReady"
-	// CredentialsMissingReason is true when the Secret or the mounted folder, or a key in it, is absent.
+	// CredentialsMissingReason is used when the Secret or the mounted folder, or one of its keys, does not exist.
 	CredentialsMissingReason = "CredentialsMissing"
-	// WebhookSecretMissingReason is true when the Secret of spec.webhook, or the key in it, is absent. The connection serves its
-	// pools; GitHub's events are refused.
+	// WebhookSecretMissingReason is used when the Secret of spec.webhook, or its key, does not exist. The connection serves
+	// its pools, but Corral refuses GitHub's events.
 	WebhookSecretMissingReason = "WebhookSecretMissing"
-	// CredentialsRefusedReason is true when GitHub answers 401 to the credentials.
+	// CredentialsRefusedReason is used when GitHub answers 401 to the credentials.
 	CredentialsRefusedReason = "CredentialsRefused"
-	// PermissionMissingReason is true when the credentials are valid but have too few permissions. The message names the missing one.
+	// PermissionMissingReason is used when the credentials are valid but a permission is missing. The message names it.
 	PermissionMissingReason = "PermissionMissing"
-	// ScopeNotFoundReason is true when the organization, repository or enterprise isn't there or isn't visible.
+	// ScopeNotFoundReason is used when the organization, repository or enterprise does not exist or is not visible.
 	ScopeNotFoundReason = "ScopeNotFound"
-	// GitHubUnavailableReason is true when GitHub can't be reached or answers 5xx or 429.
+	// GitHubUnavailableReason is used when GitHub does not answer, or answers 5xx or 429.
 	GitHubUnavailableReason = "GitHubUnavailable"
 
-	// RunnerGroupNotFoundReason is true when spec.runnerGroup names no group that the connection sees.
+	// RunnerGroupNotFoundReason is used when the connection cannot see the group of spec.runnerGroup.
 	RunnerGroupNotFoundReason = "RunnerGroupNotFound"
-	// OwnedElsewhereReason is true when another cluster or pool holds the scale set's session.
+	// OwnedElsewhereReason is used when another cluster or pool holds the scale set's session.
 	OwnedElsewhereReason = "OwnedElsewhere"
-	// SessionRefusedReason is true while a stale session of our own blocks a new one (60 to 92 s after a crash).
+	// SessionRefusedReason is used while a stale session of the same pool blocks a new one, for 60 to 92 s after a crash.
 	SessionRefusedReason = "SessionRefused"
-	// LabelsDroppedReason is true when GitHub read back fewer labels than we set (GHES before 3.21).
+	// LabelsDroppedReason is used when GitHub stored fewer labels than Corral set (GHES before 3.21).
 	LabelsDroppedReason = "LabelsDropped"
-	// DisruptionBudgetsReason is true when another PodDisruptionBudget selects runners that have a job.
+	// DisruptionBudgetsReason is used when another PodDisruptionBudget selects runners that have a job.
 	DisruptionBudgetsReason = "DisruptionBudgets"
-	// NoOtherBudgetsReason is true when no other PodDisruptionBudget selects runners that have a job.
+	// NoOtherBudgetsReason is used when no other PodDisruptionBudget selects runners that have a job.
 	NoOtherBudgetsReason = "NoOtherBudgets"
-	// WithinMaxReason is true while no job waits because of a pool's max.
+	// WithinMaxReason is used while no job waits because of a pool's max.
 	WithinMaxReason = "WithinMax"
-	// MaxReachedReason is true while jobs wait because a pool has as many as its max allows.
+	// MaxReachedReason is used while jobs wait because a pool has as many jobs as its max allows.
 	MaxReachedReason = "MaxReached"
-	// LabelsKeptReason is true when GitHub keeps labels that a pool no longer declares: it does not change the labels of a scale set.
+	// LabelsKeptReason is used when GitHub keeps labels that a pool no longer declares, because GitHub does not change the
+	// labels of a scale set.
 	LabelsKeptReason = "LabelsKept"
-	// DrainingReason is true while runners end before something is deleted.
+	// DrainingReason is used while runners finish before an object is deleted.
 	DrainingReason = "Draining"
-	// DeletionRefusedReason is true while the API server refuses to delete a Runner that has ended or that the pool does not need.
+	// DeletionRefusedReason is used while the API server refuses to delete a Runner that has ended or that the pool does not
+	// need.
 	DeletionRefusedReason = "DeletionRefused"
-	// TemplateInvalidReason is true when the pod template can't be decoded or the API server refuses the pod.
+	// TemplateInvalidReason is used when the pod template cannot be decoded or the API server refuses the pod.
 	TemplateInvalidReason = "TemplateInvalid"
-	// RunnerRefusedReason is true while the API server refuses to create the Runners of a pool, for a reason other than a quota.
+	// RunnerRefusedReason is used while the API server refuses to create the Runners of a pool, for a reason other than a
+	// quota.
 	RunnerRefusedReason = "RunnerRefused"
-	// SecretRefusedReason is true while the API server refuses the Secret of a runner's registration.
+	// SecretRefusedReason is used while the API server refuses the Secret of a runner's registration.
 	SecretRefusedReason = "SecretRefused"
-	// ServiceAccountMissingReason is true while the ServiceAccount isn't there that a pool's pods name.
+	// ServiceAccountMissingReason is used while the ServiceAccount of a pool's pods does not exist.
 	ServiceAccountMissingReason = "ServiceAccountMissing"
-	// QuotaExceededReason is true while a ResourceQuota of the namespace admits no more pods, Secrets or Runners.
+	// QuotaExceededReason is used while a ResourceQuota of the namespace admits no more pods, Secrets or Runners.
 	QuotaExceededReason = "QuotaExceeded"
-	// CacheUnavailableReason is true while runners wait for a claim of their pool's cache.
+	// CacheUnavailableReason is used while runners wait for a claim of their pool's cache.
 	CacheUnavailableReason = "CacheUnavailable"
-	// VersionUnknownReason is true while it is not known how long GitHub takes the runners' version.
+	// VersionUnknownReason is used while it is unknown how long GitHub will accept the runners' version.
 	VersionUnknownReason = "VersionUnknown"
-	// RunnerOutdatedReason is true when the runner program in a pool's image has to be updated.
+	// RunnerOutdatedReason is used when the runner program in a pool's image must be updated.
 	RunnerOutdatedReason = "RunnerOutdated"
-	// RunnersFailingReason is true while a pool's runners fail one after the other; the
-	// message names the cause, and one runner is tried now and then.
+	// RunnersFailingReason is used while a pool's runners fail one after the other. The message names the cause. Corral
+	// retries one runner periodically.
 	RunnersFailingReason = "RunnersFailing"
-	// NodesFailingReason is true while nodes refuse or end a pool's runners one after the other; the message names the nodes and has the last
-	// reason. The pool's template is not blamed. While round after round fails, the pool is not ready, and fewer jobs are accepted.
+	// NodesFailingReason is used while nodes refuse or stop a pool's runners one after the other. The message names the
+	// nodes and the last reason. The pool's template is not at fault. While all runners of consecutive rounds fail, the pool
+	// is not ready and accepts fewer jobs.
 	NodesFailingReason = "NodesFailing"
-	// PodsDeletedReason is true while a user or another controller deletes or evicts the pods of a pool's runners one after the other, as for
-	// NodesFailing. Kubernetes does not record who it is.
+	// PodsDeletedReason is used while a user or another controller deletes or evicts the pods of a pool's runners one after
+	// the other. The effect is the same as for NodesFailing. Kubernetes does not record who deletes them.
 	PodsDeletedReason = "PodsDeleted"
 
-	// PolicyPendingReason is true until policies have decided for a pool once: it starts and announces nothing.
+	// PolicyPendingReason is used until policies have decided about a pool once. Until then the pool starts and announces
+	// nothing.
 	PolicyPendingReason = "PolicyPending"
-	// PolicyDeniedReason is true when a policy denies the template; the message names the rule and what to change.
+	// PolicyDeniedReason is used when a policy denies the template. The message names the rule and what to change.
 	PolicyDeniedReason = "PolicyDenied"
-	// PolicyFailedReason is true while a policy can't be asked: its last decision stays in force.
+	// PolicyFailedReason is used while a policy cannot be evaluated. Its last decision stays in force.
 	PolicyFailedReason = "PolicyFailed"
-	// PolicyInvalidReason is true when a policy can't be loaded; status.diagnostics says where and why.
+	// PolicyInvalidReason is used when a policy cannot be loaded. status.diagnostics contains the place and the reason.
 	PolicyInvalidReason = "PolicyInvalid"
-	// RolledBackReason is true when the runners of a new template failed and the previous template is in force again.
+	// RolledBackReason is used when the runners of a new template failed and the previous template is in force again.
 	RolledBackReason = "RolledBack"
-	// UpdateHeldReason is true while a policy, or spec.update.paused, holds an update.
+	// UpdateHeldReason is used while a policy, or spec.update.paused, holds an update.
 	UpdateHeldReason = "UpdateHeld"
 
-	// AccessDeniedReason is true when an object refers to another object that it may not use, or a service account has too few permissions.
+	// AccessDeniedReason is used when an object refers to another object that it may not use, or a service account has too
+	// few permissions.
 	AccessDeniedReason = "AccessDenied"
-	// DependencyNotReadyReason is true while a source that another one depends on is not ready, or has not applied what it holds now.
+	// DependencyNotReadyReason is used while a source in spec.dependsOn is not ready, or has not applied its current
+	// revision.
 	DependencyNotReadyReason = "DependencyNotReady"
-	// ArtifactFailedReason is true when a source's files can't be fetched.
+	// ArtifactFailedReason is used when a source's files cannot be fetched.
 	ArtifactFailedReason = "ArtifactFailed"
-	// VerificationFailedReason is true when no key of spec.git.verify signed a revision.
+	// VerificationFailedReason is used when no key of spec.git.verify signed a revision.
 	VerificationFailedReason = "VerificationFailed"
-	// CommitStatusFailedReason is of an event: Corral could not report the outcome of a revision to GitHub (spec.commitStatus). status.commitStatus has
-	// the cause while it lasts.
+	// CommitStatusFailedReason is used for an event: Corral could not report the outcome of a revision to GitHub
+	// (spec.commitStatus). status.commitStatus has the cause while the problem lasts.
 	CommitStatusFailedReason = "CommitStatusFailed"
-	// BuildFailedReason is true when a revision doesn't compile; the message has file:line:col.
+	// BuildFailedReason is used when a revision does not compile. The message has file:line:col.
 	BuildFailedReason = "BuildFailed"
-	// ApplyFailedReason is true when the API server refuses a compiled object.
+	// ApplyFailedReason is used when the API server refuses a compiled object.
 	ApplyFailedReason = "ApplyFailed"
-	// PruneRefusedReason is true when removing what left the source would end too many pools.
+	// PruneRefusedReason is used when a revision would remove too many pools.
 	PruneRefusedReason = "PruneRefused"
-	// PruneFailedReason is true when an object that left the source can't be deleted.
+	// PruneFailedReason is used when an object that the source no longer contains cannot be deleted.
 	PruneFailedReason = "PruneFailed"
 )
 
-// Labels and annotations Corral sets on objects it makes, or reads on objects users make.
+// Labels and annotations that Corral sets on objects that it creates, or reads from objects that users create.
 const (
-	// PoolLabel names the RunnerPool a Runner, Secret, Pod or ControllerRevision belongs to.
+	// PoolLabel names the RunnerPool to which a Runner, Secret, Pod or ControllerRevision belongs.
 	PoolLabel = "corral.dev/pool"
-	// RunnerLabel names the Runner a Pod or Secret belongs to.
+	// RunnerLabel names the Runner to which a Pod or Secret belongs.
 	RunnerLabel = "corral.dev/runner"
 	// RunnerUIDAnnotation on a Pod is the UID of its Runner, which deletes it.
 	RunnerUIDAnnotation = "corral.dev/runner-uid"
-	// ObjectMetadataAnnotation on a RunnerScaleSet lists the keys that it has by spec.objectMetadata of its pool.
+	// ObjectMetadataAnnotation on a RunnerScaleSet lists the keys that come from spec.objectMetadata of its pool.
 	ObjectMetadataAnnotation = "corral.dev/object-metadata"
 	// RunnerIDAnnotation on a Pod is the id of its runner's registration on GitHub.
 	RunnerIDAnnotation = "corral.dev/runner-id"
 	// RevisionLabel names the ControllerRevision (template revision) of a Runner and its Pod.
 	RevisionLabel = "corral.dev/revision"
-	// TemplateDigestAnnotation on a ControllerRevision is the SHA-256 of its template. The name has only its first ten digits. It is for
-	// readers; Corral does not trust it.
+	// TemplateDigestAnnotation on a ControllerRevision is the SHA-256 of its template, because the name has only the first
+	// ten digits. It is informational; Corral does not trust it.
 	TemplateDigestAnnotation = "corral.dev/template-digest"
 	// SourceLabel names the PoolSource that applied an object.
 	SourceLabel = "corral.dev/source"
-	// RetryAnnotation on a RunnerPool: a new value ends its back-off after failures, and tries an update again that was rolled back.
+	// RetryAnnotation on a RunnerPool: a new value ends the back-off after failures, and restarts an update that was rolled
+	// back.
 	RetryAnnotation = "corral.dev/retry"
-	// KeptUntilAnnotation on the pod of a runner that failed is when the pod is deleted (spec.failedPodTTL).
+	// KeptUntilAnnotation on the pod of a failed runner is the time at which Corral deletes the pod (spec.failedPodTTL).
 	KeptUntilAnnotation = "corral.dev/kept-until"
-	// TerminateAnnotation on a Runner ends it although it may have a job; its value is the reason.
+	// TerminateAnnotation on a Runner stops it even if it has a job. Its value is the reason.
 	TerminateAnnotation = "corral.dev/terminate"
-	// AllowPruneAnnotation on a PoolSource allows one revision to remove more pools
-	// than the safety limit; its value is that revision.
+	// AllowPruneAnnotation on a PoolSource allows one revision to remove more pools than the safety limit. Its value is that
+	// revision.
 	AllowPruneAnnotation = "corral.dev/allow-prune"
-	// DeletionPolicyAnnotation on a GitHubConnection is Delete if it is to be deleted once its PoolSource is gone and nothing
-	// needs it any more.
+	// DeletionPolicyAnnotation on a GitHubConnection is Delete if Corral deletes the connection once its PoolSource was
+	// deleted and no object needs it.
 	DeletionPolicyAnnotation = "corral.dev/deletion-policy"
-	// JobRepositoryLabel, JobRunIDLabel and JobIDLabel are put on a Pod when its runner starts a job.
+	// JobRepositoryLabel, JobRunIDLabel and JobIDLabel are set on a Pod when its runner starts a job.
 	JobRepositoryLabel = "corral.dev/job-repository"
-	// JobRunIDLabel is the workflow run's id.
+	// JobRunIDLabel is the id of the workflow run.
 	JobRunIDLabel = "corral.dev/job-run-id"
-	// JobIDLabel is the job's id.
+	// JobIDLabel is the id of the job.
 	JobIDLabel = "corral.dev/job-id"
-	// JobAnnotation is the whole job identity as JSON (JobReference) on a Pod.
+	// JobAnnotation on a Pod is the complete job identity as JSON (JobReference).
 	JobAnnotation = "corral.dev/job"
 )
 
-// Finalizers, only on objects Corral makes itself.
+// Finalizers, only on objects that Corral creates itself.
 const (
-	// RunnerFinalizer holds a Runner until GitHub no longer knows it and its Pod is gone.
+	// RunnerFinalizer keeps a Runner until GitHub no longer has its registration and its Pod is gone.
 	RunnerFinalizer = "corral.dev/deregister"
-	// ScaleSetFinalizer holds a RunnerScaleSet until GitHub no longer knows it.
+	// ScaleSetFinalizer keeps a RunnerScaleSet until GitHub no longer has the scale set.
 	ScaleSetFinalizer = "corral.dev/delete-scale-set"
 )
 
-// RunnerContainerName is the container of a pod template that runs the runner, as in ARC.
+// RunnerContainerName is the name of the container that runs the runner in a pod template, as in ARC.
 const RunnerContainerName = "runner"

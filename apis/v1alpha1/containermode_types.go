@@ -16,44 +16,45 @@ const (
 	DefaultDockerImage = "docker:dind"
 	// DefaultDockerGroupID is the group that owns the daemon's socket: the group docker of the runner's image.
 	DefaultDockerGroupID = 123
-	// Suffixes end the name of the ServiceAccount that Corral creates for a pool whose jobs run as pods. Each type has its own account, so
-	// that runners of a previous template keep their permissions.
+	// Suffixes of the name of the ServiceAccount that Corral creates for a pool whose jobs run as pods. Each type has its
+	// own account, so that runners of a previous template keep their permissions.
 	hooksAccountSuffix, noVolumeAccountSuffix = "-hooks", "-hooks-novolume"
 )
 
-// ContainerModeType is what runs the containers of jobs.
+// ContainerModeType determines how the containers of jobs run.
 // +kubebuilder:validation:Enum=Docker;Kubernetes;KubernetesNoVolume
 type ContainerModeType string
 
 const (
-	// DockerMode has a Docker daemon in each runner's pod.
+	// DockerMode adds a Docker daemon to each runner's pod.
 	DockerMode ContainerModeType = "Docker"
-	// KubernetesMode has the runner's container hooks run jobs as pods, on the runner's work volume.
+	// KubernetesMode makes the runner's container hooks run jobs as pods, on the runner's work volume.
 	KubernetesMode ContainerModeType = "Kubernetes"
-	// KubernetesNoVolumeMode has the hooks run jobs as pods, and copy the work folder to and from them.
+	// KubernetesNoVolumeMode makes the hooks run jobs as pods, and copy the work folder to and from them.
 	KubernetesNoVolumeMode ContainerModeType = "KubernetesNoVolume"
 )
 
-// ContainerMode is how the containers of jobs run. It adds to the template and replaces nothing that the template sets.
+// ContainerMode determines how the containers of jobs run. It adds to the template and replaces nothing that the template
+// sets.
 // +kubebuilder:validation:XValidation:rule="!has(self.docker) || self.type == 'Docker'",message="docker may only be set with type Docker",fieldPath=".docker"
 // +kubebuilder:validation:XValidation:rule="!has(self.kubernetes) || self.type != 'Docker'",message="kubernetes may only be set with types Kubernetes and KubernetesNoVolume",fieldPath=".kubernetes"
 // +kubebuilder:validation:XValidation:rule="self.type != 'KubernetesNoVolume' || !has(self.kubernetes) || !has(self.kubernetes.workVolumeClaim)",message="workVolumeClaim may only be set with type Kubernetes: KubernetesNoVolume has no volume",fieldPath=".kubernetes.workVolumeClaim"
 type ContainerMode struct {
-	// type is Docker, for a privileged Docker daemon in each runner's pod, or Kubernetes or KubernetesNoVolume, for jobs that run
-	// as pods of their own, with or without a volume that they share with their runner.
+	// type is Docker, for a privileged Docker daemon in each runner's pod, or Kubernetes or KubernetesNoVolume, for jobs
+	// that run in separate pods, with or without a volume that they share with their runner.
 	// +required
 	Type ContainerModeType `json:"type"`
 
-	// docker is the daemon of type Docker.
+	// docker configures the daemon of type Docker.
 	// +optional
 	Docker *DockerSpec `json:"docker,omitempty"`
 
-	// kubernetes is what the runner's container hooks get.
+	// kubernetes configures the runner's container hooks.
 	// +optional
 	Kubernetes *HooksSpec `json:"kubernetes,omitempty"`
 }
 
-// DockerSpec is a Docker daemon in a runner's pod.
+// DockerSpec configures the Docker daemon in a runner's pod.
 type DockerSpec struct {
 	// image of the daemon. Default: docker:dind.
 	// +optional
@@ -61,7 +62,7 @@ type DockerSpec struct {
 	// +kubebuilder:default="docker:dind"
 	Image string `json:"image,omitempty"`
 
-	// groupID owns the daemon's socket; the runner's user must be of that group. Default: 123.
+	// groupID is the group that owns the daemon's socket. The runner's user must be in that group. Default: 123.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
@@ -76,7 +77,7 @@ type DockerSpec struct {
 	// +listType=atomic
 	RegistryMirrors []string `json:"registryMirrors,omitempty"`
 
-	// mtu of the daemon's networks, those that jobs make included. Default: Docker's, 1500.
+	// mtu of the daemon's networks, including networks that jobs create. Default: Docker's, 1500.
 	// +optional
 	// +kubebuilder:validation:Minimum=68
 	// +kubebuilder:validation:Maximum=65535
@@ -87,9 +88,9 @@ type DockerSpec struct {
 	Resources *ContainerResources `json:"resources,omitempty"`
 }
 
-// ContainerResources are what a container asks for and may use, as in Kubernetes.
+// ContainerResources are the requests and limits of a container, as in Kubernetes.
 type ContainerResources struct {
-	// requests by resource, as cpu and memory.
+	// requests by resource, such as cpu and memory.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Requests map[string]Quantity `json:"requests,omitempty"`
@@ -99,10 +100,10 @@ type ContainerResources struct {
 	Limits map[string]Quantity `json:"limits,omitempty"`
 }
 
-// HooksSpec is what the runner's container hooks get.
+// HooksSpec configures the runner's container hooks.
 type HooksSpec struct {
-	// workVolumeClaim is for the volume that a runner shares with the pods of its job. Required for type Kubernetes, unless the
-	// template has a volume named work.
+	// workVolumeClaim is the claim for the volume that a runner shares with the pods of its job. Required for type
+	// Kubernetes, unless the template has a volume named work.
 	// +optional
 	WorkVolumeClaim *WorkVolumeClaim `json:"workVolumeClaim,omitempty"`
 
@@ -111,18 +112,18 @@ type HooksSpec struct {
 	HookTemplate *ConfigMapKeyReference `json:"hookTemplate,omitempty"`
 }
 
-// VolumeAccessMode says by how many nodes a volume may be used.
+// VolumeAccessMode determines how many nodes may use a volume.
 // +kubebuilder:validation:Enum=ReadWriteOnce;ReadWriteMany
 type VolumeAccessMode string
 
-// WorkVolumeClaim is claimed for each runner, and goes with its pod.
+// WorkVolumeClaim is a volume claim that is created for each runner, and deleted with its pod.
 type WorkVolumeClaim struct {
-	// storageClassName of the volume. Default: the cluster's.
+	// storageClassName of the volume. Default: the default class of the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	StorageClassName string `json:"storageClassName,omitempty"`
 
-	// size of the volume, as 10Gi.
+	// size of the volume, such as 10Gi.
 	// +required
 	Size Quantity `json:"size"`
 
@@ -161,11 +162,11 @@ func (c *WorkVolumeClaim) GetAccessModes() []VolumeAccessMode {
 	return c.AccessModes
 }
 
-// UsesHooks reports whether jobs of the mode run as pods of their own; the mode may be nil.
+// UsesHooks reports whether jobs run in separate pods. The mode may be nil.
 func (m *ContainerMode) UsesHooks() bool { return m != nil && m.Type != DockerMode }
 
-// GetHooksAccount returns the name of the ServiceAccount that is to be made for the pool, with the rights that the runner's hooks
-// need; empty if the pool needs none, or its template names one.
+// GetHooksAccount returns the name of the ServiceAccount that the pool's runners need for their hooks; empty if the pool
+// needs none, or its template names one.
 func (p *RunnerPool) GetHooksAccount() string {
 	if !p.Spec.ContainerMode.UsesHooks() {
 		return ""

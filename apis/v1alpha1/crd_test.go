@@ -30,13 +30,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// crd is one of our kinds as an API server sees it.
+// crd is a kind of Corral from the API server's view.
 type crd struct {
 	kind   string
 	schema *schema.Structural
 	values validation.SchemaValidator
 	rules  *cel.Validator
-	times  map[string]bool // names of the status's times: the API server's notion of them isn't Go's
+	times  map[string]bool // names of times in the status: the API server accepts times that Go does not
 }
 
 func readCRDs(t *testing.T) []crd {
@@ -70,7 +70,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// takes reports whether an API server takes an object.
+// takes reports whether an API server accepts an object.
 func (c *crd) takes(t *testing.T, object map[string]any) bool {
 	object = runtime.DeepCopyJSON(object)
 	defaulting.Default(object, c.schema)
@@ -81,7 +81,7 @@ func (c *crd) takes(t *testing.T, object map[string]any) bool {
 	return len(errs) == 0
 }
 
-// hostile are values that some decoder refuses, or takes long for, and their harmless kin.
+// hostile are values that some decoder rejects or takes long to decode, and similar harmless values.
 var hostile = func() []any {
 	texts := []string{
 		`"banana"`, `""`, `"a"`, `"Z"`, `"ghcr.io/"`, `"/a"`, `"https://x/y"`, `"é"`, `true`, `false`, `{}`, `[]`, `["a"]`, `{"a":"b"}`, `{"a":1e300}`,
@@ -101,7 +101,7 @@ var hostile = func() []any {
 	return values
 }()
 
-// leaf is a field without fields of its own.
+// leaf is a field without fields below it.
 type leaf struct {
 	path   []string // * stands for an item of a list
 	schema *schema.Structural
@@ -109,7 +109,7 @@ type leaf struct {
 
 func (l leaf) String() string { return strings.Join(l.path, ".") }
 
-// anyKey is a key of maps that all rules take.
+// anyKey is a map key that all rules accept.
 const anyKey = "a.rego"
 
 func leavesOf(s *schema.Structural, path ...string) []leaf {
@@ -130,7 +130,7 @@ func leavesOf(s *schema.Structural, path ...string) []leaf {
 	return all
 }
 
-// candidates for a leaf: what is hostile, what its rules name, and what its pattern makes.
+// candidates returns values for a leaf: hostile values, values that its rules name, and values that match its pattern.
 func candidates(s *schema.Structural, random *rand.Rand) []any {
 	var all []any
 	if s.ValueValidation != nil {
@@ -164,7 +164,7 @@ func patternOf(s *schema.Structural) string {
 	return ""
 }
 
-// sample draws a text that a pattern matches.
+// sample returns a random text that matches a pattern.
 func sample(r *syntax.Regexp, random *rand.Rand) string {
 	text := ""
 	switch r.Op {
@@ -189,7 +189,7 @@ func sample(r *syntax.Regexp, random *rand.Rand) string {
 	return text
 }
 
-// fill makes the least that a schema's types and required fields ask for.
+// fill creates the smallest value that satisfies a schema's types and required fields.
 func fill(s *schema.Structural) any {
 	v := s.ValueValidation
 	switch {
@@ -221,7 +221,7 @@ func fill(s *schema.Structural) any {
 	return "1 2 3 4 5"
 }
 
-// put sets a field in an object, with all that is required on the way.
+// put sets a field in an object, with everything that is required on the way.
 func put(s *schema.Structural, in any, path []string, value any) any {
 	if len(path) == 0 {
 		return value
@@ -242,7 +242,7 @@ func put(s *schema.Structural, in any, path []string, value any) any {
 	return in
 }
 
-// frames are further fields that rules between fields ask for, of which the first are taken that help.
+// frames are additional fields that rules between fields require. The first ones that help are used.
 var frames = map[string][]string{
 	"RunnerPool":       {"", "spec.registration=REST spec.lifetime=Persistent", "spec.containerMode.type=Kubernetes", "spec.containerMode.type=KubernetesNoVolume", "spec.scale.schedules.*.scale.max=1 spec.scale.schedules.*.weekly.from=08:00", "spec.scale.schedules.*.scale.max=1", "spec.demand.metrics.*.busy={}", "spec.registration=REST", "spec.scale.schedules.*.once.to=2030-01-01T00:00:00Z spec.scale.schedules.*.once.from=2020-01-01T00:00:00Z spec.scale.schedules.*.scale.max=1"},
 	"PoolSource":       {"spec.git.url=https://x/y", "spec.sourceRef.name=x", "spec.git.url=https://x/y spec.git.ref.branch=main"},
@@ -254,7 +254,7 @@ var frames = map[string][]string{
 func (c *crd) object(frame string, with func(object map[string]any)) map[string]any {
 	object := map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": c.kind, "metadata": map[string]any{"name": "x", "namespace": "x"}}
 	object["spec"] = fill(new(c.schema.Properties["spec"]))
-	if c.kind == "RunnerPool" { // a rule demands it; tests change the first container
+	if c.kind == "RunnerPool" { // a rule requires it; tests change the first container
 		containers := []any{map[string]any{"name": "docker"}, map[string]any{"name": "runner"}}
 		put(c.schema, object, []string{"spec", "template"}, map[string]any{"spec": map[string]any{"containers": containers}})
 	}
@@ -273,7 +273,7 @@ func (c *crd) object(frame string, with func(object map[string]any)) map[string]
 	return object
 }
 
-// decodes fails the test if Go can't read an object, or allocates too much for it.
+// decodes fails the test if Go cannot decode an object, or allocates too much memory for it.
 func (c *crd) decodes(t *testing.T, scheme *runtime.Scheme, what string, object map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(object)
@@ -305,7 +305,7 @@ func (c *crd) decodes(t *testing.T, scheme *runtime.Scheme, what string, object 
 	}
 }
 
-// Whatever an API server takes, field by field and many at once, Go reads.
+// Go decodes every value that an API server accepts, field by field and many at once.
 func TestWhatTheSchemaTakesGoReads(t *testing.T) {
 	scheme := runtime.NewScheme()
 	must(t, v1alpha1.AddToScheme(scheme))
@@ -332,7 +332,7 @@ func TestWhatTheSchemaTakesGoReads(t *testing.T) {
 						}
 					}
 				}
-				if len(good[l.String()]) == 0 && !strings.HasPrefix(l.String(), "spec.data.") { // keys that it must not have
+				if len(good[l.String()]) == 0 && !strings.HasPrefix(l.String(), "spec.data.") { // keys that the field must not have
 					t.Errorf("%s takes nothing that was tried", l)
 				}
 			}

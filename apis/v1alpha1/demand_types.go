@@ -14,19 +14,19 @@ import (
 
 // Defaults of DemandSpec and of the other fields that determine the number of runners.
 const (
-	// DefaultHoldFor is how long a job that waits counts without any news of it.
+	// DefaultHoldFor is how long a waiting job counts without another event about it.
 	DefaultHoldFor = time.Hour
 	// DefaultBoostDuration is how long an event of a boost counts.
 	DefaultBoostDuration = 10 * time.Minute
-	// DefaultMetricInterval is the time between two looks at a metric.
+	// DefaultMetricInterval is the time between two reads of a metric.
 	DefaultMetricInterval = time.Minute
 	// DefaultMetricMaxAge is how old the newest sample of a metric may be.
 	DefaultMetricMaxAge = 5 * time.Minute
-	// DefaultScaleUpThresholdPercent is the percentage of busy runners from which there are more.
+	// DefaultScaleUpThresholdPercent is the percentage of busy runners at which the number of runners rises.
 	DefaultScaleUpThresholdPercent = 80
-	// DefaultScaleDownThresholdPercent is the percentage of busy runners below which there are fewer.
+	// DefaultScaleDownThresholdPercent is the percentage of busy runners below which the number of runners falls.
 	DefaultScaleDownThresholdPercent = 30
-	// DefaultBusyChange is how many more, or fewer, runners there are then.
+	// DefaultBusyChange is by how much the number of runners then rises or falls.
 	DefaultBusyChange = "30%"
 )
 
@@ -43,7 +43,8 @@ const (
 
 // RESTSpec configures runners with registration REST.
 type RESTSpec struct {
-	// placeholder is Never (default), or Always to keep an offline runner registered, for servers that fail jobs whose labels no runner has.
+	// placeholder is Never (default), or Always to keep an offline runner registered, for GitHub servers that fail jobs if
+	// no runner has their labels.
 	// +optional
 	// +kubebuilder:default=Never
 	Placeholder PlaceholderMode `json:"placeholder,omitempty"`
@@ -54,7 +55,7 @@ type RESTSpec struct {
 type PlaceholderMode string
 
 const (
-	// PlaceholderNever registers only runners that run.
+	// PlaceholderNever registers only runners that start.
 	PlaceholderNever PlaceholderMode = "Never"
 	// PlaceholderAlways keeps an offline runner registered while the pool exists and its stopPolicy is None.
 	PlaceholderAlways PlaceholderMode = "Always"
@@ -73,19 +74,19 @@ func (s *RunnerPoolSpec) GetPlaceholder() PlaceholderMode {
 type PoolMode string
 
 const (
-	// Active pools start and end runners.
+	// Active pools start and remove runners.
 	Active PoolMode = "Active"
-	// Observe pools decide, and act on nothing.
+	// Observe pools decide, but do not act.
 	Observe PoolMode = "Observe"
 )
 
 // DemandSpec lists the sources that report jobs in addition to the scale set's own session.
 type DemandSpec struct {
-	// webhook takes jobs from GitHub's workflow_job events.
+	// webhook counts jobs from GitHub's workflow_job events.
 	// +optional
 	Webhook *WebhookDemand `json:"webhook,omitempty"`
 
-	// boosts add idle runners for a while after events on GitHub.
+	// boosts add idle runners for some time after events on GitHub.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -102,8 +103,8 @@ type DemandSpec struct {
 
 // WebhookDemand counts the jobs that workflow_job events report.
 type WebhookDemand struct {
-	// holdFor is how long a job that waits counts without any news of it; it doesn't run down
-	// while the pool is at its max. Default: 1h.
+	// holdFor is how long a waiting job counts without another event about it. The time stops while the pool is at its max.
+	// Default: 1h.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -111,8 +112,8 @@ type WebhookDemand struct {
 	// +kubebuilder:default="1h"
 	HoldFor *metav1.Duration `json:"holdFor,omitempty"`
 
-	// repositories whose jobs count, as OWNER/NAME with * for any characters but /. Default: all that
-	// the pool's runner group is visible to.
+	// repositories whose jobs count, as OWNER/NAME. * matches any characters except /. Default: all repositories that can
+	// use the pool's runner group.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
@@ -124,19 +125,19 @@ type WebhookDemand struct {
 // +kubebuilder:validation:Enum=check_run;pull_request;push
 type BoostEvent string
 
-// Boost adds idle runners for a while after an event.
+// Boost adds idle runners for some time after an event.
 // +kubebuilder:validation:XValidation:rule="self.event == 'check_run' || !(has(self.status) || has(self.names))",message="status and names may only be set with event check_run"
 // +kubebuilder:validation:XValidation:rule="self.event != 'push' || !has(self.actions)",message="actions may not be set with event push, which has none"
 type Boost struct {
-	// name to call it by.
+	// name of the boost.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// event that it waits for: check_run, pull_request or push.
+	// event that triggers the boost: check_run, pull_request or push.
 	// +required
 	Event BoostEvent `json:"event"`
-	// actions of the event, such as created or opened; not with push. Default: any.
+	// actions of the event, such as created or opened. Must not be set with push. Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -146,19 +147,20 @@ type Boost struct {
 	// +optional
 	// +kubebuilder:validation:Enum=queued;in_progress;completed
 	Status string `json:"status,omitempty"`
-	// names of check runs, with * for any characters; only with check_run. Default: any.
+	// names of check runs; * matches any characters. Only with check_run. Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=255
 	Names []string `json:"names,omitempty"`
-	// branches that are pushed to, or that a pull request is to be merged into, with * for any characters but /. Default: any.
+	// branches that receive the push, or into which the pull request is to be merged; * matches any characters except /.
+	// Default: any.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=255
 	Branches []string `json:"branches,omitempty"`
-	// repositories as OWNER/NAME, with * for any characters but /. Default: any that the pool's runner group is visible to.
+	// repositories as OWNER/NAME; * matches any characters except /. Default: any that can use the pool's runner group.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100
@@ -179,17 +181,17 @@ type Boost struct {
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
-// MetricSource is a number that is looked at in intervals: exactly one of jobs, busy, prometheus and external.
-// While it gives no signal, the pool doesn't fall below the number that it asked for last.
+// MetricSource is a number that Corral reads in intervals: exactly one of jobs, busy, prometheus and external. While the
+// source has no current value, the pool does not fall below the last number that it requested.
 // +kubebuilder:validation:XValidation:rule="[has(self.jobs), has(self.busy), has(self.prometheus), has(self.external)].filter(x, x).size() == 1",message="exactly one of jobs, busy, prometheus and external must be set"
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['webhook', 'scaleSet'])",message="name must be another than webhook and scaleSet, which are sources of demand of their own"
 type MetricSource struct {
-	// name to call it by.
+	// name of the source.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// interval between two looks, 10s at least. Default: 1m.
+	// interval between two reads, at least 10s. Default: 1m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -199,56 +201,58 @@ type MetricSource struct {
 	// jobs counts queued and running jobs of repositories (ARC's TotalNumberOfQueuedAndInProgressWorkflowRuns).
 	// +optional
 	Jobs *JobsMetric `json:"jobs,omitempty"`
-	// busy keeps a part of the runners free (ARC's PercentageRunnersBusy).
+	// busy keeps a percentage of the runners free (ARC's PercentageRunnersBusy).
 	// +optional
 	Busy *BusyMetric `json:"busy,omitempty"`
-	// prometheus asks a Prometheus server.
+	// prometheus queries a Prometheus server.
 	// +optional
 	Prometheus *PrometheusMetric `json:"prometheus,omitempty"`
-	// external asks the cluster's external metrics API, as a HorizontalPodAutoscaler does.
+	// external reads the cluster's external metrics API, as a HorizontalPodAutoscaler does.
 	// +optional
 	External *ExternalMetric `json:"external,omitempty"`
 }
 
-// JobsMetric counts the queued and running jobs of repositories that ask for the pool's labels.
+// JobsMetric counts the queued and running jobs of repositories that request the pool's labels.
 type JobsMetric struct {
-	// repositories as OWNER/NAME, or NAME in the connection's organization; * stands for any characters but /.
+	// repositories as OWNER/NAME, or NAME in the connection's organization; * matches any characters except /.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=140
 	Repositories []string `json:"repositories"`
-	// runnersPerJob is how many runners a job asks for: 500m is one for two jobs. Default: 1.
+	// runnersPerJob is how many runners a job needs: 500m is one runner for two jobs. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
 	// +kubebuilder:default=1
 	RunnersPerJob *Quantity `json:"runnersPerJob,omitempty"`
 }
 
-// BusyMetric proposes a total from the part of the runners that is busy.
+// BusyMetric proposes a total from the percentage of busy runners.
 // +kubebuilder:validation:XValidation:rule="self.scaleDownThresholdPercent < self.scaleUpThresholdPercent",message="scaleDownThresholdPercent (30 by default) must be below scaleUpThresholdPercent (80 by default)"
 type BusyMetric struct {
-	// scaleUpThresholdPercent is the percentage of busy runners from which there are more. Default: 80.
+	// scaleUpThresholdPercent is the percentage of busy runners at which the number of runners rises. Default: 80.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	// +kubebuilder:default=80
 	ScaleUpThresholdPercent *int32 `json:"scaleUpThresholdPercent,omitempty"`
-	// scaleDownThresholdPercent is the percentage of busy runners below which there are fewer. Default: 30.
+	// scaleDownThresholdPercent is the percentage of busy runners below which the number of runners falls. Default: 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=99
 	// +kubebuilder:default=30
 	ScaleDownThresholdPercent *int32 `json:"scaleDownThresholdPercent,omitempty"`
-	// scaleUpBy is how many more there are, as a number or a percentage of the number before, rounded up. Default: 30%.
+	// scaleUpBy is by how much the number rises, as a number or a percentage of the previous number, rounded up. Default:
+	// 30%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	// +kubebuilder:default="30%"
 	ScaleUpBy *intstr.IntOrString `json:"scaleUpBy,omitempty"`
-	// scaleDownBy is how many fewer there are, as a number or a percentage of the number before, rounded up. Default: 30%.
+	// scaleDownBy is by how much the number falls, as a number or a percentage of the previous number, rounded up. Default:
+	// 30%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
@@ -259,17 +263,18 @@ type BusyMetric struct {
 
 // PrometheusMetric is the value of a query.
 type PrometheusMetric struct {
-	// server by its name in the controller's --prometheus-server: the administrator decides which servers Corral may query.
+	// server is the name of a server in the controller's --prometheus-server: the administrator decides which servers Corral
+	// may query.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Server string `json:"server"`
-	// query in PromQL that returns one number. An empty result, NaN and an outdated number are no signal.
+	// query in PromQL that returns one number. An empty result, NaN or an outdated number counts as no current value.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Query string `json:"query"`
-	// averageValue is how much of the value one runner is for. Default: 1.
+	// averageValue is the part of the value that one runner handles. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
 	// +kubebuilder:default=1
@@ -293,7 +298,7 @@ type ExternalMetric struct {
 	// selector of the metric's series, whose values are added up.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// averageValue is how much of the value one runner is for. Default: 1.
+	// averageValue is the part of the value that one runner handles. Default: 1.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="must be above 0"
 	// +kubebuilder:default=1
@@ -307,44 +312,46 @@ type ExternalMetric struct {
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
-// Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once. If several are in force, the first in
-// the list that sets a number decides it.
+// Schedule sets numbers of spec.scale for a time: exactly one of weekly, cron and once. If several schedules are active, the
+// first one in the list that sets a number applies.
 // +kubebuilder:validation:XValidation:rule="[has(self.weekly), has(self.cron), has(self.once)].filter(x, x).size() == 1",message="exactly one of weekly, cron and once must be set"
 // +kubebuilder:validation:XValidation:rule="!has(self.once) || !has(self.timeZone)",message="timeZone may not be set with once, whose times have an offset"
 type Schedule struct {
-	// name to call it by.
+	// name of the schedule.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// timeZone of the times of weekly and cron, as in the IANA database: Europe/Berlin. Default: UTC.
+	// timeZone of the times in weekly and cron: the name of a zone in the IANA database, such as Europe/Berlin. Default:
+	// UTC.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self != 'Local'",message="timeZone must be a name of the IANA database, such as Europe/Berlin"
 	TimeZone string `json:"timeZone,omitempty"`
-	// weekly is a time of the week.
+	// weekly is a window that repeats every week.
 	// +optional
 	Weekly *WeeklyWindow `json:"weekly,omitempty"`
-	// cron begins by a cron expression, and lasts a time.
+	// cron is a window that begins according to a cron expression and has a fixed duration.
 	// +optional
 	Cron *CronWindow `json:"cron,omitempty"`
-	// once is a time that doesn't come again.
+	// once is a window that does not repeat.
 	// +optional
 	Once *OnceWindow `json:"once,omitempty"`
-	// scale are the numbers that hold meanwhile, of those that it sets.
+	// scale contains the numbers that apply in the window.
 	// +required
 	Scale ScheduledScale `json:"scale"`
 }
 
-// CronWindow begins by a cron expression.
+// CronWindow begins according to a cron expression.
 type CronWindow struct {
-	// schedule is when it begins, as a cron expression: minute hour day-of-month month day-of-week, as in 0 7 * * MON-FRI.
+	// schedule is the beginning as a cron expression: minute hour day-of-month month day-of-week, for example 0 7 * *
+	// MON-FRI.
 	// +required
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=128
 	Schedule string `json:"schedule"`
-	// duration for which it lasts by the clock, at most 366 days.
+	// duration of the window in local time, at most 366 days.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -352,70 +359,70 @@ type CronWindow struct {
 	Duration metav1.Duration `json:"duration"`
 }
 
-// OnceWindow is a time that doesn't come again.
+// OnceWindow is a window that does not repeat.
 // +kubebuilder:validation:XValidation:rule="self.from < self.to",message="from must be before to"
 type OnceWindow struct {
-	// from is when it begins: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
+	// from is the beginning: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	From metav1.Time `json:"from"`
-	// to is when it ends.
+	// to is the end.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	To metav1.Time `json:"to"`
 }
 
-// ScheduledScale are numbers of spec.scale that hold for a time.
+// ScheduledScale contains numbers of spec.scale that apply in a window.
 // +kubebuilder:validation:MinProperties=1
 // +kubebuilder:validation:XValidation:rule="!has(self.max) || !has(self.min) || self.min <= self.max",message="min must not be above max"
 // +kubebuilder:validation:XValidation:rule="!has(self.max) || !has(self.idle) || self.idle <= self.max",message="idle must not be above max"
 type ScheduledScale struct {
-	// min is the fewest runners in total.
+	// min is the minimum number of runners in total.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Min *int32 `json:"min,omitempty"`
-	// idle is how many runners are kept free beyond those with jobs.
+	// idle is the number of runners to keep free in addition to runners with jobs.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Idle *int32 `json:"idle,omitempty"`
-	// max is the most runners in total.
+	// max is the maximum number of runners in total.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Max *int32 `json:"max,omitempty"`
 }
 
-// ScalingBehavior bounds how fast the number of runners changes, in the terms of a HorizontalPodAutoscaler.
+// ScalingBehavior limits how fast the number of runners changes, with the fields of a HorizontalPodAutoscaler.
 type ScalingBehavior struct {
-	// scaleUp bounds how it rises. Default: at once.
+	// scaleUp limits how fast the number rises. Default: no limit.
 	// +optional
 	ScaleUp *ScalingRules `json:"scaleUp,omitempty"`
-	// scaleDown bounds how it falls. Default: at once; idle runners are kept for 30 s in any case.
+	// scaleDown limits how fast the number falls. Default: no limit, but idle runners are kept for at least 30 s.
 	// +optional
 	ScaleDown *ScalingRules `json:"scaleDown,omitempty"`
 }
 
-// ScalingPolicySelect is which of several policies applies.
+// ScalingPolicySelect determines which of several policies applies.
 // +kubebuilder:validation:Enum=Max;Min;Disabled
 type ScalingPolicySelect string
 
 const (
-	// SelectMax takes the policy that allows the largest change.
+	// SelectMax selects the policy that allows the largest change.
 	SelectMax ScalingPolicySelect = "Max"
-	// SelectMin takes the policy that allows the smallest change.
+	// SelectMin selects the policy that allows the smallest change.
 	SelectMin ScalingPolicySelect = "Min"
 	// SelectDisabled allows no change in this direction.
 	SelectDisabled ScalingPolicySelect = "Disabled"
 )
 
-// ScalingRules bound a change in one direction.
+// ScalingRules limit changes in one direction.
 type ScalingRules struct {
-	// stabilizationWindowSeconds is over how long the number is looked back at: of what was wanted in it, the
-	// smallest holds when it rises, the largest when it falls. Default: 0.
+	// stabilizationWindowSeconds is the period of earlier desired numbers to consider. The number rises only to the smallest
+	// of them, and falls only to the largest. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
@@ -430,7 +437,7 @@ type ScalingRules struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Policies []ScalingPolicy `json:"policies,omitempty"`
-	// tolerance is how small a change is left alone, as a part of the number before: 0.1 is a tenth. Default: 0.
+	// tolerance is the change that is ignored, as a fraction of the previous number: 0.1 is a tenth. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!quantity(string(self)).isLessThan(quantity('0'))",message="must not be below 0"
 	Tolerance *Quantity `json:"tolerance,omitempty"`
@@ -457,7 +464,7 @@ type ScalingPolicy struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	Value int32 `json:"value"`
-	// periodSeconds is the time.
+	// periodSeconds is the length of the period.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1800
@@ -468,11 +475,11 @@ type ScalingPolicy struct {
 const (
 	// DemandScaleSet is the scale set's own session, or its statistics.
 	DemandScaleSet = "scaleSet"
-	// DemandWebhook are GitHub's workflow_job events.
+	// DemandWebhook is GitHub's workflow_job events.
 	DemandWebhook = "webhook"
 )
 
-// DemandStatus is what one source of demand says.
+// DemandStatus is the result of one source of demand.
 type DemandStatus struct {
 	// name of the source: scaleSet, webhook, or the name of a metric or boost.
 	Name string `json:"name"`
@@ -482,30 +489,30 @@ type DemandStatus struct {
 	// total of runners that it proposes.
 	// +optional
 	Total *int32 `json:"total,omitempty"`
-	// idle runners that it asks for.
+	// idle runners that it requests.
 	// +optional
 	Idle *int32 `json:"idle,omitempty"`
 	// reason in one sentence.
 	Reason string `json:"reason"`
-	// stale is true while it gives no signal, and what it said last holds.
+	// stale is true while the source has no current value, and its last value is used.
 	// +optional
 	Stale bool `json:"stale,omitempty"`
 }
 
-// ScheduleStatus has the numbers of spec.scale with the schedules that are in force.
+// ScheduleStatus contains the numbers of spec.scale after the active schedules.
 type ScheduleStatus struct {
-	// active are the names of the schedules that hold now.
+	// active lists the names of the active schedules.
 	// +optional
 	// +listType=atomic
 	Active []string `json:"active,omitempty"`
-	// min, idle and max that hold now, before policies.
+	// min in force, before policies.
 	Min int32 `json:"min"`
-	// idle that holds now.
+	// idle in force.
 	Idle int32 `json:"idle"`
-	// max that holds now; absent if nothing bounds it.
+	// max in force; absent if the pool has no max.
 	// +optional
 	Max *int32 `json:"max,omitempty"`
-	// next is when that changes.
+	// next is the time of the next change.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`
 }
@@ -517,14 +524,14 @@ type Observation struct {
 	// actual number of runners on GitHub with the pool's labels, from any creator.
 	// +optional
 	Actual *int32 `json:"actual,omitempty"`
-	// busy of those.
+	// busy is the number of these runners that have a job.
 	// +optional
 	Busy *int32 `json:"busy,omitempty"`
-	// difference in one sentence.
+	// difference between the two numbers, in one sentence.
 	Difference string `json:"difference"`
 }
 
-// GetHoldFor returns how long a job that waits counts without any news of it.
+// GetHoldFor returns how long a waiting job counts without another event about it.
 func (w *WebhookDemand) GetHoldFor() time.Duration { return durationOr(w.HoldFor, DefaultHoldFor) }
 
 // GetIdle returns how many idle runners an event adds.
@@ -535,25 +542,25 @@ func (s *Boost) GetDuration() time.Duration {
 	return durationOr(s.Duration, DefaultBoostDuration)
 }
 
-// GetInterval returns the time between two looks.
+// GetInterval returns the time between two reads.
 func (m *MetricSource) GetInterval() time.Duration {
 	return durationOr(m.Interval, DefaultMetricInterval)
 }
 
-// GetScaleUpThresholdPercent returns the percentage of busy runners from which there are more.
+// GetScaleUpThresholdPercent returns the percentage of busy runners at which the number of runners rises.
 func (b *BusyMetric) GetScaleUpThresholdPercent() int32 {
 	return ptr.Deref(b.ScaleUpThresholdPercent, DefaultScaleUpThresholdPercent)
 }
 
-// GetScaleDownThresholdPercent returns the percentage of busy runners below which there are fewer.
+// GetScaleDownThresholdPercent returns the percentage of busy runners below which the number of runners falls.
 func (b *BusyMetric) GetScaleDownThresholdPercent() int32 {
 	return ptr.Deref(b.ScaleDownThresholdPercent, DefaultScaleDownThresholdPercent)
 }
 
-// GetScaleUpBy returns how many more runners there are.
+// GetScaleUpBy returns by how much the number of runners rises.
 func (b *BusyMetric) GetScaleUpBy() intstr.IntOrString { return changeOr(b.ScaleUpBy) }
 
-// GetScaleDownBy returns how many fewer runners there are.
+// GetScaleDownBy returns by how much the number of runners falls.
 func (b *BusyMetric) GetScaleDownBy() intstr.IntOrString { return changeOr(b.ScaleDownBy) }
 
 func changeOr(by *intstr.IntOrString) intstr.IntOrString {

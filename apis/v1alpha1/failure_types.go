@@ -7,22 +7,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// MaxFailures is how many failed runners the status of a pool has.
+// MaxFailures is the maximum number of failed runners in the status of a pool.
 const MaxFailures = 5
 
-// RunnerFailure is a runner of a pool that failed. It is gone by now, or soon.
+// RunnerFailure describes a failed runner of a pool. Corral has deleted the runner or is deleting it.
 type RunnerFailure struct {
 	// runner that failed.
 	Runner string `json:"runner"`
 
-	// time at which that was seen.
+	// time at which Corral observed the failure.
 	Time metav1.Time `json:"time"`
 
 	// revision of its template.
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// cause; absent of a runner that failed with a job.
+	// cause; absent if the runner had a job.
 	// +optional
 	Cause RunnerCause `json:"cause,omitempty"`
 
@@ -30,16 +30,17 @@ type RunnerFailure struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// node that its pod was on.
+	// node on which its pod was.
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// exit is how its container ended, unless with exit code 0: at most 500 bytes of its message and 3 taints, and without the node.
+	// exit describes how its container ended, unless with exit code 0. It contains at most 500 bytes of the message and 3
+	// taints, and no node.
 	// +optional
 	Exit *RunnerExit `json:"exit,omitempty"`
 }
 
-// String says all of it but the time in one line.
+// String returns a description in one line, without the time.
 func (f *RunnerFailure) String() string {
 	text := f.Runner
 	if f.Node != "" {

@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Keys of the credentials, in a Secret or as file names in a mounted folder: the ones ARC uses, and one more.
+// Keys of the credentials, in a Secret or as file names in a mounted folder. All except ServerKey are the ones that ARC
+// uses.
 const (
 	// TokenKey holds a personal access token.
 	TokenKey = "github_token"
@@ -24,23 +25,23 @@ const (
 	AppInstallationIDKey = "github_app_installation_id"
 	// AppPrivateKeyKey holds the App's private key, PEM.
 	AppPrivateKeyKey = "github_app_private_key"
-	// ServerKey holds the one server that the credentials are for, as a host or a URL. It may be absent.
+	// ServerKey holds the only server that may receive the credentials, as a host or a URL. It is optional.
 	ServerKey = "github_server"
 )
 
-// Keys of Secrets with what the way to a server needs, as in Flux.
+// Keys of Secrets with credentials for proxies and Git servers, as in Flux.
 const (
-	// UsernameKey holds who we are to a proxy or a Git server.
+	// UsernameKey holds the user name for a proxy or a Git server.
 	UsernameKey = "username"
-	// PasswordKey holds the password for it.
+	// PasswordKey holds the password.
 	PasswordKey = "password"
-	// AddressKey holds the URL of the proxy that they are for.
+	// AddressKey holds the URL of the proxy that may receive the password.
 	AddressKey = "address"
 	// CAKey holds certificates, PEM.
 	CAKey = "ca.crt"
 )
 
-// Keys of the Secret that a webhook's events are signed with.
+// Keys of the Secret with which GitHub signs a webhook's events.
 const (
 	// WebhookSecretKey holds the secret.
 	WebhookSecretKey = "secret"
@@ -48,7 +49,7 @@ const (
 	WebhookPreviousKey = "previous"
 )
 
-// GitHubConnectionSpec is one GitHub identity: where, and as whom.
+// GitHubConnectionSpec is one GitHub identity: a URL and credentials.
 // +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.mount)",message="exactly one of secretRef and mount must be set"
 type GitHubConnectionSpec struct {
 	// url of the organization, repository or enterprise that runners serve, as a
@@ -68,16 +69,16 @@ type GitHubConnectionSpec struct {
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 
-	// mount names a folder that holds the same keys as files, for credentials that a vault or a CSI driver mounts. The folder is in the one of the
-	// connection's namespace below the controller's --credentials-dir.
+	// mount names a folder with the same keys as files, for credentials that a vault or a CSI driver mounts. The folder is
+	// NAMESPACE/NAME below the controller's --credentials-dir, with the connection's namespace.
 	// +optional
 	Mount *CredentialsMount `json:"mount,omitempty"`
 
-	// webhook takes in events that GitHub sends, at /github/NAMESPACE/NAME of the webhook server.
+	// webhook accepts events that GitHub sends to /github/NAMESPACE/NAME of the webhook server.
 	// +optional
 	Webhook *ConnectionWebhook `json:"webhook,omitempty"`
 
-	// proxy that calls to GitHub go through. Default: the one of the controller's environment, if it has one.
+	// proxy for calls to GitHub. Default: the proxy of the controller's environment, if it has one.
 	// +optional
 	Proxy *ConnectionProxy `json:"proxy,omitempty"`
 
@@ -87,9 +88,9 @@ type GitHubConnectionSpec struct {
 	// +optional
 	CA *ConnectionCA `json:"ca,omitempty"`
 
-	// allowedNamespaces whose pools may use this connection, besides its own namespace's: names, with * for any characters, such as ci-* or *. Their
-	// runners are registered by it. Its credentials for GitHub are never copied to them; those for a proxy are, with the proxy.scope
-	// ControllerAndRunners.
+	// allowedNamespaces lists other namespaces whose pools may use this connection: names, or patterns in which * matches
+	// any characters, such as ci-* or *. The connection registers the runners of these pools. Its credentials for GitHub are
+	// never copied to these namespaces. The credentials of its proxy are, with the proxy.scope ControllerAndRunners.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -97,8 +98,8 @@ type GitHubConnectionSpec struct {
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$`
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 
-	// verification is Active (default), or Paused to stop verifying the credentials. Pools on this connection continue with those verified
-	// last.
+	// verification is Active (default), or Paused to stop verifying the credentials. Pools on this connection continue with
+	// the credentials that were verified last.
 	// +optional
 	// +kubebuilder:default=Active
 	Verification VerificationState `json:"verification,omitempty"`
@@ -111,7 +112,7 @@ type VerificationState string
 const (
 	// VerificationActive verifies credentials regularly.
 	VerificationActive VerificationState = "Active"
-	// VerificationPaused verifies nothing.
+	// VerificationPaused stops verification.
 	VerificationPaused VerificationState = "Paused"
 )
 
@@ -134,10 +135,11 @@ type ConnectionWebhook struct {
 	HookID int64 `json:"hookID,omitempty"`
 }
 
-// ConnectionProxy is the way to GitHub for what may not reach it otherwise, as in ARC.
+// ConnectionProxy configures the proxies for GitHub, as in ARC.
 // +kubebuilder:validation:XValidation:rule="has(self.http) || has(self.https)",message="one of http and https must be set"
 type ConnectionProxy struct {
-	// http is the proxy for http:// URLs. Alone, it leaves https:// without one, whatever the controller's environment says.
+	// http is the proxy for http:// URLs. If only http is set, https:// URLs use no proxy, and the controller's environment
+	// is ignored.
 	// +optional
 	HTTP *ProxyServer `json:"http,omitempty"`
 
@@ -154,22 +156,22 @@ type ConnectionProxy struct {
 	// +kubebuilder:validation:items:Pattern=`^[^,\s]+$`
 	NoProxy []string `json:"noProxy,omitempty"`
 
-	// scope is Controller (default), or ControllerAndRunners to give the proxy to all containers of runners, too, by HTTP_PROXY, HTTPS_PROXY
-	// and NO_PROXY. The proxy's password is then in the Secret of each runner, in each of allowedNamespaces: jobs can read it, and so can
-	// anyone with permission to read Secrets there.
+	// scope is Controller (default), or ControllerAndRunners to set HTTP_PROXY, HTTPS_PROXY and NO_PROXY in all containers
+	// of runners too. The proxy's password is then in the Secret of each runner, in each of allowedNamespaces: jobs can read
+	// it, and so can anyone with permission to read Secrets there.
 	// +optional
 	// +kubebuilder:default=Controller
 	Scope ProxyScope `json:"scope,omitempty"`
 }
 
-// ProxyScope says who uses a proxy.
+// ProxyScope determines who uses a proxy.
 // +kubebuilder:validation:Enum=Controller;ControllerAndRunners
 type ProxyScope string
 
 const (
-	// ProxyController has the controller use it.
+	// ProxyController is for the controller only.
 	ProxyController ProxyScope = "Controller"
-	// ProxyControllerAndRunners has runners use it, too.
+	// ProxyControllerAndRunners is for the controller and for runners.
 	ProxyControllerAndRunners ProxyScope = "ControllerAndRunners"
 )
 
@@ -178,36 +180,36 @@ func (p *ConnectionProxy) GetScope() ProxyScope { return cmp.Or(p.Scope, ProxyCo
 
 // ProxyServer is an HTTP proxy.
 type ProxyServer struct {
-	// url of the proxy, as http://proxy.example.com:3128.
+	// url of the proxy, for example http://proxy.example.com:3128.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+/?$`
 	URL string `json:"url,omitempty"`
 
-	// secretRef names a Secret with the username and password that the proxy asks for, and under address its URL, the same as url, so that
+	// secretRef names a Secret with the username and password for the proxy and, under address, the same URL as url, so that
 	// Corral sends the password to no other server. It has the format of a PoolSource's proxySecretRef.
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 }
 
-// ConnectionCA says where certificates are.
+// ConnectionCA refers to CA certificates.
 // +kubebuilder:validation:XValidation:rule="has(self.configMapRef) != has(self.secretRef)",message="exactly one of configMapRef and secretRef must be set"
 type ConnectionCA struct {
 	// configMapRef names a ConfigMap with the certificates, PEM.
 	// +optional
 	ConfigMapRef *LocalObjectReference `json:"configMapRef,omitempty"`
 
-	// secretRef names a Secret with them.
+	// secretRef names a Secret with the certificates.
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 
-	// key that holds them. Default: ca.crt.
+	// key of the certificates. Default: ca.crt.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key,omitempty"`
 }
 
-// GetKey returns the key that holds the certificates.
+// GetKey returns the key of the certificates.
 func (c *ConnectionCA) GetKey() string { return cmp.Or(c.Key, CAKey) }
 
 // CredentialsMount names a folder of mounted credentials.
@@ -219,19 +221,19 @@ type CredentialsMount struct {
 	Name string `json:"name"`
 }
 
-// GitHubConnectionStatus is what the controller saw when it last connected.
+// GitHubConnectionStatus contains the results of the last verification.
 type GitHubConnectionStatus struct {
-	// observedGeneration is the last generation acted on.
+	// observedGeneration is the last reconciled generation.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// conditions: Ready, and Reconciling or Stalled while they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions, for programs. Those of Ready are the first.
+	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -241,7 +243,7 @@ type GitHubConnectionStatus struct {
 	// +optional
 	Scope string `json:"scope,omitempty"`
 
-	// identity is who we are to GitHub: app/SLUG, or the token's login.
+	// identity is the authenticated user: app/SLUG, or the token's login.
 	// +optional
 	Identity string `json:"identity,omitempty"`
 
@@ -253,7 +255,8 @@ type GitHubConnectionStatus struct {
 	// +optional
 	CredentialsHash string `json:"credentialsHash,omitempty"`
 
-	// networkHash identifies the proxy and CA that they were verified by, without revealing them; empty without any.
+	// networkHash identifies the proxy and CA with which they were verified, without revealing them; empty without a proxy
+	// and CA.
 	// +optional
 	NetworkHash string `json:"networkHash,omitempty"`
 
@@ -262,11 +265,11 @@ type GitHubConnectionStatus struct {
 	// +optional
 	FormerCredentials bool `json:"formerCredentials,omitempty"`
 
-	// tokenExpires is when GitHub says that the token ends; absent for an App, and for a token without an end.
+	// tokenExpires is when GitHub expires the token; absent for an App, and for a token that does not expire.
 	// +optional
 	TokenExpires *metav1.Time `json:"tokenExpires,omitempty"`
 
-	// outage is there while GitHub can't be used through this connection.
+	// outage is set while GitHub is unavailable through this connection.
 	// +optional
 	Outage *GitHubOutage `json:"outage,omitempty"`
 
@@ -277,26 +280,26 @@ type GitHubConnectionStatus struct {
 	// +listMapKey=name
 	MissingFeatures []MissingFeature `json:"missingFeatures,omitempty"`
 
-	// featuresProbe identifies what missingFeatures was determined for: credentials, generation, server version and request. It is empty while
-	// some features are still unknown.
+	// featuresProbe identifies the inputs of the last probe for missingFeatures: credentials, generation, server version and
+	// request. It is empty while some features are still unknown.
 	// +optional
 	FeaturesProbe string `json:"featuresProbe,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
-// GitHubOutage is what GitHub answers instead of what it is asked for: 5xx, a limit of requests, or nothing.
+// GitHubOutage describes how GitHub fails: with 5xx, a rate limit, or no answer.
 type GitHubOutage struct {
 	// code of the answer, such as 500 or 429; 0 if there is none.
 	// +optional
 	Code int32 `json:"code"`
 
-	// nextAttempt is when GitHub is asked again at the latest; absent if that isn't known.
+	// nextAttempt is the latest time of the next attempt; absent if unknown.
 	// +optional
 	NextAttempt *metav1.Time `json:"nextAttempt,omitempty"`
 }
 
-// String describes what GitHub does.
+// String describes GitHub's failure.
 func (o *GitHubOutage) String() string {
 	switch {
 	case o.Code == 0:
@@ -307,10 +310,10 @@ func (o *GitHubOutage) String() string {
 	return fmt.Sprintf("GitHub answers %d", o.Code)
 }
 
-// ExpiryNotice is how long before the end of a token it is said.
+// ExpiryNotice is how long before a token expires the message of Ready announces it.
 const ExpiryNotice = 14 * 24 * time.Hour
 
-// TokenEnds returns when the connection's token ends, if that is near; else nil.
+// TokenEnds returns when the connection's token expires, if that is soon; otherwise nil.
 func (c *GitHubConnection) TokenEnds(now time.Time) *metav1.Time {
 	if end := c.Status.TokenExpires; end != nil && end.Sub(now) < ExpiryNotice {
 		return end
@@ -340,11 +343,11 @@ type MissingFeature struct {
 // Names of features that may be missing.
 const (
 	FeatureScaleSets      = "ScaleSets"
-	FeatureSeveralLabels  = "SeveralLabels"  // more than one on a scale set
-	FeatureRunnerReleases = "RunnerReleases" // of the runner program, listed
-	FeatureRunnerGroups   = "RunnerGroups"   // listed by the REST API
-	FeatureDeliveries     = "Deliveries"     // to the webhook, listed
-	FeatureEvents         = "Events"         // with a right signature
+	FeatureSeveralLabels  = "SeveralLabels"  // several labels on a scale set
+	FeatureRunnerReleases = "RunnerReleases" // the list of releases of the runner program
+	FeatureRunnerGroups   = "RunnerGroups"   // the list of runner groups in the REST API
+	FeatureDeliveries     = "Deliveries"     // the list of deliveries to the webhook
+	FeatureEvents         = "Events"         // events with a valid signature
 )
 
 // GitHubConnection is one GitHub identity that pools use.
@@ -379,18 +382,20 @@ func (c *GitHubConnection) Allows(namespace string) bool {
 	})
 }
 
-// MatchesNamespace reports whether a pattern, in which * stands for any characters, names a namespace. An invalid pattern names none.
+// MatchesNamespace reports whether a pattern matches a namespace. * matches any characters. An invalid pattern matches
+// nothing.
 func MatchesNamespace(pattern, namespace string) bool {
 	ok, err := path.Match(pattern, namespace)
 	return err == nil && ok
 }
 
-// NoConsent says that pools of a namespace may not use a connection, NAMESPACE/NAME, or that there is none.
+// NoConsent returns the message that pools of a namespace may not use a connection, NAMESPACE/NAME. It is the same if the
+// connection does not exist.
 func NoConsent(connection, namespace string) string {
 	return fmt.Sprintf("there is no GitHubConnection %s that namespace %s may use: its owner has to add %[2]s to its spec.allowedNamespaces", connection, namespace)
 }
 
-// Secrets names the Secrets that the connection reads, which no runner may.
+// Secrets returns the names of the Secrets that the connection reads. Runners may not read them.
 func (c *GitHubConnection) Secrets() []string {
 	refs := []*LocalObjectReference{c.Spec.SecretRef}
 	if c.Spec.Webhook != nil {
@@ -431,7 +436,7 @@ func (c *GitHubConnection) SetConditions(conditions []metav1.Condition) {
 	c.Status.Conditions = conditions
 }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (c *GitHubConnection) SetObservedGeneration(generation int64) {
 	c.Status.ObservedGeneration = generation
 }

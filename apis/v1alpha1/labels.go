@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// ownerLabelPrefix begins the label on GitHub that tells whose a runner is.
+// ownerLabelPrefix is the prefix of the label on GitHub that identifies the pool of a runner.
 const ownerLabelPrefix = "corral-owner-"
 
-// MaxStatusText is the most bytes of a text in a status; a longer one is cut when it is written.
+// MaxStatusText is the maximum length of a text in a status, in bytes. Longer texts are cut.
 const MaxStatusText = 8 << 10
 
-// UnknownJob is the id of a job that a runner has, and that GitHub has not named yet.
+// UnknownJob is the id of a job that GitHub has not named yet although a runner has it.
 const UnknownJob = "unknown"
 
-// systems and architectures are the words that GitHub's own labels of a runner have:
+// systems and architectures are GitHub's own labels for the platform of a runner:
 // https://docs.github.com/actions/hosting-your-own-runners/managing-self-hosted-runners/using-labels-with-self-hosted-runners
 var (
 	systems       = []string{"linux", "windows", "macos"}
@@ -39,8 +39,8 @@ func IsOwnerLabel(label string) bool {
 	return strings.HasPrefix(strings.ToLower(label), ownerLabelPrefix)
 }
 
-// Mark returns the owner's label of a runner, which is the last of GetMarkedLabels; "" if it has none. What the pool declares is none, whatever
-// it looks like.
+// Mark returns the owner label of a runner, which is the last label of GetMarkedLabels; "" if it has none. A label that the
+// pool declares is never an owner label.
 func (r *RESTRegistration) Mark() string {
 	if n := len(r.Labels); n > 0 && IsOwnerLabel(r.Labels[n-1]) {
 		return r.Labels[n-1]

@@ -9,21 +9,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunnerLifetime is how long a runner lives.
+// RunnerLifetime determines how long a runner lives.
 // +kubebuilder:validation:Enum=Job;Persistent
 type RunnerLifetime string
 
 const (
-	// LifetimeJob ends a runner with its job.
+	// LifetimeJob removes a runner after its job.
 	LifetimeJob RunnerLifetime = "Job"
-	// LifetimePersistent has a runner take job after job until it is replaced.
+	// LifetimePersistent lets a runner take one job after another until it is replaced.
 	LifetimePersistent RunnerLifetime = "Persistent"
 )
 
-// LifetimeSpec is how long runners live.
+// LifetimeSpec configures how long runners live.
 type LifetimeSpec struct {
-	// lifetime is Job (default), or Persistent for runners that take job after job until they are replaced; they need registration REST.
-	// Their pods get a token that registers any runner, and jobs find what the one before left: not for code of people you don't trust.
+	// lifetime is Job (default), or Persistent for runners that take one job after another until they are replaced.
+	// Persistent needs registration REST. The pods get a token that can register any runner of the connection, and jobs find
+	// the files that previous jobs left, so do not use it for untrusted code.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime never changes: make another pool"
 	// +kubebuilder:default=Job
@@ -37,13 +38,13 @@ type LifetimeSpec struct {
 // PersistentSpec limits how long a persistent runner is used. Corral replaces it between two jobs, never during one.
 // +kubebuilder:validation:MinProperties=1
 type PersistentSpec struct {
-	// maxJobs replaces a runner that has done so many jobs. Default: any number.
+	// maxJobs replaces a runner after this number of jobs. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	MaxJobs *int32 `json:"maxJobs,omitempty"`
 
-	// maxAge replaces a runner so long after its creation. Default: any age.
+	// maxAge replaces a runner at this age. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -54,13 +55,13 @@ type PersistentSpec struct {
 // GetLifetime returns how long a runner lives.
 func (s *LifetimeSpec) GetLifetime() RunnerLifetime { return cmp.Or(s.Lifetime, LifetimeJob) }
 
-// Persists reports whether runners of the pool take job after job.
+// Persists reports whether runners of the pool take one job after another.
 func (s *LifetimeSpec) Persists() bool { return s.GetLifetime() == LifetimePersistent }
 
-// Persists reports whether the runner takes job after job.
+// Persists reports whether the runner takes one job after another.
 func (r *Runner) Persists() bool { return r.Spec.REST != nil && r.Spec.REST.Persistent }
 
-// CurrentJob returns the job that a runner has or had; of a persistent one, the job that it has.
+// CurrentJob returns the job that a runner has or had; for a persistent runner, only the job that it has.
 func (r *Runner) CurrentJob() *JobReference {
 	if r.Persists() && r.Status.Job.IsOver() {
 		return nil
@@ -68,5 +69,5 @@ func (r *Runner) CurrentJob() *JobReference {
 	return r.Status.Job
 }
 
-// IsOver reports whether a job has ended; no job has not.
+// IsOver reports whether the job has ended; false if there is no job.
 func (j *JobReference) IsOver() bool { return j != nil && j.CompletedAt != nil }

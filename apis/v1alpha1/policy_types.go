@@ -23,32 +23,32 @@ const (
 	PolicyAudit PolicyMode = "Audit"
 )
 
-// Bounds of one policy's Rego.
+// Limits of one policy's Rego.
 const (
-	// MaxPolicyModules is the most modules of one policy.
+	// MaxPolicyModules is the maximum number of modules of one policy.
 	MaxPolicyModules = 64
-	// MaxPolicyBytes is the most that its modules and data take together. Loaded, each byte may
-	// take a hundred and more.
+	// MaxPolicyBytes is the maximum size of its modules and data together. A loaded policy may use more than a hundred times
+	// that memory.
 	MaxPolicyBytes = 128 << 10
 )
 
-// PolicyRules is what both kinds of policies have: rules, and the pools they are asked about.
+// PolicyRules contains the fields that both kinds of policies have: rules, and a selector of pools.
 type PolicyRules struct {
-	// mode is Enforce (default) or Audit: ask, change nothing, and tell in status what would change.
+	// mode is Enforce (default), or Audit to only report in the status what would change.
 	// +optional
 	// +kubebuilder:default=Enforce
 	Mode PolicyMode `json:"mode,omitempty"`
 
-	// selector of pools by their labels. Default: every pool in reach.
+	// selector of pools by their labels. Default: every pool that the policy can apply to.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
-	// library switches on rules of the built-in library.
+	// library enables rules of the built-in library.
 	// +optional
 	Library *PolicyLibrary `json:"library,omitempty"`
 
-	// modules are Rego files by name (NAME.rego), in the packages corral.scaling,
-	// corral.template and corral.update, and any others that help them.
+	// modules are Rego files by name (NAME.rego), in the packages corral.scaling, corral.template and corral.update, and in
+	// packages that these use.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name.endsWith('.rego'))",message="modules are named NAME.rego"
@@ -70,14 +70,13 @@ type PolicyRules struct {
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 }
 
-// RunnerPolicySpec is a policy for the pools of its namespace. It can narrow what they
-// declare, never widen it.
+// RunnerPolicySpec is a policy for the pools of its namespace. It can restrict what they declare, and never extends it.
 type RunnerPolicySpec struct {
 	PolicyRules `json:",inline"`
 
-	// modulesFrom names ConfigMaps of the namespace: each key *.rego is a module, the keys data.json and
-	// data.yaml are data. They are read again each minute, and at once when labelled
-	// reconcile.fluxcd.io/watch: Enabled.
+	// modulesFrom names ConfigMaps of the namespace. Each key *.rego is a module, and the keys data.json and data.yaml are
+	// data. Corral reads them every minute, and at once after a change if they have the label reconcile.fluxcd.io/watch:
+	// Enabled.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=set
@@ -92,12 +91,11 @@ type ModulesSource struct {
 	ConfigMapRef LocalObjectReference `json:"configMapRef"`
 }
 
-// ClusterRunnerPolicySpec is a policy for pools of any namespace: the guard rail, which no
-// RunnerPolicy can widen.
+// ClusterRunnerPolicySpec is a policy for pools of any namespace: a guard rail, which no RunnerPolicy can widen.
 type ClusterRunnerPolicySpec struct {
 	PolicyRules `json:",inline"`
 
-	// namespaces whose pools are bound, by name or with * for any characters. Default: all.
+	// namespaces whose pools the policy applies to, by name; * matches any characters. Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -135,19 +133,19 @@ type NamespacedObjectReference struct {
 	Name string `json:"name"`
 }
 
-// RunnerPolicyStatus is the policy as loaded, and what it does.
+// RunnerPolicyStatus describes the loaded policy and its effects.
 type RunnerPolicyStatus struct {
-	// observedGeneration is the last generation acted on.
+	// observedGeneration is the last reconciled generation.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// conditions: Ready, and Reconciling or Stalled while they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions, for programs. Those of Ready are the first.
+	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -161,12 +159,12 @@ type RunnerPolicyStatus struct {
 	// +optional
 	Digest string `json:"digest,omitempty"`
 
-	// decisions it takes part in: scaling, template, update.
+	// decisions for which it has rules: scaling, template, update.
 	// +optional
 	// +listType=set
 	Decisions []string `json:"decisions,omitempty"`
 
-	// pools that it binds.
+	// pools is the number of pools to which it applies.
 	// +optional
 	Pools int32 `json:"pools"`
 
@@ -176,7 +174,7 @@ type RunnerPolicyStatus struct {
 	// +listType=atomic
 	Diagnostics []Diagnostic `json:"diagnostics,omitempty"`
 
-	// wouldChange are decisions that would be others if an audited policy were enforced, the first 20.
+	// wouldChange lists the first 20 decisions that would change if an audited policy were enforced.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
@@ -226,15 +224,15 @@ func (p *RunnerPolicy) Causes() *[]Cause { return &p.Status.Causes }
 // SetConditions replaces the status conditions.
 func (p *RunnerPolicy) SetConditions(conditions []metav1.Condition) { p.Status.Conditions = conditions }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (p *RunnerPolicy) SetObservedGeneration(generation int64) {
 	p.Status.ObservedGeneration = generation
 }
 
-// GetRules returns what both kinds of policies have.
+// GetRules returns the fields that both kinds of policies have.
 func (p *RunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
 
-// ConfigMaps are those that modulesFrom names.
+// ConfigMaps returns the ConfigMaps that modulesFrom names.
 func (p *RunnerPolicy) ConfigMaps() (names []types.NamespacedName) {
 	for _, c := range p.Spec.ModulesFrom {
 		names = append(names, types.NamespacedName{Namespace: p.Namespace, Name: c.ConfigMapRef.Name})
@@ -286,15 +284,15 @@ func (p *ClusterRunnerPolicy) SetConditions(conditions []metav1.Condition) {
 	p.Status.Conditions = conditions
 }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (p *ClusterRunnerPolicy) SetObservedGeneration(generation int64) {
 	p.Status.ObservedGeneration = generation
 }
 
-// GetRules returns what both kinds of policies have.
+// GetRules returns the fields that both kinds of policies have.
 func (p *ClusterRunnerPolicy) GetRules() *PolicyRules { return &p.Spec.PolicyRules }
 
-// ConfigMaps are those that modulesFrom names.
+// ConfigMaps returns the ConfigMaps that modulesFrom names.
 func (p *ClusterRunnerPolicy) ConfigMaps() (names []types.NamespacedName) {
 	for _, c := range p.Spec.ModulesFrom {
 		names = append(names, types.NamespacedName{Namespace: c.ConfigMapRef.Namespace, Name: c.ConfigMapRef.Name})
@@ -313,5 +311,5 @@ type ClusterRunnerPolicyList struct {
 	Items           []ClusterRunnerPolicy `json:"items"`
 }
 
-// GetMode returns what becomes of the answers.
+// GetMode returns mode or its default.
 func (r *PolicyRules) GetMode() PolicyMode { return cmp.Or(r.Mode, PolicyEnforce) }

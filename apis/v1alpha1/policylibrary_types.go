@@ -8,13 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicyLibrary switches on families of rules of the built-in library, by their
-// parameters. Rules read them below data.library.
+// PolicyLibrary enables families of rules of the built-in library by setting their
+// parameters. Rules read the parameters below data.library.
 type PolicyLibrary struct {
-	// preset switches on families together. Tenant is for pools of people who share a cluster with others:
+	// preset enables several families. Tenant is for pools of teams that share a cluster:
 	// podSecurity at the level restricted, resources (requests for cpu and memory, limits for memory), serviceAccounts,
-	// secrets, scheduling, volumes, extendedResources, metadata, fields and persistent, each with no exceptions. A
-	// family that is also set uses its own parameters instead.
+	// secrets, scheduling, volumes, extendedResources, metadata, fields and persistent, each without exceptions. A
+	// family that is also set here uses its own parameters instead.
 	// +optional
 	Preset LibraryPreset `json:"preset,omitempty"`
 
@@ -22,7 +22,7 @@ type PolicyLibrary struct {
 	// +optional
 	Images *ImageRules `json:"images,omitempty"`
 
-	// podSecurity is the Pod Security level that pods must keep, and the host access they may have.
+	// podSecurity is the Pod Security level that pods must satisfy, and the host access that they may have.
 	// +optional
 	PodSecurity *PodSecurityRules `json:"podSecurity,omitempty"`
 
@@ -30,7 +30,7 @@ type PolicyLibrary struct {
 	// +optional
 	Resources *ResourceRules `json:"resources,omitempty"`
 
-	// serviceAccounts that pods may have, and the tokens and certificates that prove it.
+	// serviceAccounts that pods may use, and the tokens and certificates that pods may have.
 	// +optional
 	ServiceAccounts *ServiceAccountRules `json:"serviceAccounts,omitempty"`
 
@@ -54,8 +54,8 @@ type PolicyLibrary struct {
 	// +optional
 	Metadata *MetadataRules `json:"metadata,omitempty"`
 
-	// fields of pods and containers that few need: host aliases, DNS, shared processes, lifecycle hooks and
-	// whatever a newer Kubernetes adds. Those that another family judges are left to it.
+	// fields of pods and containers that are rarely needed: host aliases, DNS, shared processes, lifecycle hooks, and
+	// fields that a newer Kubernetes adds. It does not check fields that another family checks.
 	// +optional
 	Fields *NameRules `json:"fields,omitempty"`
 
@@ -63,7 +63,7 @@ type PolicyLibrary struct {
 	// +optional
 	Persistent *PersistentRules `json:"persistent,omitempty"`
 
-	// hours bound pools by the time of the week, and freeze them.
+	// hours limit pools by the time of the week, and freeze their updates.
 	// +optional
 	Hours *HourRules `json:"hours,omitempty"`
 
@@ -74,20 +74,20 @@ type PolicyLibrary struct {
 	// +kubebuilder:validation:MaxItems=16
 	Ceilings []Ceiling `json:"ceilings,omitempty"`
 
-	// pause stops pools at once, until it is taken away: in a ClusterRunnerPolicy, everything.
+	// pause stops the selected pools at once, until it is removed. In a ClusterRunnerPolicy without selectors, it stops all pools.
 	// +optional
 	Pause *Pause `json:"pause,omitempty"`
 }
 
-// LibraryPreset names families that are switched on together.
+// LibraryPreset is a set of families that are enabled together.
 // +kubebuilder:validation:Enum=Tenant
 type LibraryPreset string
 
-// PresetTenant has the families that pools need in a cluster shared with others.
+// PresetTenant contains the families that protect a cluster that several teams share.
 const PresetTenant LibraryPreset = "Tenant"
 
-// AllowedNames are names in which * stands for any characters. What has a key and a value is named by its
-// key, or as KEY=VALUE.
+// AllowedNames are names in which * matches any characters. An entry with a key and a value is written as
+// the key alone, or as KEY=VALUE.
 // +listType=set
 // +kubebuilder:validation:MaxItems=64
 // +kubebuilder:validation:items:MaxLength=512
@@ -99,17 +99,17 @@ type ServiceAccountRules struct {
 	// allowed service accounts, with their tokens for the API server.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
-	// audiences for which any account's token may be mounted, as for a cloud: sts.amazonaws.com.
+	// audiences for which the token of any account may be mounted, for example a cloud provider's: sts.amazonaws.com.
 	// +optional
 	Audiences AllowedNames `json:"audiences,omitempty"`
-	// signers of certificates that pods may have: acme.example/ci.
+	// signers whose certificates pods may have: acme.example/ci.
 	// +optional
 	Signers AllowedNames `json:"signers,omitempty"`
 }
 
 // NameRules list allowed names.
 type NameRules struct {
-	// allowed Secrets: npm-*; or fields by their last name: hostAliases, dnsPolicy=None, exec.
+	// allowed Secrets, for example npm-*; or fields by the last part of their path: hostAliases, dnsPolicy=None, exec.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
 }
@@ -121,14 +121,14 @@ type PersistentRules struct {
 	Allowed AllowedNames `json:"allowed,omitempty"`
 }
 
-// SchedulingRules say where pods may run. No pod may name its node, wait at a gate, join a group, or
+// SchedulingRules limit where pods may run. No pod may name its node, wait at a gate, join a group, or
 // select pods of other namespaces.
 type SchedulingRules struct {
-	// nodeLabels that selectors and node affinity may ask for: workload=ci. By the key alone, any value, and
-	// operators but In too. Always: kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/*.
+	// nodeLabels that selectors and node affinity may use: workload=ci. A key alone allows any value, and
+	// operators other than In. Always allowed: kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/*.
 	// +optional
 	NodeLabels AllowedNames `json:"nodeLabels,omitempty"`
-	// tolerations by the taint: ci=true. By the key alone, any value, and operators but Equal too.
+	// tolerations, given by the taint: ci=true. A key alone allows any value, and operators other than Equal.
 	// +optional
 	Tolerations AllowedNames `json:"tolerations,omitempty"`
 	// priorityClasses that are allowed.
@@ -144,28 +144,28 @@ type SchedulingRules struct {
 
 // VolumeRules list the allowed volumes. Volumes in memory must have a size, and raw devices must be listed as kinds.
 type VolumeRules struct {
-	// kinds of volumes, sources of projected volumes and fields of claims that are allowed in addition to the harmless ones, such as nfs, or
-	// volumeMode=Block with volumeDevices. If podSecurity is on, it decides hostPath.
+	// kinds of volumes, sources of projected volumes and fields of claims that are allowed in addition to the safe ones: for example nfs, or
+	// volumeMode=Block with volumeDevices. If podSecurity is set, it decides about hostPath.
 	// +optional
 	Kinds AllowedNames `json:"kinds,omitempty"`
 	// claims (PersistentVolumeClaims) that may be mounted.
 	// +optional
 	Claims AllowedNames `json:"claims,omitempty"`
-	// drivers of CSI and FlexVolume that pods may name.
+	// drivers of CSI and FlexVolume volumes that pods may use.
 	// +optional
 	Drivers AllowedNames `json:"drivers,omitempty"`
-	// storageClasses of ephemeral volumes and caches, and their volume attributes classes. The cluster's default is allowed.
+	// storageClasses of ephemeral volumes and caches, and their volume attributes classes. The cluster's default is always allowed.
 	// +optional
 	StorageClasses AllowedNames `json:"storageClasses,omitempty"`
-	// caches that pools may declare. Default: of any size and number.
+	// caches that pools may declare. Default: any number and size.
 	// +optional
 	Caches *CacheRules `json:"caches,omitempty"`
 }
 
-// CacheRules bound the caches of pools.
+// CacheRules limit the caches of pools.
 // +kubebuilder:validation:MinProperties=1
 type CacheRules struct {
-	// maxClaims that a pool may have; 0 for no cache.
+	// maxClaims is the largest number of claims that a pool may have; 0 allows no cache.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
@@ -177,10 +177,10 @@ type CacheRules struct {
 
 // ExtendedResourceRules list the resources that are allowed in addition to cpu, memory and ephemeral-storage.
 type ExtendedResourceRules struct {
-	// allowed resources: nvidia.com/gpu, nvidia.com/mig-*; nvidia.com/gpu=1 for this many a container.
+	// allowed resources: nvidia.com/gpu, nvidia.com/mig-*; or nvidia.com/gpu=1 to allow this many per container.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
-	// claims and templates of claims (ResourceClaims) that may be used.
+	// claims: the ResourceClaims and ResourceClaimTemplates that may be used.
 	// +optional
 	Claims AllowedNames `json:"claims,omitempty"`
 }
@@ -211,7 +211,7 @@ type ImageRules struct {
 	// +listType=set
 	Allowed []string `json:"allowed,omitempty"`
 
-	// requireDigest refuses images that aren't named by their digest: name@sha256:…
+	// requireDigest refuses images without a digest: name@sha256:…
 	// +optional
 	RequireDigest bool `json:"requireDigest,omitempty"`
 }
@@ -222,7 +222,7 @@ type PodSecurityLevel string
 
 // PodSecurityRules set the level of the Kubernetes Pod Security Standards.
 type PodSecurityRules struct {
-	// level of pools whose trust isn't named below.
+	// level of pools whose trust is not listed in byTrust.
 	// +required
 	Level PodSecurityLevel `json:"level"`
 
@@ -246,38 +246,38 @@ type PodSecurityRules struct {
 // ResourceRules set the resources that containers must request and may have.
 // +kubebuilder:validation:MinProperties=1
 type ResourceRules struct {
-	// requireRequests of every container, init containers too, for these resources: cpu, memory. A limit
-	// counts as the request that Kubernetes makes of it, resources of the whole pod for each container.
+	// requireRequests lists resources that every container, including init containers, must request: cpu, memory. A limit
+	// also counts, because Kubernetes uses it as the request. Resources of the whole pod count for each container.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	RequireRequests []corev1.ResourceName `json:"requireRequests,omitempty"`
 
-	// requireLimits of every container, init containers too, for these resources.
+	// requireLimits lists resources for which every container, including init containers, must have a limit.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	RequireLimits []corev1.ResourceName `json:"requireLimits,omitempty"`
 
-	// maxPerPod is the most that a pod may request, and have as limits, in total, counted as Kubernetes
-	// does: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 1}. A container without a limit has nothing to count:
-	// use requireLimits with it.
+	// maxPerPod is the maximum for the sum of a pod's requests, and for the sum of its limits, computed as Kubernetes
+	// does: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 1}. A container without a limit adds nothing to the sum, so
+	// set requireLimits as well.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
 	MaxPerPod map[corev1.ResourceName]Quantity `json:"maxPerPod,omitempty"`
 }
 
-// HourRules bound pools by the time.
+// HourRules limit pools by the time of the week.
 //
 // Times are local times in timeZone. When clocks go back, the repeated hour counts only once: no window
 // opens or closes twice. When clocks go forward, a window that would begin or end in the skipped hour
 // does so at that moment.
 // +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed needs open: it applies outside of these windows"
 type HourRules struct {
-	// timeZone of the times, as in the IANA database: Europe/Berlin. Default: UTC.
+	// timeZone is the name of a zone in the IANA database: Europe/Berlin. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -302,7 +302,7 @@ type HourRules struct {
 	// +kubebuilder:validation:MaxItems=32
 	Updates []WeeklyWindow `json:"updates,omitempty"`
 
-	// freezes hold updates for a time, and may limit pools meanwhile.
+	// freezes hold updates for a period, and can also limit pools in it.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -313,19 +313,19 @@ type HourRules struct {
 // WeeklyWindow is a time of the week. If to is not later than from, the window continues past
 // midnight, to the next day.
 type WeeklyWindow struct {
-	// days on which it begins. Default: every day.
+	// days on which the window begins. Default: every day.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=7
 	Days []Weekday `json:"days,omitempty"`
 
-	// from is when it begins, HH:MM.
+	// from is the time at which the window begins, HH:MM.
 	// +required
 	// +kubebuilder:validation:Pattern=`^([01][0-9]|2[0-3]):[0-5][0-9]$`
 	From string `json:"from"`
 
-	// to is when it ends, HH:MM; 24:00 is midnight.
+	// to is the time at which the window ends, HH:MM; 24:00 is midnight.
 	// +required
 	// +kubebuilder:validation:Pattern=`^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$`
 	To string `json:"to"`
@@ -335,47 +335,47 @@ type WeeklyWindow struct {
 // +kubebuilder:validation:Enum=Monday;Tuesday;Wednesday;Thursday;Friday;Saturday;Sunday
 type Weekday string
 
-// HourLimits are upper bounds of a pool's numbers.
+// HourLimits are upper limits for max, min and idle of a pool.
 // +kubebuilder:validation:XValidation:rule="has(self.max) || has(self.min) || has(self.idle)",message="at least one of max, min and idle must be set"
 // +kubebuilder:validation:XValidation:rule="self.assignedJobs == 'Serve' || has(self.max)",message="assignedJobs: Wait needs max"
 type HourLimits struct {
-	// max runners.
+	// max limits max.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Max *int32 `json:"max,omitempty"`
-	// min runners.
+	// min limits min.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Min *int32 `json:"min,omitempty"`
-	// idle runners.
+	// idle limits idle.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Idle *int32 `json:"idle,omitempty"`
-	// assignedJobs is Serve (default): jobs that GitHub assigned before still run, above max; or Wait: they wait too.
+	// assignedJobs sets what happens to jobs above max that GitHub has already assigned. Serve (default): they run. Wait: they wait.
 	// +optional
 	// +kubebuilder:default=Serve
 	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 }
 
-// Freeze is a time in which pools aren't updated.
+// Freeze is a period in which pools are not updated.
 // +kubebuilder:validation:XValidation:rule="self.from < self.to",message="from must be before to"
 type Freeze struct {
-	// name to call it by.
+	// name of the freeze.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Name string `json:"name"`
-	// from is when it begins: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
+	// from is the beginning of the freeze: 2026-12-20T00:00:00Z, or with an offset such as +01:00.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	From metav1.Time `json:"from"`
-	// to is when it ends.
+	// to is the end of the freeze.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
 	To metav1.Time `json:"to"`
-	// limits that hold meanwhile. Default: none.
+	// limits that apply during the freeze. Default: none.
 	// +optional
 	Limits *HourLimits `json:"limits,omitempty"`
 }
@@ -391,18 +391,18 @@ const (
 	AssignedJobsWait AssignedJobs = "Wait"
 )
 
-// CeilingGroup is which pools share a ceiling.
+// CeilingGroup determines which pools share a ceiling.
 // +kubebuilder:validation:Enum=All;Namespace;Connection;Label
 type CeilingGroup string
 
 const (
-	// CeilingAll has all pools share a ceiling.
+	// CeilingAll is one ceiling for all pools.
 	CeilingAll CeilingGroup = "All"
-	// CeilingNamespace has a ceiling for each namespace.
+	// CeilingNamespace is a ceiling for each namespace.
 	CeilingNamespace CeilingGroup = "Namespace"
-	// CeilingConnection has a ceiling for each GitHubConnection.
+	// CeilingConnection is a ceiling for each GitHubConnection.
 	CeilingConnection CeilingGroup = "Connection"
-	// CeilingLabel has a ceiling for each value of a label.
+	// CeilingLabel is a ceiling for each value of a label.
 	CeilingLabel CeilingGroup = "Label"
 )
 
@@ -413,36 +413,36 @@ type CeilingShare string
 const (
 	// ShareFair reserves an equal part for each pool that needs runners. Pools may borrow the unused parts of others.
 	ShareFair CeilingShare = "Fair"
-	// ShareFirstCome reserves nothing.
+	// ShareFirstCome gives runners to pools in the order of their requests.
 	ShareFirstCome CeilingShare = "FirstCome"
 )
 
-// Ceiling is the most runners that a group of pools has together. A pool counts with its
-// grant: its existing or its desired number of runners, whichever is larger.
+// Ceiling is the maximum number of runners that a group of pools has together. A pool counts with its
+// grant, which is the larger of its existing and its desired number of runners.
 // +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.by != 'All'",message="overrides need by: Namespace, Connection or Label"
 // +kubebuilder:validation:XValidation:rule="(self.by == 'Label') == has(self.labelKey)",message="labelKey must be set when by is Label, and only then"
 type Ceiling struct {
-	// name to call it by.
+	// name of the ceiling.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Name string `json:"name"`
 
-	// by is what the pools of a group have in common: their Namespace, Connection or Label; All is one group.
+	// by determines the groups: the pools of a group have the same Namespace, Connection or Label. All is one group with all pools.
 	// +required
 	By CeilingGroup `json:"by"`
 
-	// labelKey is the key of the label whose value the pools of a group have in common. Pools without it are not bound.
+	// labelKey is the key of the label whose value determines the group. The ceiling does not limit pools without this label.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	LabelKey string `json:"labelKey,omitempty"`
 
-	// max runners of each group together.
+	// max is the maximum number of runners of each group.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Max int32 `json:"max"`
 
-	// overrides are the max of single groups, by the name of their namespace or connection, or the value
+	// overrides replace max for single groups, given by the name of their namespace or connection, or the value
 	// of their label.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
@@ -454,26 +454,26 @@ type Ceiling struct {
 	// +optional
 	Share CeilingShare `json:"share,omitempty"`
 
-	// assignedJobs is Wait (default): jobs that GitHub assigned before wait while the group is above max; or Serve: they still run.
+	// assignedJobs sets what happens to jobs above max that GitHub has already assigned. Wait (default): they wait. Serve: they run.
 	// +optional
 	// +kubebuilder:default=Wait
 	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 }
 
-// CeilingMax is the most runners of one group.
+// CeilingMax is the maximum number of runners of one group.
 // +kubebuilder:validation:Minimum=0
 type CeilingMax int32
 
-// Pause stops pools: they take in no jobs and keep no runners without one. Jobs that GitHub had
-// assigned before are still served, and updates are held.
+// Pause stops pools: they accept no jobs, and Corral removes their idle runners. Jobs that GitHub has already
+// assigned still run, and updates are held.
 type Pause struct {
-	// reason for it, as people will read it.
+	// reason for the pause, shown to users.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason"`
 
-	// until is when it ends. Default: when it is taken away.
+	// until is the end of the pause. Default: when the field pause is removed.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// DeletionPolicy is what happens to the objects that a PoolSource applied when it is deleted.
+// DeletionPolicy determines what happens to the objects that a PoolSource applied when it is deleted.
 // +kubebuilder:validation:Enum=Orphan;Delete
 type DeletionPolicy string
 
@@ -26,16 +26,16 @@ const (
 
 // Defaults of PoolSourceSpec.
 const (
-	// DefaultSourceTimeout bounds one fetch.
+	// DefaultSourceTimeout limits one fetch.
 	DefaultSourceTimeout = time.Minute
 	// DefaultSourcePath is the root of the repository.
 	DefaultSourcePath = "."
 )
 
-// PoolSourceSpec says where pool definitions come from and how they are applied.
+// PoolSourceSpec configures where pool definitions come from and how they are applied.
 // +kubebuilder:validation:XValidation:rule="has(self.git) != has(self.sourceRef)",message="exactly one of git and sourceRef must be set"
 type PoolSourceSpec struct {
-	// git is the repository that holds the definitions, read by Corral itself.
+	// git is the repository with the definitions. Corral itself fetches it.
 	// +optional
 	Git *GitSource `json:"git,omitempty"`
 
@@ -43,7 +43,7 @@ type PoolSourceSpec struct {
 	// +optional
 	SourceRef *SourceReference `json:"sourceRef,omitempty"`
 
-	// dependsOn names PoolSources that must be ready, and have applied what they hold now, before this one is applied.
+	// dependsOn names PoolSources that must be ready, and have applied their current revision, before this one is applied.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
@@ -66,7 +66,7 @@ type PoolSourceSpec struct {
 	// +kubebuilder:default="."
 	Path string `json:"path,omitempty"`
 
-	// interval at which the repository is looked at again (with jitter).
+	// interval between two reads of the repository, with jitter.
 	// +required
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -88,19 +88,18 @@ type PoolSourceSpec struct {
 	// +kubebuilder:default="1m"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// suspend stops fetching and applying; what was applied keeps running.
+	// suspend stops fetching and applying. Applied objects keep running.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 
-	// prune deletes objects that left the source. Default: true. A revision that would
-	// remove all pools or more than half of them is refused unless the annotation
-	// corral.dev/allow-prune names it.
+	// prune deletes objects that the source no longer contains. Default: true. A revision that would remove all pools or
+	// more than half of them is refused unless the annotation corral.dev/allow-prune names it.
 	// +optional
 	// +kubebuilder:default=true
 	Prune *bool `json:"prune,omitempty"`
 
-	// deletionPolicy is Orphan (default) or Delete: what becomes of the applied objects
-	// when this PoolSource is deleted.
+	// deletionPolicy determines what happens to the applied objects when this PoolSource is deleted: Orphan (default) keeps
+	// them, and Delete deletes them.
 	// +optional
 	// +kubebuilder:default=Orphan
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
@@ -147,9 +146,9 @@ type CommitStatus struct {
 	ConnectionRef LocalObjectReference `json:"connectionRef"`
 }
 
-// GitSource is a Git repository and what to check out of it.
+// GitSource is a Git repository and the reference to check out.
 type GitSource struct {
-	// url of the repository: https://, ssh:// or file:// (file only where the controller allows it).
+	// url of the repository: https://, ssh://, or file:// if the controller allows it.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^(https?|ssh|file)://\S+$`
@@ -165,21 +164,21 @@ type GitSource struct {
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 
-	// proxySecretRef names a Secret with the address of a proxy for https://, and the username and password that it asks for.
-	// Default: the proxy of the controller's environment, if it has one.
+	// proxySecretRef names a Secret with the address of a proxy for https://, and optionally the username and password for
+	// it. Default: the proxy of the controller's environment, if it has one.
 	// +optional
 	ProxySecretRef *LocalObjectReference `json:"proxySecretRef,omitempty"`
 
-	// verify accepts only revisions that a known key signed.
+	// verify accepts only revisions that are signed by a known key.
 	// +optional
 	Verify *GitVerification `json:"verify,omitempty"`
 }
 
-// GitVerifyMode is what must be signed.
+// GitVerifyMode determines what must be signed.
 // +kubebuilder:validation:Enum=HEAD;Tag;TagAndHEAD
 type GitVerifyMode string
 
-// What of a Git repository must be signed, as Flux has it.
+// Modes of verification, as in Flux.
 const (
 	// VerifyHEAD requires a signed commit.
 	VerifyHEAD GitVerifyMode = "HEAD"
@@ -189,7 +188,7 @@ const (
 	VerifyTagAndHEAD GitVerifyMode = "TagAndHEAD"
 )
 
-// GitVerification says whose signatures are accepted.
+// GitVerification configures which signatures are accepted.
 type GitVerification struct {
 	// mode: HEAD (default), Tag or TagAndHEAD.
 	// +optional
@@ -214,7 +213,7 @@ type GitReference struct {
 	// +kubebuilder:validation:MaxLength=244
 	Tag string `json:"tag,omitempty"`
 
-	// semver is a range of versions, such as >=1.2.0 <2.0.0 or ~1.4: the highest tag in it is followed.
+	// semver is a range of versions, such as >=1.2.0 <2.0.0 or ~1.4. Corral follows the highest tag in it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	SemVer string `json:"semver,omitempty"`
@@ -228,33 +227,35 @@ type GitReference struct {
 // DefaultGitBranch is followed when spec.git.ref is not set.
 const DefaultGitBranch = "main"
 
-// PoolSourceStatus is what was fetched, compiled and applied last.
+// PoolSourceStatus describes what was last fetched, compiled and applied.
 type PoolSourceStatus struct {
-	// observedGeneration is the last generation acted on.
+	// observedGeneration is the last reconciled generation.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// conditions: Ready, and Reconciling or Stalled while they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions, for programs. Those of Ready are the first.
+	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Causes []Cause `json:"causes,omitempty"`
 
-	// lastAttemptedRevision is the last revision tried, as REF@sha1:COMMIT, or as the artifact of sourceRef has it.
+	// lastAttemptedRevision is the last revision that Corral tried to apply, as REF@sha1:COMMIT, or in the form of
+	// sourceRef's artifact.
 	// +optional
 	LastAttemptedRevision string `json:"lastAttemptedRevision,omitempty"`
 
-	// lastAppliedRevision is the last revision applied in full; it keeps running when a later one is refused.
+	// lastAppliedRevision is the last revision that was applied completely. It stays in force when a later revision is
+	// refused.
 	// +optional
 	LastAppliedRevision string `json:"lastAppliedRevision,omitempty"`
 
-	// inventory lists the objects this source applied and holds.
+	// inventory lists the objects that this source applied and holds.
 	// +optional
 	Inventory *Inventory `json:"inventory,omitempty"`
 
@@ -273,10 +274,10 @@ type PoolSourceStatus struct {
 
 // CommitStatusFailure is the reason why Corral cannot report outcomes to GitHub.
 type CommitStatusFailure struct {
-	// message has GitHub's refusal, or the setting that is missing.
+	// message contains GitHub's refusal, or the missing setting.
 	// +required
 	Message string `json:"message"`
-	// since when.
+	// since is when the failure began.
 	// +required
 	Since metav1.Time `json:"since"`
 }
@@ -299,9 +300,9 @@ type InventoryEntry struct {
 	Version string `json:"v"`
 }
 
-// Diagnostic is one thing that is wrong with a definition.
+// Diagnostic is one problem of a definition.
 type Diagnostic struct {
-	// file, relative to the root of the compiled tree; empty when the whole tree is meant.
+	// file, relative to the root of the compiled tree; empty if the problem concerns the whole tree.
 	// +optional
 	File string `json:"file,omitempty"`
 	// line in the file, from 1; 0 when unknown.
@@ -310,19 +311,19 @@ type Diagnostic struct {
 	// column in the line, from 1; 0 when unknown.
 	// +optional
 	Column int32 `json:"column,omitempty"`
-	// path of the field, as pools.linux.spec.scale.max.
+	// path of the field, for example pools.linux.spec.scale.max.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// message has the problem and the remedy.
+	// message contains the problem and the remedy.
 	// +required
 	Message string `json:"message"`
-	// code identifies the problem, where its remedy differs from others'.
+	// code identifies the problem, if it has a specific remedy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Code string `json:"code,omitempty"`
 }
 
-// LineNumber returns a line or a column, counted from 1, as statuses have it.
+// LineNumber converts a line or column, counted from 1, to the type used in statuses.
 func LineNumber(n int) int32 { return int32(min(n, math.MaxInt32)) } //nolint:gosec // it was just bounded
 
 // PoolSource is where pool definitions come from.
@@ -347,7 +348,7 @@ type PoolSource struct {
 	Unread `json:"-"`
 }
 
-// Secrets names the Secrets with credentials that the source reads, which no runner may.
+// Secrets returns the names of the Secrets with credentials that the source reads. Runners may not read them.
 func (s *PoolSource) Secrets() []string {
 	if s.Spec.Git == nil {
 		return nil
@@ -375,7 +376,7 @@ func (s *PoolSourceSpec) GetRetryInterval() time.Duration {
 	return s.RetryInterval.Duration
 }
 
-// GetTimeout returns the bound of one fetch.
+// GetTimeout returns the time limit of one fetch.
 func (s *PoolSourceSpec) GetTimeout() time.Duration {
 	if s.Timeout == nil {
 		return DefaultSourceTimeout
@@ -386,7 +387,7 @@ func (s *PoolSourceSpec) GetTimeout() time.Duration {
 // GetPrune reports whether Corral deletes objects that the source no longer declares.
 func (s *PoolSourceSpec) GetPrune() bool { return s.Prune == nil || *s.Prune }
 
-// GetDeletionPolicy returns what becomes of applied objects when the source is deleted.
+// GetDeletionPolicy returns what happens to applied objects when the source is deleted.
 func (s *PoolSourceSpec) GetDeletionPolicy() DeletionPolicy {
 	return cmp.Or(s.DeletionPolicy, DeletionOrphan)
 }
@@ -399,7 +400,7 @@ func (g *GitSource) GetRef() GitReference {
 	return ptr.Deref(g.Ref, GitReference{Branch: DefaultGitBranch})
 }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (s *PoolSource) SetObservedGeneration(generation int64) {
 	s.Status.ObservedGeneration = generation
 }

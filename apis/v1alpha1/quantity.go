@@ -18,13 +18,13 @@ const (
 	maxExponentDigits = 3
 )
 
-// Quantity is an amount as Kubernetes writes it: 250m, 2, 8Gi.
+// Quantity is an amount in the notation of Kubernetes: 250m, 2, 8Gi.
 // +kubebuilder:validation:XIntOrString
 // +kubebuilder:validation:Type=""
 // +kubebuilder:validation:Pattern=`^[+-]?([0-9]{1,18}(\.[0-9]{0,9})?|\.[0-9]{1,9})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`
 type Quantity string
 
-// UnmarshalJSON takes a string or a number that is a quantity.
+// UnmarshalJSON accepts a string or a number that is a quantity.
 func (q *Quantity) UnmarshalJSON(data []byte) error {
 	text := string(data)
 	if strings.HasPrefix(text, `"`) {
@@ -37,15 +37,15 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// Parse is the one way to read a quantity: what takes long to parse is refused before.
+// Parse parses a quantity. It first rejects texts that would take long to parse, so always use it instead of the library.
 func (q Quantity) Parse() (resource.Quantity, error) {
 	_, exponent, _ := strings.Cut(strings.ToLower(string(q)), "e")
 	if len(q) <= maxQuantityBytes && len(strings.TrimLeft(exponent, "+-")) <= maxExponentDigits {
-		if parsed, err := resource.ParseQuantity(string(q)); err == nil { //nolint:forbidigo // what takes hours was refused
+		if parsed, err := resource.ParseQuantity(string(q)); err == nil { //nolint:forbidigo // texts that take hours were rejected
 			return parsed, nil
 		}
 	}
-	return resource.Quantity{}, fmt.Errorf("%.40q is no quantity: write it as 250m, 2 or 8Gi", string(q))
+	return resource.Quantity{}, fmt.Errorf("%.40q is not a quantity: write it as 250m, 2 or 8Gi", string(q))
 }
 
 // MayTakeLong reports whether JSON may hold a quantity that takes long to parse. It is quick, and may report true for harmless JSON:
@@ -68,7 +68,7 @@ func MayTakeLong(data []byte) bool {
 	return false
 }
 
-// Float returns about how much it is; NaN if it is no quantity.
+// Float returns the approximate value; NaN if it is not a valid quantity.
 func (q Quantity) Float() float64 {
 	parsed, err := q.Parse()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunnerSpec is what a runner belongs to. It never changes.
+// RunnerSpec identifies what a runner belongs to. It is immutable.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Runner's spec never changes"
 // +kubebuilder:validation:XValidation:rule="has(self.scaleSetID) != has(self.rest)",message="exactly one of scaleSetID and rest must be set"
 type RunnerSpec struct {
@@ -24,11 +24,11 @@ type RunnerSpec struct {
 	// +required
 	ConnectionRef ConnectionReference `json:"connectionRef"`
 
-	// scaleSetID on GitHub the runner registers with.
+	// scaleSetID is the id of the scale set on GitHub with which the runner registers.
 	// +optional
 	ScaleSetID int64 `json:"scaleSetID,omitempty"`
 
-	// rest is how the runner registers without a scale set.
+	// rest configures how the runner registers without a scale set.
 	// +optional
 	REST *RESTRegistration `json:"rest,omitempty"`
 
@@ -42,13 +42,13 @@ type RunnerSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	TemplateDigest string `json:"templateDigest,omitempty"`
 
-	// hooksAccount is the ServiceAccount as which the container hooks of the runner make pods; what they leave behind is deleted as
-	// that account. Absent where the template has no hooks.
+	// hooksAccount is the ServiceAccount as which the runner's container hooks create pods. Corral deletes left-over objects
+	// of the hooks as this account. Absent if the template has no hooks.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HooksAccount string `json:"hooksAccount,omitempty"`
 
-	// workFolder is where jobs work, if that isn't _work.
+	// workFolder is the folder in which jobs work, if it is not _work.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	WorkFolder string `json:"workFolder,omitempty"`
@@ -69,9 +69,9 @@ func (s *RunnerSpec) StartsWithin(declared time.Duration) time.Duration {
 	return max(declared, s.StartupDeadline.Duration)
 }
 
-// RESTRegistration is how a runner registers by GitHub's REST API.
+// RESTRegistration configures how a runner registers with GitHub's REST API.
 type RESTRegistration struct {
-	// url of the connection when the runner was made. Another connection of that name may lead elsewhere.
+	// url of the connection when the runner was created. Another connection with that name may have another URL.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	URL string `json:"url,omitempty"`
@@ -85,64 +85,68 @@ type RESTRegistration struct {
 	// +kubebuilder:validation:MaxItems=60
 	// +kubebuilder:validation:items:MaxLength=255
 	Labels []string `json:"labels"`
-	// persistent is true of a runner that takes job after job. It registers itself, by a token.
+	// persistent is true for a runner that takes one job after another. It registers itself with a token.
 	// +optional
 	Persistent bool `json:"persistent,omitempty"`
 }
 
-// RunnerState is where a runner is in its life.
+// RunnerState is the phase of a runner's life.
 // +kubebuilder:validation:Enum=Pending;Idle;Busy;Finished;Failed
 type RunnerState string
 
 const (
-	// RunnerPending is registered or about to be, without a running container yet.
+	// RunnerPending means that the runner is registered or will be, and its container does not run yet.
 	RunnerPending RunnerState = "Pending"
-	// RunnerIdle runs and has no job.
+	// RunnerIdle means that the runner runs and has no job.
 	RunnerIdle RunnerState = "Idle"
-	// RunnerBusy runs a job.
+	// RunnerBusy means that the runner has a job.
 	RunnerBusy RunnerState = "Busy"
-	// RunnerFinished is done with its job; it has left the pool's supply.
+	// RunnerFinished means that the runner has completed its job. It no longer counts as supply.
 	RunnerFinished RunnerState = "Finished"
-	// RunnerFailed ended without a job or is past a deadline; it counts for nothing.
+	// RunnerFailed means that the runner ended without a job or missed a deadline. It does not count as supply.
 	RunnerFailed RunnerState = "Failed"
 )
 
-// RunnerCause is why a runner does not start, or ended without a job.
+// RunnerCause is the reason why a runner does not start, or ended without a job.
 // +kubebuilder:validation:Enum=Unschedulable;Quota;Refused;ImagePull;Config;Crash;Outdated;NeverConnected;Removed;GitHub;Cache;Slow;Node;Deadline
 type RunnerCause string
 
 const (
-	// CauseUnschedulable is when no node takes the pod.
+	// CauseUnschedulable means that no node accepts the pod.
 	CauseUnschedulable RunnerCause = "Unschedulable"
-	// CauseQuota is when a ResourceQuota of the namespace admits no more pods.
+	// CauseQuota means that a ResourceQuota of the namespace admits no more pods.
 	CauseQuota RunnerCause = "Quota"
-	// CauseRefused is when the API server refuses the pod, or the Secret of the registration.
+	// CauseRefused means that the API server refuses the pod, or the Secret of the registration.
 	CauseRefused RunnerCause = "Refused"
-	// CauseImagePull is when the image can't be pulled.
+	// CauseImagePull means that the image cannot be pulled.
 	CauseImagePull RunnerCause = "ImagePull"
-	// CauseConfig is when the container cannot be created or started, for example without its ConfigMap.
+	// CauseConfig means that the container cannot be created or started, for example because its ConfigMap is missing.
 	CauseConfig RunnerCause = "Config"
-	// CauseCrash is when the container ended before it had a job.
+	// CauseCrash means that the container ended before it had a job.
 	CauseCrash RunnerCause = "Crash"
-	// CauseOutdated is when GitHub refuses the version of the runner in the image.
+	// CauseOutdated means that GitHub refuses the version of the runner in the image.
 	CauseOutdated RunnerCause = "Outdated"
-	// CauseNeverConnected is when the container runs and GitHub doesn't see the runner.
+	// CauseNeverConnected means that the container runs, but the runner does not connect to GitHub.
 	CauseNeverConnected RunnerCause = "NeverConnected"
-	// CauseRemoved is when a user, the scheduler or another controller deletes or evicts the pod, or it is unknown who ended it.
+	// CauseRemoved means that a user, the scheduler or another controller deletes or evicts the pod, or that the actor is
+	// unknown.
 	CauseRemoved RunnerCause = "Removed"
-	// CauseGitHub is when GitHub doesn't register the runner.
+	// CauseGitHub means that GitHub does not register the runner.
 	CauseGitHub RunnerCause = "GitHub"
-	// CauseCache is when the pool's cache has no claim for it, or its claim keeps its pod from a node.
+	// CauseCache means that the pool's cache has no claim for the runner, or that its claim prevents its pod from running on
+	// a node.
 	CauseCache RunnerCause = "Cache"
-	// CauseSlow is when no problem is known, and the start takes too long.
+	// CauseSlow means that the start takes too long for an unknown reason.
 	CauseSlow RunnerCause = "Slow"
-	// CauseNode is when the node refuses the pod or ends it, for its own state, or is lost with it.
+	// CauseNode means that the node refuses or stops the pod because of the node's own state, or is lost.
 	CauseNode RunnerCause = "Node"
-	// CauseDeadline is when activeDeadlineSeconds of the pod ended while the runner had no job, after the runner had the time to take one.
+	// CauseDeadline means that activeDeadlineSeconds of the pod ended while the runner had no job, although it had had
+	// enough time to take one.
 	CauseDeadline RunnerCause = "Deadline"
 )
 
-// IsExternal reports whether the runner's node or someone else ended the runner: neither it nor its template is to blame.
+// IsExternal reports whether the node or another actor ended the runner, so that neither the runner nor its template is at
+// fault.
 func (c RunnerCause) IsExternal() bool { return c == CauseNode || c == CauseRemoved }
 
 // Permanent reports whether another attempt is likely to fail in the same way, because of the template, the image, the credentials or other
@@ -169,7 +173,7 @@ type JobReference struct {
 	// runID of the workflow run.
 	// +optional
 	RunID int64 `json:"runID,omitempty"`
-	// name of the job as shown.
+	// name of the job as shown on GitHub.
 	// +optional
 	Name string `json:"name,omitempty"`
 	// startedAt is when the runner took the job.
@@ -178,24 +182,24 @@ type JobReference struct {
 	// completedAt is when the job ended.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
-	// result is succeeded, failed, canceled or another word of GitHub's.
+	// result is succeeded, failed, canceled or another result that GitHub reports.
 	// +optional
 	Result string `json:"result,omitempty"`
 }
 
-// RunnerStatus is the runner as last observed.
+// RunnerStatus describes the runner as last observed.
 type RunnerStatus struct {
-	// observedGeneration is the last generation acted on.
+	// observedGeneration is the last reconciled generation.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, and Reconciling or Stalled while they hold.
+	// conditions: Ready, and Reconciling or Stalled while they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions, for programs. Those of Ready are the first.
+	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -209,11 +213,11 @@ type RunnerStatus struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// cause that keeps the runner from starting, or that ended it without a job.
+	// cause that prevents the runner from starting, or that ended it without a job.
 	// +optional
 	Cause RunnerCause `json:"cause,omitempty"`
 
-	// outage of GitHub that keeps it from registering the runner.
+	// outage of GitHub that prevents Corral from registering the runner.
 	// +optional
 	Outage *GitHubOutage `json:"outage,omitempty"`
 
@@ -221,7 +225,7 @@ type RunnerStatus struct {
 	// +optional
 	RunnerID int64 `json:"runnerID,omitempty"`
 
-	// deregisteredAt is when GitHub confirmed that it no longer knows the runner.
+	// deregisteredAt is when GitHub confirmed that the registration is gone.
 	// +optional
 	DeregisteredAt *metav1.Time `json:"deregisteredAt,omitempty"`
 
@@ -233,52 +237,51 @@ type RunnerStatus struct {
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
 
-	// endedClean is true when the container ended with exit code 0, which says
-	// nothing about the job.
+	// endedClean is true if the container ended with exit code 0. This does not indicate the result of the job.
 	// +optional
 	EndedClean bool `json:"endedClean,omitempty"`
 
-	// exit is how the runner's container ended. It is absent for exit code 0 without a problem.
+	// exit describes how the runner's container ended. It is absent for exit code 0 without a problem.
 	// +optional
 	Exit *RunnerExit `json:"exit,omitempty"`
 
-	// job the runner took, once it has one; of a persistent runner the last.
+	// job that the runner has or had; for a persistent runner, the last one.
 	// +optional
 	Job *JobReference `json:"job,omitempty"`
 
-	// jobsDone is how many jobs a persistent runner is known to have done.
+	// jobsDone is the number of jobs that a persistent runner has completed, as far as Corral knows.
 	// +optional
 	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
-// RunnerActor is who ended a runner.
+// RunnerActor is what ended a runner.
 // +kubebuilder:validation:Enum=Runner;Container;InitContainer;Sidecar;Node;Scheduler;Outsider;Corral;Unknown
 type RunnerActor string
 
 const (
 	// ActorRunner is the runner's program, which exited.
 	ActorRunner RunnerActor = "Runner"
-	// ActorContainer is the runner's container: it can't be started, or it exceeded its own limit of memory or of storage.
+	// ActorContainer is the runner's container, which cannot be started, or exceeded its own limit of memory or storage.
 	ActorContainer RunnerActor = "Container"
 	// ActorInitContainer is a container that runs before the runner's.
 	ActorInitContainer RunnerActor = "InitContainer"
-	// ActorSidecar is a sidecar that ends again and again before the runner's container starts.
+	// ActorSidecar is a sidecar that repeatedly ends before the runner's container starts.
 	ActorSidecar RunnerActor = "Sidecar"
-	// ActorNode is the node, or a controller that acts because of its state.
+	// ActorNode is the node, or a controller that acts because of the node's state.
 	ActorNode RunnerActor = "Node"
 	// ActorScheduler is the scheduler, which makes room for a pod of higher priority.
 	ActorScheduler RunnerActor = "Scheduler"
-	// ActorOutsider is a user or another controller. Kubernetes doesn't record which.
+	// ActorOutsider is a user or another controller. Kubernetes does not record which.
 	ActorOutsider RunnerActor = "Outsider"
 	// ActorCorral is Corral.
 	ActorCorral RunnerActor = "Corral"
-	// ActorUnknown is when nothing shows who it was.
+	// ActorUnknown is used if there is no evidence.
 	ActorUnknown RunnerActor = "Unknown"
 )
 
-// RunnerExit is how a runner's pod and container ended, and what the container said last.
+// RunnerExit describes how a runner's pod and container ended, with the end of the container's log.
 type RunnerExit struct {
-	// actor is who ended the runner.
+	// actor is what ended the runner.
 	// +optional
 	Actor RunnerActor `json:"actor,omitempty"`
 
@@ -289,28 +292,28 @@ type RunnerExit struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// signal that ended it, if the node says so.
+	// signal that ended it, if the node reports one.
 	// +optional
 	Signal int32 `json:"signal,omitempty"`
 
-	// node that it ran on.
+	// node on which it ran.
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// taints of the node then, as KEY=VALUE:EFFECT: a node that is reclaimed, drained or lost has one. At most 10.
+	// taints of the node at that time, as KEY=VALUE:EFFECT, at most 10. A node that is reclaimed, drained or lost has one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	Taints []string `json:"taints,omitempty"`
 
-	// message is the end of its log, at most 1000 bytes, or what it wrote to its terminationMessagePath.
+	// message is the end of its log, at most 1000 bytes, or the contents of its terminationMessagePath.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// String says all of it in one line.
+// String returns a description in one line.
 func (e *RunnerExit) String() string {
-	says := e.Reason != "" && e.Reason != "Error" // which says no more
+	says := e.Reason != "" && e.Reason != "Error" // Error adds no information
 	text := "ended"
 	switch {
 	case says && e.Code != 0:
@@ -325,7 +328,7 @@ func (e *RunnerExit) String() string {
 
 func (e *RunnerExit) code() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// rest is what follows the code.
+// rest is the part after the code.
 func (e *RunnerExit) rest() string {
 	text, taints := "", strings.Join(e.Taints, ", ")
 	if e.Signal != 0 {
@@ -353,7 +356,7 @@ func (e *RunnerExit) After(reason string) string {
 	rest := e.rest()
 	switch {
 	case e.Reason != "" && e.Code == 0 && strings.Contains(reason, e.Reason) && rest != "":
-		return ";" + rest // its container may continue
+		return ";" + rest // its container may still run
 	case !strings.Contains(reason, e.code()) && strings.Contains(reason, e.Reason):
 		return "; " + (&RunnerExit{Code: e.Code}).String() + rest
 	case !strings.Contains(reason, e.code()):
@@ -361,7 +364,7 @@ func (e *RunnerExit) After(reason string) string {
 	case rest == "", strings.HasPrefix(rest, ";"), strings.HasSuffix(reason, e.code()+")"):
 		return rest
 	}
-	return "; it ended" + rest // what a reason ends with may be something else than the code
+	return "; it ended" + rest // the reason may end with something other than the code
 }
 
 // Trouble returns why the runner's registration or pod could not be created, and the
@@ -400,8 +403,8 @@ type Runner struct {
 	Unread `json:"-"`
 }
 
-// IsReleased reports whether Corral has ended the runner and only finalizers of other controllers keep the object. Such a Runner counts for
-// nothing, except that its name is taken.
+// IsReleased reports whether Corral has finished the clean-up of the runner, and only finalizers of other controllers keep
+// the object. Such a Runner does not count, but its name is taken.
 func (r *Runner) IsReleased() bool {
 	return !r.DeletionTimestamp.IsZero() && !slices.Contains(r.Finalizers, RunnerFinalizer)
 }
@@ -415,7 +418,7 @@ func (r *Runner) Causes() *[]Cause { return &r.Status.Causes }
 // SetConditions replaces the status conditions.
 func (r *Runner) SetConditions(conditions []metav1.Condition) { r.Status.Conditions = conditions }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (r *Runner) SetObservedGeneration(generation int64) { r.Status.ObservedGeneration = generation }
 
 // RunnerList is a list of Runners.

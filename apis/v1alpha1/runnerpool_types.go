@@ -18,23 +18,23 @@ import (
 
 // Defaults of RunnerPoolSpec.
 const (
-	// DefaultRunnerGroup is the group every GitHub scope has.
+	// DefaultRunnerGroup is the runner group that always exists on GitHub.
 	DefaultRunnerGroup = "default"
-	// DefaultStartupDeadline is how long a pod may take from its creation to a running container.
+	// DefaultStartupDeadline limits the time from the creation of a pod to a running container.
 	DefaultStartupDeadline = 10 * time.Minute
-	// DefaultConnectDeadline is how long a runner may take from a running container to GitHub.
+	// DefaultConnectDeadline limits the time from a running container to its connection to GitHub.
 	DefaultConnectDeadline = 2 * time.Minute
-	// DefaultMaxSurge is what a rolling update may take beyond the desired number.
+	// DefaultMaxSurge is how many runners a rolling update may create beyond the desired number.
 	DefaultMaxSurge = "25%"
-	// MaxPoolBytes is the most that a RunnerPool's spec takes as JSON, its template included.
+	// MaxPoolBytes is the maximum size of a RunnerPool's spec in JSON, including the template.
 	MaxPoolBytes = 256 << 10
-	// MaxContainers is the most containers of a template, init containers included.
+	// MaxContainers is the maximum number of containers in a template, including init containers.
 	MaxContainers = 64
-	// MaxVolumes is the most volumes of a template.
+	// MaxVolumes is the maximum number of volumes in a template.
 	MaxVolumes = 128
-	// MaxFailedPodTTL is the longest time that the pod of a failed runner is kept.
+	// MaxFailedPodTTL is the maximum time for which the pod of a failed runner is kept.
 	MaxFailedPodTTL = 24 * time.Hour
-	// DefaultCanaryPause is how long canaries have to do well.
+	// DefaultCanaryPause is how long canaries must be healthy.
 	DefaultCanaryPause = 5 * time.Minute
 )
 
@@ -48,8 +48,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.stopPolicy != 'Hold' || self.registration != 'REST'",message="stopPolicy Hold needs a scale set: GitHub gives jobs to every idle REST runner"
 // +kubebuilder:validation:XValidation:rule="!has(self.rest) || self.registration == 'REST'",message="rest may only be set with registration REST"
 type RunnerPoolSpec struct {
-	// connectionRef names the GitHubConnection that the runners belong to; one of another namespace must allow this one
-	// (spec.allowedNamespaces).
+	// connectionRef names the GitHubConnection that registers the runners. A connection in another namespace must allow this
+	// namespace (spec.allowedNamespaces).
 	// +required
 	ConnectionRef ConnectionReference `json:"connectionRef,omitzero"`
 
@@ -66,7 +66,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default=default
 	RunnerGroup string `json:"runnerGroup,omitempty"`
 
-	// runnerLabels are the labels that jobs ask for with runs-on. Default: the scale set's name.
+	// runnerLabels are the labels that jobs request with runs-on. Default: the scale set's name.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
@@ -89,13 +89,13 @@ type RunnerPoolSpec struct {
 
 	LifetimeSpec `json:",inline"`
 
-	// mode is Active (default), or Observe for a pool that decides and reports what it would do, and acts on nothing. An
-	// active pool never goes back to Observe.
+	// mode is Active (default), or Observe for a pool that decides and reports what it would do, but does not act. An active
+	// pool cannot change to Observe.
 	// +optional
 	// +kubebuilder:default=Active
 	Mode PoolMode `json:"mode,omitempty"`
 
-	// scale is how many runners there are, at which times, and how fast the number changes.
+	// scale limits the number of runners, at all times or by schedules, and how fast it changes.
 	// +optional
 	// +kubebuilder:default={}
 	Scale ScaleSpec `json:"scale,omitzero"`
@@ -104,12 +104,12 @@ type RunnerPoolSpec struct {
 	// +optional
 	Demand DemandSpec `json:"demand,omitzero"`
 
-	// deadlines bound how long a runner may stay in a state.
+	// deadlines limit how long a runner may stay in a state.
 	// +optional
 	// +kubebuilder:default={}
 	Deadlines DeadlinesSpec `json:"deadlines,omitzero"`
 
-	// trust says whose code the runners run, in a word that policies know, such as public, internal or release.
+	// trust classifies the code that the runners run, for policies: for example public, internal or release.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -159,46 +159,46 @@ const (
 	StopDrain StopPolicy = "Drain"
 )
 
-// ScaleSpec bounds the number of runners: 0 ≤ min ≤ max, 0 ≤ idle ≤ max.
+// ScaleSpec limits the number of runners: 0 ≤ min ≤ max, 0 ≤ idle ≤ max.
 // +kubebuilder:validation:XValidation:rule="!has(self.max) || self.min <= self.max",message="min must not be above max"
 // +kubebuilder:validation:XValidation:rule="!has(self.max) || self.idle <= self.max",message="idle must not be above max"
 type ScaleSpec struct {
-	// min is the fewest runners in total. Default: 0.
+	// min is the minimum number of runners in total. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +kubebuilder:default=0
 	Min *int32 `json:"min,omitempty"`
 
-	// max is the most runners in total. Default: no bound of the pool's own.
+	// max is the maximum number of runners in total. Default: the pool itself sets no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	Max *int32 `json:"max,omitempty"`
 
-	// idle is how many runners are kept free beyond those with jobs (ARC's minRunners). Default: 0.
+	// idle is the number of runners to keep free in addition to runners with jobs (ARC's minRunners). Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +kubebuilder:default=0
 	Idle *int32 `json:"idle,omitempty"`
 
-	// idlePercentOfBusy keeps idle runners as a percentage of those with a job, rounded up, where that is more than idle.
+	// idlePercentOfBusy sets idle as a percentage of the runners with a job, rounded up, if the result is greater than idle.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	IdlePercentOfBusy *int32 `json:"idlePercentOfBusy,omitempty"`
 
-	// idleTimeout ends idle runners after so long without a job; the next job brings them back. min stays.
-	// Default: they stay.
+	// idleTimeout removes idle runners after this time without a job. They return with the next job. min is not affected.
+	// Default: idle runners stay.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^(\d{1,5}(\.\d{1,9})?h|\d{1,7}(\.\d{1,9})?(m|s|ms)){1,4}$')`,message="must be a duration such as 90s, 10m or 168h"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 
-	// schedules set min, max and idle for times. Of several that hold at a time, the first in the list that sets a number decides, so the list
-	// has one owner: it isn't merged.
+	// schedules set min, max and idle for certain times. If several are active, the first one in the list that sets a number
+	// applies. The order matters, so the list is not merged: only one field manager can own it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:XValidation:rule="self.all(s, self.exists_one(t, t.name == s.name))",message="two schedules must not have the same name"
@@ -213,11 +213,11 @@ type ScaleSpec struct {
 // UnboundedMax stands for "no maximum", as in ARC.
 const UnboundedMax = math.MaxInt32
 
-// DeadlinesSpec bounds how long a runner may stay in a state.
+// DeadlinesSpec limits how long a runner may stay in a state.
 type DeadlinesSpec struct {
-	// startup is the longest time from the creation of a runner's pod to its running container. While it has no pod, the time counts
-	// from the runner's creation, but not while a quota or a missing claim keeps it waiting. A runner that takes longer counts
-	// for nothing and is replaced. Default: 10m.
+	// startup limits the time from the creation of a runner's pod to its running container. While it has no pod, the time
+	// counts from the runner's creation, but not while the runner waits for a quota or a claim. A runner that takes longer
+	// no longer counts and is replaced. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -225,8 +225,8 @@ type DeadlinesSpec struct {
 	// +kubebuilder:default="10m"
 	Startup *metav1.Duration `json:"startup,omitempty"`
 
-	// connect is the longest time from a running container to a runner that GitHub counts
-	// as online; past it the runner is replaced. Default: 2m.
+	// connect limits the time from a running container until GitHub reports the runner as online. After that, the runner is
+	// replaced. Default: 2m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -235,20 +235,21 @@ type DeadlinesSpec struct {
 	Connect *metav1.Duration `json:"connect,omitempty"`
 }
 
-// UpdateStrategy is which runners of the previous template Corral replaces, and when.
+// UpdateStrategy determines which runners of the previous template Corral replaces, and when.
 // +kubebuilder:validation:Enum=RollingUpdate;Recreate;OnIdle
 type UpdateStrategy string
 
 const (
-	// RollingUpdate replaces idle runners in steps, new ones first.
+	// RollingUpdate replaces idle runners in steps, and creates new runners first.
 	RollingUpdate UpdateStrategy = "RollingUpdate"
-	// Recreate ends all idle runners of the previous template at once.
+	// Recreate removes all idle runners of the previous template at once.
 	Recreate UpdateStrategy = "Recreate"
-	// OnIdle ends none for the update: runners leave with their job, or as surplus.
+	// OnIdle removes no runner for the update. Runners of the previous template end after their job, or when they are not
+	// needed.
 	OnIdle UpdateStrategy = "OnIdle"
 )
 
-// UpdateSpec is how a change of the template rolls out. A runner with a job always finishes it.
+// UpdateSpec configures how a change of the template rolls out. A runner with a job always finishes it.
 // +kubebuilder:validation:XValidation:rule="!(has(self.maxSurge) && has(self.maxUnavailable) && string(self.maxSurge) in ['0', '0%'] && string(self.maxUnavailable) in ['0', '0%'])",message="maxSurge and maxUnavailable must not both be 0"
 // +kubebuilder:validation:XValidation:rule="self.strategy == 'RollingUpdate' || !(has(self.maxSurge) || has(self.maxUnavailable))",message="maxSurge and maxUnavailable may only be set with strategy RollingUpdate"
 type UpdateSpec struct {
@@ -257,16 +258,16 @@ type UpdateSpec struct {
 	// +kubebuilder:default=RollingUpdate
 	Strategy UpdateStrategy `json:"strategy,omitempty"`
 
-	// maxSurge is how many runners beyond the desired number there may be meanwhile, as a number or
-	// a percentage of it, rounded up. Default: 25%.
+	// maxSurge is how many runners beyond the desired number may exist during the update, as a number or a percentage of it,
+	// rounded up. Default: 25%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 
-	// maxUnavailable is how many runners below the desired number there may be meanwhile, as a number
-	// or a percentage of it, rounded down. Default: 0.
+	// maxUnavailable is how many runners below the desired number may exist during the update, as a number or a percentage
+	// of it, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
@@ -301,37 +302,38 @@ type CanarySpec struct {
 	Pause *metav1.Duration `json:"pause,omitempty"`
 }
 
-// RunnerPoolStatus is the pool as last decided and observed.
+// RunnerPoolStatus contains the last decisions and observations.
 type RunnerPoolStatus struct {
-	// observedGeneration is the last generation acted on.
+	// observedGeneration is the last reconciled generation.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersionSupported, Saturated, Drainable, and Reconciling or Stalled while they hold.
+	// conditions: Ready, TemplateValid, PolicyAllowed, Healthy, Updated, RunnerVersionSupported, Saturated, Drainable, and
+	// Reconciling or Stalled while they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions, for programs. Those of Ready are the first.
+	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Causes []Cause `json:"causes,omitempty"`
 
-	// revision is the name of the ControllerRevision new runners are made from.
+	// revision is the name of the ControllerRevision from which new runners are created.
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// update is the change of the template under way, or the last that was rolled back.
+	// update is the change of the template in progress, or the last one that was rolled back.
 	// +optional
 	Update *UpdateStatus `json:"update,omitempty"`
 
-	// policy is the verdict of policies on the pod of spec.template.
+	// policy is the verdict of policies about the pod of spec.template.
 	// +optional
 	Policy *TemplateVerdict `json:"policy,omitempty"`
 
-	// jobs assigned to the pool and not finished. Absent until they were counted for the first time.
+	// jobs assigned to the pool and not finished. Absent until they are counted for the first time.
 	// +optional
 	Jobs *int32 `json:"jobs,omitempty"`
 
@@ -339,14 +341,14 @@ type RunnerPoolStatus struct {
 	// +optional
 	JobsWaiting int32 `json:"jobsWaiting,omitempty"`
 
-	// demand is what each of several sources says.
+	// demand lists the result of each source, if there are several.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=map
 	// +listMapKey=name
 	Demand []DemandStatus `json:"demand,omitempty"`
 
-	// schedule has the numbers of spec.scale with the schedules that are in force.
+	// schedule contains the numbers of spec.scale after the active schedules.
 	// +optional
 	Schedule *ScheduleStatus `json:"schedule,omitempty"`
 
@@ -354,7 +356,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	Observation *Observation `json:"observation,omitempty"`
 
-	// selector of the pool's pods, for the subresource scale: kubectl scale and autoscalers set spec.scale.min by it.
+	// selector of the pool's pods, for the subresource scale, with which kubectl scale and autoscalers set spec.scale.min.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
@@ -366,7 +368,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	Cache *CacheStatus `json:"cache,omitempty"`
 
-	// runnerVersion is the version of the runner program in the pool's image, if GitHub tells it.
+	// runnerVersion is the version of the runner program in the pool's image, if GitHub reports it.
 	// +optional
 	RunnerVersion *RunnerVersionStatus `json:"runnerVersion,omitempty"`
 
@@ -374,24 +376,24 @@ type RunnerPoolStatus struct {
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 
-	// failures are the last runners that failed, the newest first.
+	// failures lists the last failed runners, the newest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5
 	Failures []RunnerFailure `json:"failures,omitempty"`
 
-	// health records the runners that failed one after the other. It is absent while runners work.
+	// health records consecutive failures of runners. It is absent while runners work.
 	// +optional
 	Health *HealthStatus `json:"health,omitempty"`
 
-	// lastHandledRetryAt is the last value of the annotation corral.dev/retry that was acted on.
+	// lastHandledRetryAt is the last value of the annotation corral.dev/retry that Corral has processed.
 	// +optional
 	LastHandledRetryAt string `json:"lastHandledRetryAt,omitempty"`
 
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
-// HealthStatus records failures in a row, so that another controller process continues with them.
+// HealthStatus records consecutive failures, so that another controller process continues with them.
 type HealthStatus struct {
 	// revision of the template that the runners were created from.
 	Revision string `json:"revision"`
@@ -401,14 +403,14 @@ type HealthStatus struct {
 	// rounds counts attempts that produced no working runner for other causes, such as nodes that refuse pods.
 	// +optional
 	Rounds *FailureCount `json:"rounds,omitempty"`
-	// interruption reports that nodes or others end the pool's runners.
+	// interruption reports that nodes, users or other controllers stop the pool's runners.
 	// +optional
 	Interruption *Interruption `json:"interruption,omitempty"`
 }
 
-// FailureCount counts failures in a row.
+// FailureCount counts consecutive failures.
 type FailureCount struct {
-	// count of failures in a row.
+	// count of consecutive failures.
 	// +kubebuilder:validation:Minimum=1
 	Count int32 `json:"count"`
 	// cause of the last failure.
@@ -422,26 +424,26 @@ type FailureCount struct {
 	NextAttempt metav1.Time `json:"nextAttempt"`
 }
 
-// Interruption reports that nodes or others end a pool's runners.
+// Interruption reports that nodes, users or other controllers stop a pool's runners.
 type Interruption struct {
 	// reason is NodesFailing or PodsDeleted.
 	Reason string `json:"reason"`
-	// nodes that refused or ended runners, in alphabetical order.
+	// nodes that refused or stopped runners, in alphabetical order.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Nodes []string `json:"nodes,omitempty"`
-	// message about the last such end, at most 300 bytes.
+	// message about the last such event, at most 300 bytes.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// last is the time of the last such end.
+	// last is the time of the last such event.
 	Last metav1.Time `json:"last"`
 }
 
-// GetJobs returns how many jobs are known of; 0 until they were counted.
+// GetJobs returns the number of jobs; 0 until they are counted.
 func (s *RunnerPoolStatus) GetJobs() int32 { return ptr.Deref(s.Jobs, 0) }
 
-// InForce returns the revision of new runners, except for canaries: the previous revision until the update proceeds.
+// InForce returns the revision of new runners other than canaries: the previous revision until the update proceeds.
 func (s *RunnerPoolStatus) InForce() string {
 	if u := s.Update; u != nil && u.Phase != UpdateRolling {
 		return u.From
@@ -449,16 +451,17 @@ func (s *RunnerPoolStatus) InForce() string {
 	return s.Revision
 }
 
-// RunnerVersionStatus is the version of the runner program, and how long it is good.
+// RunnerVersionStatus is the version of the runner program and how long GitHub accepts it.
 type RunnerVersionStatus struct {
 	// version that a connected runner reported to GitHub.
 	Version string `json:"version"`
-	// revision of the template that the runner was of.
+	// revision of the template of that runner.
 	Revision string `json:"revision"`
-	// latest release. Absent where the connection doesn't reach the list of releases.
+	// latest release. Absent if the connection cannot read the list of releases.
 	// +optional
 	Latest string `json:"latest,omitempty"`
-	// updateBy is 30 days after the first newer release was published: GitHub may refuse the version from then on. Absent while there is none.
+	// updateBy is 30 days after the first newer release was published: GitHub may refuse the version from then on. Absent if
+	// there is no newer release.
 	// +optional
 	UpdateBy *metav1.Time `json:"updateBy,omitempty"`
 }
@@ -477,35 +480,35 @@ type RunnerCounts struct {
 	// busy: running a job.
 	// +optional
 	Busy int32 `json:"busy"`
-	// finished: done with its job, being cleaned up.
+	// finished: completed their job, being cleaned up.
 	// +optional
 	Finished int32 `json:"finished"`
-	// failed: ended without a job, or past a deadline.
+	// failed: ended without a job, or missed a deadline.
 	// +optional
 	Failed int32 `json:"failed"`
-	// outdated: of an older template revision (also counted in its state).
+	// outdated: have an older template revision; also counted in their state.
 	// +optional
 	Outdated int32 `json:"outdated"`
 }
 
-// Decision is a scaling decision and why it was taken.
+// Decision is a scaling decision with its reason.
 type Decision struct {
 	// time at which these numbers were first decided.
 	Time metav1.Time `json:"time"`
 	// desired number of runners.
 	Desired int32 `json:"desired"`
-	// announced capacity: the most jobs GitHub may have assigned to the pool in total.
+	// announced capacity: the maximum number of jobs that GitHub may assign to the pool in total.
 	Announced int32 `json:"announced"`
 	// reason in one sentence.
 	Reason string `json:"reason"`
-	// jobsUnknown is true if the number of jobs was not known: runners were neither started nor ended.
+	// jobsUnknown is true if the number of jobs was unknown, so that Corral neither started nor removed runners.
 	// +optional
 	JobsUnknown bool `json:"jobsUnknown,omitempty"`
 
 	// id of the policies' decision on the limits.
 	// +optional
 	ID string `json:"id,omitempty"`
-	// policyDigest of the policies that were asked; empty if none is bound.
+	// policyDigest of the evaluated policies; empty if no policy applies.
 	// +optional
 	PolicyDigest string `json:"policyDigest,omitempty"`
 	// limits in force. They stay in force while a policy fails.
@@ -514,7 +517,7 @@ type Decision struct {
 	// jobsHeld is how many accepted jobs wait because of a policy with assignedJobs: Wait.
 	// +optional
 	JobsHeld int32 `json:"jobsHeld,omitempty"`
-	// before are the numbers of the decision before.
+	// before contains the numbers of the previous decision.
 	// +optional
 	Before *DecidedNumbers `json:"before,omitempty"`
 }
@@ -529,11 +532,11 @@ type DecidedNumbers struct {
 	Max int32 `json:"max"`
 }
 
-// DecidedLimits are a pool's numbers after policies were asked.
+// DecidedLimits are a pool's limits after policies.
 type DecidedLimits struct {
 	// min runners.
 	Min int32 `json:"min"`
-	// max runners; absent if nothing bounds them.
+	// max runners; absent if there is no limit.
 	// +optional
 	Max *int32 `json:"max,omitempty"`
 	// idle runners.
@@ -541,46 +544,46 @@ type DecidedLimits struct {
 	// assignedJobs is Wait if assigned jobs above max wait; otherwise absent.
 	// +optional
 	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
-	// shared is true when rules read what other pools were granted.
+	// shared is true if rules read the grants of other pools.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
-	// until is when they are decided again at the latest.
+	// until is the latest time of the next decision.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
-	// bounds are the rules that made a number another than the declared one.
+	// bounds are the rules that changed a declared number.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Bounds []LimitBound `json:"bounds,omitempty"`
-	// conflicts are rules that lost against others, and rules that have no say.
+	// conflicts are rules that other rules override, and rules without effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
-// LimitBound is a rule that bounds a number.
+// LimitBound is a rule that changed a number.
 type LimitBound struct {
 	// field is min, max or idle.
 	Field string `json:"field"`
 	// declared number.
 	Declared int32 `json:"declared"`
-	// value that the rule makes of it.
+	// value that the rule sets.
 	Value int32 `json:"value"`
 	// reason that the rule gives.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// rule that says so.
+	// rule that sets the value.
 	Rule RuleReference `json:"rule"`
 }
 
-// RuleReference says where a rule stands.
+// RuleReference identifies a rule and its place.
 type RuleReference struct {
 	// policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// name of the rule, as corral.scaling.limit, with its code if it has one.
+	// name of the rule, for example corral.scaling.limit, with its code if it has one.
 	Name string `json:"name"`
-	// file that holds it.
+	// file that contains it.
 	// +optional
 	File string `json:"file,omitempty"`
 	// line in the file.
@@ -588,7 +591,7 @@ type RuleReference struct {
 	Line int32 `json:"line,omitempty"`
 }
 
-// String names the rule and where it stands, as "POLICY NAME (FILE:LINE)".
+// String returns the rule and its place as "POLICY NAME (FILE:LINE)".
 func (r RuleReference) String() string {
 	if r.File == "" {
 		return r.Policy + " " + r.Name
@@ -596,7 +599,7 @@ func (r RuleReference) String() string {
 	return fmt.Sprintf("%s %s (%s:%d)", r.Policy, r.Name, r.File, r.Line)
 }
 
-// Says names the rule and gives its reason, if it has one.
+// Says returns the rule with its reason, if it has one.
 func (r RuleReference) Says(reason string) string {
 	if reason == "" {
 		return r.String()
@@ -604,38 +607,39 @@ func (r RuleReference) Says(reason string) string {
 	return r.String() + ": " + reason
 }
 
-// PolicyFinding is what a rule says of a pod.
+// PolicyFinding is a finding of a rule about a pod.
 type PolicyFinding struct {
 	// message describes the problem.
 	Message string `json:"message"`
-	// path of the field in the pod, as spec.containers[0].image.
+	// path of the field in the pod, for example spec.containers[0].image.
 	// +optional
 	Path string `json:"path,omitempty"`
-	// code of the finding, if the rule gives one.
+	// code of the finding, if the rule sets one.
 	// +optional
 	Code string `json:"code,omitempty"`
-	// severity, if the rule gives one.
+	// severity, if the rule sets one.
 	// +optional
 	Severity string `json:"severity,omitempty"`
 	// remediation describes the fix.
 	// +optional
 	Remediation string `json:"remediation,omitempty"`
-	// rule that says so.
+	// rule with this finding.
 	Rule RuleReference `json:"rule"`
 }
 
-// TemplateVerdict is what policies say of the pod of a template.
+// TemplateVerdict is the result of policies about the pod of a template.
 type TemplateVerdict struct {
-	// revision that was judged.
+	// revision that was evaluated.
 	Revision string `json:"revision"`
-	// templateDigest is the SHA-256 of the template that was judged: revisions of other templates may come to the same name.
+	// templateDigest is the SHA-256 of the evaluated template, because different templates may lead to the same revision
+	// name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TemplateDigest string `json:"templateDigest,omitempty"`
-	// policyDigest of the policies that judged it.
+	// policyDigest of the evaluated policies.
 	// +optional
 	PolicyDigest string `json:"policyDigest,omitempty"`
-	// allowed is false when a policy denies it.
+	// allowed is false if a policy denies the pod.
 	Allowed bool `json:"allowed"`
 	// denials, the first 16.
 	// +optional
@@ -654,22 +658,23 @@ func (t *TemplateVerdict) Denies(revision, digest string) bool {
 	return t != nil && !t.Allowed && (t.Revision == revision || t.TemplateDigest != "" && t.TemplateDigest == digest)
 }
 
-// UpdatePhase is where an update is.
+// UpdatePhase is the phase of an update.
 // +kubebuilder:validation:Enum=Canary;Rolling;Held;RolledBack
 type UpdatePhase string
 
 const (
-	// UpdateCanary has the canaries of the new template, and waits how they do.
+	// UpdateCanary runs canaries with the new template, and waits for their results.
 	UpdateCanary UpdatePhase = "Canary"
 	// UpdateRolling replaces the runners of the previous template.
 	UpdateRolling UpdatePhase = "Rolling"
-	// UpdateHeld goes no further: paused, or held by a policy.
+	// UpdateHeld is on hold: paused, or held by a policy.
 	UpdateHeld UpdatePhase = "Held"
-	// UpdateRolledBack is over: runners of the new template failed, the previous one is in force. It continues if runners of that fail, too.
+	// UpdateRolledBack means that runners of the new template failed, and the previous template is in force. The update
+	// continues if runners of the previous template fail too.
 	UpdateRolledBack UpdatePhase = "RolledBack"
 )
 
-// UpdateStatus is a change of the template under way.
+// UpdateStatus is a change of the template in progress.
 type UpdateStatus struct {
 	// from is the revision that is replaced.
 	From string `json:"from"`
@@ -684,7 +689,8 @@ type UpdateStatus struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Way returns "from NOUN1 to NOUN2" with the names of the two revisions. The first is left out if its template is gone.
+// Way returns "from NOUN1 to NOUN2" with the names of the two revisions. It omits the first part if that template no longer
+// exists.
 func (u *UpdateStatus) Way(noun string) string {
 	if u.From == "" {
 		return "to " + noun + u.To
@@ -735,7 +741,7 @@ func (p *RunnerPool) SetConditions(conditions []metav1.Condition) { p.Status.Con
 // GetScaleSetName returns the name on GitHub.
 func (p *RunnerPool) GetScaleSetName() string { return cmp.Or(p.Spec.ScaleSetName, p.Name) }
 
-// GetRunnerLabels returns the labels that jobs ask for.
+// GetRunnerLabels returns the labels that jobs request.
 func (p *RunnerPool) GetRunnerLabels() []string {
 	if len(p.Spec.RunnerLabels) == 0 {
 		return []string{p.GetScaleSetName()}
@@ -752,19 +758,19 @@ func (s *RunnerPoolSpec) GetStopPolicy() StopPolicy { return cmp.Or(s.StopPolicy
 // Stops reports whether spec.stopPolicy keeps the pool from accepting new jobs.
 func (s *RunnerPoolSpec) Stops() bool { return s.GetStopPolicy() != StopNone }
 
-// GetMin returns the fewest runners in total.
+// GetMin returns the minimum number of runners in total.
 func (s *ScaleSpec) GetMin() int32 { return ptr.Deref(s.Min, 0) }
 
-// GetMax returns the most runners in total.
+// GetMax returns the maximum number of runners in total.
 func (s *ScaleSpec) GetMax() int32 { return ptr.Deref(s.Max, UnboundedMax) }
 
-// GetIdle returns how many runners are kept free.
+// GetIdle returns the number of runners to keep free.
 func (s *ScaleSpec) GetIdle() int32 { return ptr.Deref(s.Idle, 0) }
 
 // GetFailedPodTTL returns how long the pod of the last failed runner is kept; 0 for not at all.
 func (s *RunnerPoolSpec) GetFailedPodTTL() time.Duration { return durationOr(s.FailedPodTTL, 0) }
 
-// GetConnect returns the longest time from a running container to a runner that GitHub sees.
+// GetConnect returns the time limit from a running container until GitHub reports the runner as online.
 func (d *DeadlinesSpec) GetConnect() time.Duration {
 	if d.Connect == nil {
 		return DefaultConnectDeadline
@@ -772,7 +778,7 @@ func (d *DeadlinesSpec) GetConnect() time.Duration {
 	return d.Connect.Duration
 }
 
-// GetStartup returns the longest time from the creation of a pod to a running container.
+// GetStartup returns the time limit from the creation of a pod to a running container.
 func (d *DeadlinesSpec) GetStartup() time.Duration {
 	if d.Startup == nil {
 		return DefaultStartupDeadline
@@ -793,7 +799,7 @@ func (u *UpdateSpec) GetMaxUnavailable() intstr.IntOrString {
 	return ptr.Deref(u.MaxUnavailable, intstr.FromInt32(0))
 }
 
-// GetPause returns how long canaries have to do well.
+// GetPause returns how long canaries must be healthy.
 func (c *CanarySpec) GetPause() time.Duration {
 	if c.Pause == nil {
 		return DefaultCanaryPause
@@ -801,7 +807,7 @@ func (c *CanarySpec) GetPause() time.Duration {
 	return c.Pause.Duration
 }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (p *RunnerPool) SetObservedGeneration(generation int64) {
 	p.Status.ObservedGeneration = generation
 }

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RunnerScaleSetSpec is the scale set that the pool requires on GitHub, with everything that its deletion needs.
+// RunnerScaleSetSpec is the scale set that the pool requires on GitHub, with all data that its deletion needs.
 type RunnerScaleSetSpec struct {
 	// poolRef names the RunnerPool.
 	// +required
@@ -27,7 +27,7 @@ type RunnerScaleSetSpec struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=128
 	RunnerGroup string `json:"runnerGroup"`
-	// labels that jobs ask for.
+	// labels that jobs request.
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=50
@@ -35,18 +35,18 @@ type RunnerScaleSetSpec struct {
 	Labels []string `json:"labels"`
 }
 
-// RunnerScaleSetStatus is what exists on GitHub.
+// RunnerScaleSetStatus describes what exists on GitHub.
 type RunnerScaleSetStatus struct {
-	// observedGeneration is the last generation acted on.
+	// observedGeneration is the last reconciled generation.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions: Ready, Listening, LabelsAccepted, and Reconciling or Stalled while they hold.
+	// conditions: Ready, Listening, LabelsAccepted, and Reconciling or Stalled while they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions, for programs. Those of Ready are the first.
+	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -54,17 +54,17 @@ type RunnerScaleSetStatus struct {
 	// id on GitHub; 0 until it exists.
 	// +optional
 	ID int64 `json:"id,omitempty"`
-	// name, runnerGroup and labels as GitHub last had them.
+	// name on GitHub, as last observed.
 	// +optional
 	Name string `json:"name,omitempty"`
-	// runnerGroup as GitHub last had it.
+	// runnerGroup on GitHub, as last observed.
 	// +optional
 	RunnerGroup string `json:"runnerGroup,omitempty"`
-	// labels as GitHub last had them.
+	// labels on GitHub, as last observed.
 	// +optional
 	// +listType=atomic
 	Labels []string `json:"labels,omitempty"`
-	// outage is there while GitHub can't be used for this scale set.
+	// outage is set while GitHub is unavailable for this scale set.
 	// +optional
 	Outage *GitHubOutage `json:"outage,omitempty"`
 	// sessionID of the current or last message session, with a seal. A controller that takes over after a crash continues with
@@ -74,7 +74,7 @@ type RunnerScaleSetStatus struct {
 	SessionID string `json:"sessionID,omitempty"`
 }
 
-// RunnerScaleSet records what exists on GitHub for a pool. Corral makes it; its finalizer deletes there.
+// RunnerScaleSet records what exists on GitHub for a pool. Corral creates it. Its finalizer deletes the scale set on GitHub.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rss,categories=corral
@@ -109,7 +109,7 @@ func (s *RunnerScaleSet) SetConditions(conditions []metav1.Condition) {
 	s.Status.Conditions = conditions
 }
 
-// SetObservedGeneration records the generation that was acted on.
+// SetObservedGeneration records the reconciled generation.
 func (s *RunnerScaleSet) SetObservedGeneration(generation int64) {
 	s.Status.ObservedGeneration = generation
 }

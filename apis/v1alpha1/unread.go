@@ -23,13 +23,14 @@ import (
 // Unread records the fields of a stored object that Go cannot decode, for example after an older CRD accepted them. Decoding
 // itself must not fail: one such object would hide all others of its kind from a list, in every namespace.
 type Unread struct {
-	// Fields that cannot be decoded, each with its problem. They are empty in Go, so Corral must not act on the object.
+	// Fields that cannot be decoded, each with its problem. They have zero values in Go, so Corral must not act on the
+	// object.
 	Fields []string
-	// Status is the same for the status. Corral then ignores the whole status and writes it again.
+	// Status lists the fields of the status that cannot be decoded. Corral then ignores the whole status and rewrites it.
 	Status []string
 }
 
-// Unreadable is an error if there are fields that can't be read.
+// Unreadable returns an error if there are fields that cannot be decoded.
 func (u *Unread) Unreadable() error {
 	if len(u.Fields) == 0 {
 		return nil
@@ -71,7 +72,7 @@ func (u *Unread) read(data []byte, into any) error {
 	return nil
 }
 
-// The kinds without their own way of being decoded.
+// Types with the same fields but without UnmarshalJSON.
 type (
 	fieldsOfGitHubConnection    GitHubConnection
 	fieldsOfRunnerPolicy        RunnerPolicy
@@ -114,7 +115,7 @@ func (p *RunnerPool) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &as); err != nil {
 		return err
 	}
-	if err := CheckPoolSize(len(as.Spec)); err != nil { // it would be kept, compared and copied
+	if err := CheckPoolSize(len(as.Spec)); err != nil { // otherwise it would be kept, compared and copied
 		p.Spec, p.Fields = RunnerPoolSpec{}, append(p.Fields, "spec: "+err.Error())
 	}
 	return nil
@@ -139,7 +140,7 @@ func FromUnstructured(content map[string]any, into interface{ Unreadable() error
 	return into.Unreadable()
 }
 
-// Strict returns what encoding/json and its kin shall decode into so that they refuse what they don't know or can't read.
+// Strict returns the value to decode into, so that a decoder rejects unknown fields and values that cannot be decoded.
 func Strict(into any) any {
 	if kind, ok := into.(interface{ strict() any }); ok {
 		return kind.strict()
@@ -178,7 +179,7 @@ func (s *sieve) refuse(path, format string, args ...any) bool {
 	return false
 }
 
-// takes reports whether a type takes a value, from which it removes the fields that it doesn't.
+// takes reports whether a type accepts a value. It removes fields that the type does not accept from the value.
 func (s *sieve) takes(t reflect.Type, v any, path string) bool {
 	switch kind := t.Kind(); {
 	case v == nil:
@@ -190,7 +191,7 @@ func (s *sieve) takes(t reflect.Type, v any, path string) bool {
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) && path != "":
 		return s.decodes(t, v, path)
 	case kind == reflect.String && reflect.TypeOf(v) == reflect.TypeFor[string]():
-		return true // as most fields are
+		return true // the most common case
 	case kind == reflect.Struct, kind == reflect.Map:
 		return s.takesFields(t, v, path)
 	case kind == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
@@ -231,7 +232,7 @@ func (s *sieve) takesItems(t reflect.Type, v any, path string) bool {
 	return true
 }
 
-// decodes reports whether a value that has no fields of its own is read.
+// decodes reports whether a value without fields of its own can be decoded.
 func (s *sieve) decodes(t reflect.Type, v any, path string) bool {
 	text, err := json.Marshal(v)
 	if err == nil {
@@ -271,7 +272,7 @@ func describe(t reflect.Type) string {
 	return ""
 }
 
-// fieldOf finds the field of a struct that has a name in JSON.
+// fieldOf returns the field of a struct with a JSON name.
 func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)

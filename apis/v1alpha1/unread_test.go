@@ -20,13 +20,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// poisons are fields of each kind that Go can't read, and what is said of them.
+// poisons are fields of each kind that Go cannot decode, with the expected messages.
 var poisons = map[string]struct{ object, unreadable, lost string }{
 	"RunnerPool": {
 		object: `"spec":{"connectionRef":{"name":"main"},"update":{"maxSurge":5000000000},"scale":{"idleTimeout":"banana",` +
 			`"schedules":[{"name":"a","cron":{"schedule":"x","duration":"1h"}},{"name":"b","cron":{"schedule":"y","duration":"2 weeks"}}],` +
 			`"behavior":{"scaleUp":{"tolerance":"1e-2147483647"}}}}`,
-		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi
+		unreadable: `spec.scale.behavior.scaleUp.tolerance: "1e-2147483647" is not a quantity: write it as 250m, 2 or 8Gi
 spec.scale.idleTimeout: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "banana"
 spec.scale.schedules[1].cron.duration: must be a duration such as 90s, 10m or 24h, of less than 292 years, not "2 weeks"
 spec.update.maxSurge: must be a whole number of at most 2147483647, or a percentage such as 25%, not 5000000000`,
@@ -38,7 +38,7 @@ spec.update.maxSurge: must be a whole number of at most 2147483647, or a percent
 	"GitHubConnection": {object: `"spec":{"webhook":{"hookID":1e19},"allowedNamespaces":"*"}`, unreadable: "spec.allowedNamespaces: must be a list\nspec.webhook.hookID: must be a whole number of at most 9223372036854775807, not 1e19"},
 	"RunnerPolicy": {
 		object:     `"spec":{"library":{"resources":{"maxPerPod":{"cpu":"1e1.5","memory":"8Gi"}}}}`,
-		unreadable: `spec.library.resources.maxPerPod.cpu: "1e1.5" is no quantity: write it as 250m, 2 or 8Gi`,
+		unreadable: `spec.library.resources.maxPerPod.cpu: "1e1.5" is not a quantity: write it as 250m, 2 or 8Gi`,
 	},
 	"ClusterRunnerPolicy": {
 		object:     `"spec":{"library":{"pause":{"reason":"x","until":"2026-12-20t00:00:00z"}}},"status":{"pools":"many"}`,
@@ -111,7 +111,7 @@ func TestWhatCanBeReadOfAnObjectIsRead(t *testing.T) {
 	}
 }
 
-// A pool that is larger than it may be stalls alone, and what it declares isn't kept.
+// A pool that exceeds the size limit stalls alone, and its spec is not kept in memory.
 func TestAPoolThatIsTooLargeIsNotKept(t *testing.T) {
 	for name, tc := range map[string]struct {
 		bytes  int
@@ -146,7 +146,7 @@ func TestStrictReadingRefuses(t *testing.T) {
 	}
 }
 
-// Each of these takes seconds to hours once it is parsed.
+// Parsing one of these values would take seconds to hours.
 func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 	for _, text := range []string{"1e-2147483647", "1E2147483647", "1e-999999999", "1e9999", strings.Repeat("1", 1<<20), "0." + strings.Repeat("0", 1<<20) + "1"} {
 		if allocated := testing.AllocsPerRun(1, func() {
@@ -177,7 +177,8 @@ func TestLongQuantitiesAreRefusedBeforeTheyAreParsed(t *testing.T) {
 	}
 }
 
-// Words that a newer version may know are refused wherever the specs have an enumeration, so that none of them acts as the default.
+// An unknown value of an enumeration, which a newer version may know, is refused in every spec, so that it is never treated
+// as the default.
 func TestUnknownWordsAreUnreadable(t *testing.T) {
 	harmless := map[string]string{
 		"spec.cache.accessMode":                                       "the API server refuses the claim",

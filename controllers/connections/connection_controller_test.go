@@ -439,12 +439,12 @@ func TestEventsWithAWrongSignatureAreTold(t *testing.T) {
 		s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)
 		want := ""
 		if step.want {
-			want = "the events that come aren't signed with the secret in Secret github"
+			want = "incoming events aren't signed with the secret in Secret github"
 		}
 		if got := conn.EventsRefused(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); step.state != v1alpha1.VerificationPaused && strings.Contains(message, "; without Events: the events that come") != step.want {
+		if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); step.state != v1alpha1.VerificationPaused && strings.Contains(message, "; without Events: incoming events") != step.want {
 			t.Errorf("%q", message)
 		}
 	}

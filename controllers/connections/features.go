@@ -91,7 +91,7 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 		}})
 	}
 	if hook := conn.Spec.Webhook; hook != nil {
-		questions = append(questions, question{v1alpha1.FeatureDeliveries, "events that get lost aren't asked for again", func(ctx context.Context) error {
+		questions = append(questions, question{v1alpha1.FeatureDeliveries, "lost events aren't requested again", func(ctx context.Context) error {
 			_, _, err := gh.Deliveries(ctx, hook.HookID, "")
 			return err
 		}})

@@ -61,7 +61,7 @@ func TestMissingFeaturesAreFoundUnlessGitHubDoesNotAnswer(t *testing.T) {
 		noReleases   = "pools don't say when GitHub will refuse their runners' version (listing the releases of the runner: GitHub answered 404: Not Found)"
 		noService    = "pools get jobs only with registration: REST (looking for scale set \"corral\": GitHub answered 404)"
 		noGroups     = "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it (listing runner groups: GitHub answered 403)"
-		noDeliveries = "events that get lost aren't asked for again "
+		noDeliveries = "lost events aren't requested again "
 		oneLabel     = "scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version 3.20.4; 3.21 keeps all)"
 	)
 	releases := []githubsim.Release{{Version: "2.331.0"}}

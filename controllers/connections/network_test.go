@@ -93,7 +93,7 @@ func TestANewNetworkIsTriedBeforeItIsUsed(t *testing.T) {
 func TestConnectionsThatShareCredentialsAreToldWhatHelps(t *testing.T) {
 	for name, tc := range map[string]struct{ url, proxy, want string }{
 		"another CA":     {"https://github.com/second", "", "Give both the same spec.proxy and spec.ca"},
-		"another server": {"https://ghes.example/second", "", "say under github_server in the credentials"},
+		"another server": {"https://ghes.example/second", "", "set github_server in the credentials"},
 		"a slash":        {"https://github.com/second", "http://Proxy/", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

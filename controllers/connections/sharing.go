@@ -35,11 +35,11 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 	for i := range all.Items {
 		switch o := &all.Items[i]; {
 		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
-		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // it is refused the credentials
+		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // o is refused the credentials
 		case has(o, creds):
-			return kube.Stall(catalog.CredentialsOfAnother.With(o.Name, serverOf(o), serverOf(conn), apart(o, conn)))
+			return kube.Stall(catalog.CredentialsOfAnother.With(o.Name, serverOf(o), serverOf(conn), separationAdvice(o, conn)))
 		case !has(conn, creds):
-			return kube.Stall(catalog.CredentialsShared.With(o.Name, serverOf(o), apart(o, conn)))
+			return kube.Stall(catalog.CredentialsShared.With(o.Name, serverOf(o), separationAdvice(o, conn)))
 		}
 	}
 	return nil
@@ -53,12 +53,12 @@ func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
 	return nil
 }
 
-// apart advises on two connections with the same credentials that lead to different servers.
-func apart(a, b *v1alpha1.GitHubConnection) string {
+// separationAdvice advises on two connections with the same credentials that lead to different servers.
+func separationAdvice(a, b *v1alpha1.GitHubConnection) string {
 	if originOf(a.Spec.URL) == originOf(b.Spec.URL) {
 		return "Give both the same spec.proxy and spec.ca, or each a Secret or folder of its own"
 	}
-	return fmt.Sprintf("Give each a Secret or folder of its own, or say under %s in the credentials which server they are for", v1alpha1.ServerKey)
+	return fmt.Sprintf("Give each a Secret or folder of its own, or set %s in the credentials to the server for which they are meant", v1alpha1.ServerKey)
 }
 
 // has reports whether a connection was verified with these credentials, or with their predecessors, according to its

@@ -43,7 +43,7 @@ func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubCon
 	if err != nil || sha256.Sum256(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) != compared {
 		return ""
 	}
-	return fmt.Sprintf("the events that come aren't signed with the secret in Secret %s", name)
+	return fmt.Sprintf("incoming events aren't signed with the secret in Secret %s", name)
 }
 
 // withEvents returns the missing features, including events if they are refused.

@@ -121,7 +121,7 @@ type window struct {
 	hook int64
 	// connections of the namespace. They have the same pools.
 	connections []*connection
-	// installations of the App that they are for; nil if the webhook isn't an App's.
+	// installations of the App that the connections use; nil if the webhook does not belong to an App.
 	installations map[int64]bool
 
 	failed    time.Time // start of the range of failed deliveries
@@ -200,7 +200,7 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	if !c.lookBack.passed[0].IsZero() {
 		looked = c.lookBack.passed[0]
 	}
-	// Once a check has covered everything that others accepted, this process knows what it accepted itself.
+	// Once a check has covered everything that earlier processes accepted, this process knows what it accepted itself.
 	w := window{hook: c.hookID, failed: since(looked, lag), accepted: since(c.cursor.inherited.Durable.Time, durableLag), acceptedC: c.lookBack.since.Add(durableLag)}
 	if c.lookBack.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
@@ -214,8 +214,8 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	return w
 }
 
-// installations of Apps that the connections of a namespace are for. An App's list of deliveries tells of all of its
-// installations; what others are told is not for this namespace.
+// installations returns the App installations that the connections of a namespace use. An App's list of deliveries
+// contains the deliveries of all its installations, and those of other installations are not for this namespace.
 func (k *JobTracker) installations(connections []*connection) map[int64]bool {
 	all := map[int64]bool{}
 	for _, c := range connections {

@@ -12,12 +12,12 @@ import (
 
 // The number of series depends on the number of pools, never on the number of events.
 var (
-	events  = meter.Counters("corral_demand_events_total", "Events of GitHub that were taken in, by what became of them.", "event", "outcome")
-	caught  = meter.Counters("corral_demand_deliveries_recovered_total", "Lost deliveries that were read, asked for again, or are bad.", "how")
+	events  = meter.Counters("corral_demand_events_total", "Events of GitHub that were accepted, by outcome.", "event", "outcome")
+	caught  = meter.Counters("corral_demand_deliveries_recovered_total", "Lost deliveries of webhooks, by what happened: read, requested again, or bad.", "how")
 	expired = meter.Counters("corral_demand_jobs_expired_total",
-		"Jobs that waited and weren't heard of for spec.demand.webhook.holdFor.", "namespace", "pool")
+		"Waiting jobs that expired after spec.demand.webhook.holdFor without an event.", "namespace", "pool")
 	compared = meter.Counter("corral_demand_repositories_compared_total", "Repositories whose jobs were compared with GitHub's list.")
-	writes   = meter.Counters("corral_demand_writes_total", "ConfigMaps that were written, by what they hold.", "part")
+	writes   = meter.Counters("corral_demand_writes_total", "Writes of ConfigMaps, by content.", "part")
 )
 
 // Collectors returns the metrics of this package.

@@ -33,13 +33,13 @@ var jobBuckets = []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 18
 var jobLabels = []string{"namespace", "pool", "repository", "workflow"}
 
 var (
-	jobsStarted  = meter.Counters("corral_workflow_jobs_started_total", "Jobs that a runner of a pool got.", jobLabels...)
+	jobsStarted  = meter.Counters("corral_workflow_jobs_started_total", "Jobs that a runner of a pool started.", jobLabels...)
 	queueSeconds = meter.Histograms("corral_workflow_job_queue_duration_seconds",
-		"Time that jobs which a runner got had waited since they were queued.", jobBuckets, jobLabels...)
+		"Time from the queuing of a job to its start on a runner.", jobBuckets, jobLabels...)
 	startupSeconds = meter.Histograms("corral_workflow_job_startup_duration_seconds",
 		"Time from a job's assignment to a scale set to its start on a runner.", jobBuckets, jobLabels...)
-	runSeconds  = meter.Histograms("corral_workflow_job_run_duration_seconds", "Time that jobs which ended had run.", jobBuckets, jobLabels...)
-	conclusions = meter.Counters("corral_workflow_job_conclusions_total", "Jobs that ended, by how.", append(jobLabels, "conclusion")...)
+	runSeconds  = meter.Histograms("corral_workflow_job_run_duration_seconds", "Run time of jobs that ended.", jobBuckets, jobLabels...)
+	conclusions = meter.Counters("corral_workflow_job_conclusions_total", "Jobs that ended, by conclusion.", append(jobLabels, "conclusion")...)
 )
 
 func jobCollectors() []prometheus.Collector {

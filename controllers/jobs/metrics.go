@@ -53,9 +53,9 @@ const (
 )
 
 var (
-	polls       = meter.Counters("corral_demand_metric_looks_total", "Looks at metrics, by what they are of and whether there was a signal.", "of", "result")
+	polls       = meter.Counters("corral_demand_metric_looks_total", "Reads of metrics, by kind of source and result.", "of", "result")
 	pollSeconds = meter.Histograms("corral_demand_metric_look_seconds",
-		"Time that looks at metrics took.", []float64{.01, .05, .1, .5, 1, 5, 10, 30, 120}, "of")
+		"Duration of reads of metrics.", []float64{.01, .05, .1, .5, 1, 5, 10, 30, 120}, "of")
 )
 
 func pollerCollectors() []prometheus.Collector { return []prometheus.Collector{polls, pollSeconds} }

@@ -290,7 +290,7 @@ func TestPollerHoldsWithoutASignal(t *testing.T) {
 		x.want("a", reading(jobsSignal("queue", 2, "the value is 2")))
 		x.say(-3, nil)
 		wait(time.Minute)
-		x.want("a", reading(held(jobsSignal("queue", 2, ""), "no signal: the value is -3, which is no number of jobs")))
+		x.want("a", reading(held(jobsSignal("queue", 2, ""), "no signal: the value is -3, which is not a valid number of jobs")))
 		if x.woken["b"] != 0 {
 			t.Error("a pool without metrics is woken")
 		}

@@ -286,7 +286,7 @@ corral_policies{kind="ClusterRunnerPolicy",state="ready"} 1
 corral_policies{kind="RunnerPolicy",state="broken"} 1
 corral_policies{kind="RunnerPolicy",state="quarantined"} 0
 corral_policies{kind="RunnerPolicy",state="ready"} 0
-# HELP corral_policy_decisions_total Decisions of policies, by what came of them.
+# HELP corral_policy_decisions_total Decisions of policies, by outcome.
 # TYPE corral_policy_decisions_total counter
 corral_policy_decisions_total{decision="scaling",outcome="abstained"} 1
 corral_policy_decisions_total{decision="scaling",outcome="allowed"} 1

@@ -17,12 +17,12 @@ import (
 
 // Every label has few values, whatever the number of pools and policies.
 var (
-	decisionsTotal    = meter.Counters("corral_policy_decisions_total", "Decisions of policies, by what came of them.", "decision", "outcome")
+	decisionsTotal    = meter.Counters("corral_policy_decisions_total", "Decisions of policies, by outcome.", "decision", "outcome")
 	evaluationSeconds = meter.Histograms("corral_policy_evaluation_seconds",
-		"Time to ask the policies that bind a pool.", []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}, "decision")
+		"Time to evaluate the policies that apply to a pool.", []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1}, "decision")
 	policiesGauge = meter.Gauges("corral_policies", "Policies in force, by state.", "kind", "state")
 	unloggedTotal = meter.Counter("corral_policy_decisions_unlogged_total",
-		"Decisions left out of the decision log because it was not written fast enough.")
+		"Decisions missing in the decision log because it was not written fast enough.")
 )
 
 // Outcomes of decisions.

@@ -222,7 +222,7 @@ func (r *Reconciler) done(obj object, ref string) kube.Done {
 	}
 	loaded := r.Engine.Loaded(ref)
 	if loaded != nil && len(loaded.Quarantined()) > 0 {
-		does += "; it took too much too often for pools of these namespaces, and is asked for them only from time to time: " + strings.Join(loaded.Quarantined(), ", ")
+		does += "; it exceeded its limits too often for pools of these namespaces, and is evaluated for them only periodically: " + strings.Join(loaded.Quarantined(), ", ")
 	}
 	if loaded != nil && len(loaded.Facts().Doubts) > 0 {
 		does += "; warning: " + wording.Lines(loaded.Facts().Doubts, maxMessageEntries, compile.Format)

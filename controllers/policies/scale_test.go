@@ -311,8 +311,9 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	}
 }
 
-// A namespace may have any number of policies, of which 32 are loaded. A change of one of them, and a pool that is bound by all, are found out
-// without the lock, and another namespace's policies are compared with those that are loaded.
+// A namespace may have any number of policies, and Corral loads 32 of them. Corral does not hold the lock while it
+// handles a change of one of them or determines the policies of a pool bound by all of them. Another namespace's
+// policies are compared only with loaded policies.
 func TestPoliciesThatAreListedKeepNoOtherWaiting(t *testing.T) {
 	e := newEngine()
 	var all []policy.Source

@@ -20,7 +20,7 @@ import (
 )
 
 // contended is the failure if the grants of other pools changed during each evaluation of the policies.
-var contended = policy.Failure{Kind: policy.EvaluationError, Message: "what other pools were granted changed each time that policies were asked: they are asked again"}
+var contended = policy.Failure{Kind: policy.EvaluationError, Message: "the grants of other pools changed during each evaluation: Corral evaluates the policies again"}
 
 // decision is what one pass decides, and why.
 type decision struct {

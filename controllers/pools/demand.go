@@ -191,7 +191,7 @@ func isFull(o observation, d decision) bool {
 
 // compare returns what a pool that only observes would do, compared with what runs.
 func compare(desired int32, actual *demand.Actual) *v1alpha1.Observation {
-	o := &v1alpha1.Observation{Desired: desired, Difference: "what runs isn't known yet"}
+	o := &v1alpha1.Observation{Desired: desired, Difference: "the number of running runners is not known yet"}
 	if actual != nil {
 		o.Actual, o.Busy = &actual.Runners, &actual.Busy
 		o.Difference = difference(desired, actual.Runners)

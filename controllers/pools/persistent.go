@@ -16,11 +16,11 @@ import (
 // retiredEvent is the event reason for a persistent runner that is replaced because it has worked long enough.
 const retiredEvent = "Retired"
 
-// retirement is when a persistent runner has worked long enough; the zero value for never.
+// retirement describes whether a persistent runner has reached its maximum age or number of jobs; the zero value means that it has no maximum.
 type retirement struct {
-	// why is the reason; empty if it has not worked long enough yet.
+	// why is the reason; empty if it has not reached a maximum yet.
 	why string
-	// in is the delay until it will have.
+	// in is the time until it reaches its maximum age.
 	in time.Duration
 }
 

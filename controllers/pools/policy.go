@@ -187,7 +187,7 @@ func (r *Reconciler) askUpdate(ctx context.Context, o observation) updateLimits 
 		})
 	}
 	if len(answer.Failures) > 0 {
-		return updateLimits{failures: answer.Failures, hold: "policies can't be asked: " + describe(answer.Failures)}
+		return updateLimits{failures: answer.Failures, hold: "policies can't be evaluated: " + describe(answer.Failures)}
 	}
 	u := updateLimits{asked: asked, until: waitUntil(answer.Until, o.now), answer: answer.Bounds}
 	if answer.Hold {

@@ -338,7 +338,7 @@ func (r *Reconciler) sweepRevisions(ctx context.Context, o observation, update *
 		if err := r.Client.Delete(ctx, revision); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting revision %s: %w", name, err)
 		}
-		kube.LogDeleted(ctx, r.Client, revision, name, "no runner of the pool is made of it any more")
+		kube.LogDeleted(ctx, r.Client, revision, name, "no runner of the pool uses it any more")
 	}
 	return nil
 }

@@ -72,7 +72,7 @@ func (c Claims) Of(ctx context.Context, pool *v1alpha1.RunnerPool) ([]PoolClaim,
 	return all, nil
 }
 
-// Forget drops what is remembered of a deleted pool, which are the holders of its claims, and that it has Secrets.
+// Forget drops the data about a deleted pool: the holders of its claims, and whether it has Secrets.
 func (c Claims) Forget(pool types.NamespacedName) {
 	c.Memory.claims.retain(pool, nil)
 	c.Memory.forgetSecrets(pool)

@@ -344,7 +344,7 @@ func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner
 	}
 	if v.offline[r.UID] {
 		if err := giveUp(ctx, v.Reporter, v.Memory, r, pod, v.online[r.UID], v.Now()); err != nil {
-			v.log.Error(err, "Ending a runner that GitHub doesn't see", "runner", r.Name)
+			v.log.Error(err, "Ending a runner that is not connected to GitHub", "runner", r.Name)
 		}
 	}
 	return true

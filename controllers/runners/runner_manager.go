@@ -28,7 +28,7 @@ var orphansTotal = meter.Counter("corral_orphaned_registrations_total",
 	"Runner registrations left on GitHub because their connection was gone when they had to be removed.")
 
 var leaksTotal = meter.Counter("corral_leaked_registrations_removed_total",
-	"Runner registrations that were found on GitHub with the mark of a pool and without a Runner, and were removed.")
+	"Runner registrations of pools that had no Runner and were removed from GitHub.")
 
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal, leaksTotal} }

@@ -38,9 +38,9 @@ func connectDeadline(ctx context.Context, c client.Reader, r *v1alpha1.Runner) t
 // giveUp ends a runner that GitHub does not see as connected. It is deregistered first, so it cannot have a job.
 func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alpha1.Runner, pod *corev1.Pod, wasOnline bool, now time.Time) error {
 	cause := v1alpha1.CauseNeverConnected
-	why := fmt.Sprintf("its container runs, but GitHub doesn't see it %s later: can it reach GitHub?", connectDeadline(ctx, report.Client, r))
+	why := fmt.Sprintf("its container runs, but it has not connected to GitHub after %s: can it reach GitHub?", connectDeadline(ctx, report.Client, r))
 	if wasOnline {
-		cause, why = v1alpha1.CauseRemoved, "GitHub doesn't see it any more: is its node gone?"
+		cause, why = v1alpha1.CauseRemoved, "it is no longer connected to GitHub: is its node gone?"
 	}
 	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
 	if err := End(ctx, report.Client, r, string(cause)+": "+why); err != nil {

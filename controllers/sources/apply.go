@@ -201,7 +201,7 @@ func (all *failures) others(revision string) catalog.Cause {
 	return catalog.OthersApplied.With(revision)
 }
 
-// prune deletes objects that left the source. It returns the deleted objects, and those that wait for runners that need
+// prune deletes objects that the source no longer contains. It returns the deleted objects, and those that wait for runners that need
 // them: connections for deregistration, and the rights of runners' hooks.
 func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waiting []id, err error) {
 	var failures []string
@@ -217,7 +217,7 @@ func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waitin
 			waiting = append(waiting, i)
 			continue
 		}
-		wasThere, err := p.delete(ctx, rev.name, i, "it left the source")
+		wasThere, err := p.delete(ctx, rev.name, i, "removed from the source")
 		if wasThere {
 			deleted = append(deleted, i)
 		}

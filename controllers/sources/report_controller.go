@@ -263,5 +263,5 @@ func (r *Reconciler) diagnosticsOf(key types.NamespacedName, revision string) []
 }
 
 var reportsTotal = meter.CountersOf("corral_source_reports_total",
-	"Reports of revisions to GitHub, by how they ended: sent, delayed because GitHub can't be asked now, or refused.",
+	"Reports of revisions to GitHub, by result: sent, delayed because GitHub is unavailable, or refused.",
 	"outcome", "sent", "delayed", "refused")

@@ -100,7 +100,7 @@ func holder(_ context.Context, object client.Object) []reconcile.Request {
 
 var (
 	syncsTotal = meter.CountersOf("corral_source_syncs_total",
-		"Reconciliations of PoolSources by how they ended: a reason of the Ready condition.", "reason",
+		"Reconciliations of PoolSources, by reason of the Ready condition.", "reason",
 		v1alpha1.SucceededReason, v1alpha1.SuspendedReason, v1alpha1.InvalidSpecReason, v1alpha1.CredentialsMissingReason,
 		v1alpha1.AccessDeniedReason, v1alpha1.DependencyNotReadyReason, v1alpha1.VerificationFailedReason,
 		v1alpha1.ArtifactFailedReason, v1alpha1.BuildFailedReason, v1alpha1.ApplyFailedReason, v1alpha1.PruneRefusedReason,

@@ -21,9 +21,9 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Labels of the lease by which replicas agree on a leader: where its webhook server listens. They are written together with
-// the leader's name, so they are never a former leader's. By the key, replicas tell the leader that a request comes from them. Such a request counts
-// for the namespace whose event it is, and not for the replica's address.
+// Labels of the leader election lease with the address of the leader's webhook server. They are written together with
+// the leader's name, so they never belong to a previous leader. With the key, a replica proves to the leader that a
+// request comes from a replica. Such a request counts for the namespace of its event, and not for the replica's address.
 const (
 	HostLabel = "corral.dev/webhook-host"
 	PortLabel = "corral.dev/webhook-port"

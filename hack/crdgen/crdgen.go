@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crdgen adds to the CRDs what markers can't: maxima of types of other projects, of the values of maps of strings and of everything
-// that only the controller writes; and the schema of a pod template's lists.
+// Package crdgen adds to the CRDs what markers cannot express: limits for types of other projects, for values of string
+// maps and for everything that only the controller writes; and the schema of the lists in a pod template.
 package crdgen
 
 import (
@@ -177,7 +177,7 @@ func declareTemplate(spec map[string]any) {
 	}}
 }
 
-// at returns what is at a path of fields; the zero value if it is something else.
+// at returns the value at a path of fields; the zero value if it has another type.
 func at[T any](value any, path ...string) T {
 	for _, name := range path {
 		object, _ := value.(map[string]any)

@@ -55,7 +55,7 @@ func readCRD(path string) (*apiextensionsv1.CustomResourceDefinition, error) {
 		return nil, fmt.Errorf("decoding %s: %w", path, err)
 	}
 	if len(crd.Spec.Versions) != 1 {
-		return nil, fmt.Errorf("%s has %d versions, and a page tells of one", path, len(crd.Spec.Versions))
+		return nil, fmt.Errorf("%s has %d versions, and a page describes only one", path, len(crd.Spec.Versions))
 	}
 	return crd, nil
 }

@@ -36,20 +36,20 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// definitions is where the chart has the CustomResourceDefinitions.
+// definitions is the folder of the CustomResourceDefinitions in the chart.
 const definitions = "corral/files/crds"
 
-// definition is what a CustomResourceDefinition says of its objects.
+// definition is the part of a CustomResourceDefinition that is needed to validate objects.
 type definition struct {
 	version    string
 	namespaced bool
 	schema     *schema.Structural
 	values     validation.SchemaValidator
-	// rules are compiled when they are first needed: that takes some 20 ms.
+	// rules are compiled on first use, because that takes about 20 ms.
 	rules func() *cel.Validator
 }
 
-// byKind has a reader of each kind's definition, which is read when it is first needed: that takes some 5 ms.
+// byKind contains a reader for each kind's definition. Definitions are read on first use, because that takes about 5 ms.
 var byKind = sync.OnceValue(func() map[string]func() (definition, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -57,7 +57,7 @@ var byKind = sync.OnceValue(func() map[string]func() (definition, error) {
 	for kind := range scheme.KnownTypes(v1alpha1.GroupVersion) {
 		resource, _ := meta.UnsafeGuessKindToResource(v1alpha1.GroupVersion.WithKind(kind))
 		file := path.Join(definitions, resource.Group+"_"+resource.Resource+".yaml")
-		if _, err := fs.Stat(charts.CRDs, file); err == nil { // there is none of lists
+		if _, err := fs.Stat(charts.CRDs, file); err == nil { // lists have no definition
 			all[kind] = sync.OnceValues(func() (definition, error) { return read(file) })
 		}
 	}
@@ -91,13 +91,15 @@ func read(file string) (d definition, err error) {
 // Kinds returns the kinds that have a definition, sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(byKind())) }
 
-// Check returns what an API server would refuse an object for that is to be created; nothing for a kind that isn't one of Corral's. The
-// object's metadata.namespace may be left out. Unknown fields are refused, as a server-side apply and kubectl's strict validation refuse them.
+// Check returns the reasons for which an API server would refuse to create an object; none for a kind that does not belong
+// to Corral. The object's metadata.namespace may be missing. Unknown fields are errors, as with server-side apply and
+// kubectl's strict validation.
 func Check(object map[string]any) field.ErrorList {
 	return sorted(check(object))
 }
 
-// WithDefaults returns an object with the fields that an API server fills in; the object itself if its kind isn't one of Corral's.
+// WithDefaults returns an object with the default values that an API server adds; the same object if its kind does not
+// belong to Corral.
 func WithDefaults(object map[string]any) map[string]any {
 	definition, known := byKind()[(&unstructured.Unstructured{Object: object}).GetKind()]
 	if !known {
@@ -133,11 +135,11 @@ func check(object map[string]any) field.ErrorList {
 		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known" + wording.FromARC(path)})
 	}
 	defaulting.Default(object, d.schema)
-	defaulting.PruneNonNullableNullsWithoutDefaults(object, d.schema) // to an API server, null is a field that is not set
+	defaulting.PruneNonNullableNullsWithoutDefaults(object, d.schema) // for an API server, null means that a field is not set
 	errs = append(errs, validation.ValidateCustomResource(nil, object, d.values)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.schema, object)...)
 	if len(errs) > 0 {
-		return errs // as an API server, which doesn't ask the rules then
+		return errs // an API server also skips the rules in this case
 	}
 	if rules := d.rules(); rules != nil {
 		broken, _ := rules.Validate(context.Background(), nil, d.schema, object, nil, celconfig.RuntimeCELCostBudget)

@@ -23,7 +23,7 @@ func pool(spec, pod, container string) string {
 		` template: {spec: {` + pod + ` containers: [{name: runner, image: "a:1", ` + container + `}]}}}}`
 }
 
-// What an API server says of these stands in test/suite, which asks one.
+// test/suite compares these messages with a real API server.
 func TestWhatPeopleBreakIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		object string
@@ -67,7 +67,7 @@ func refused(t *testing.T, object string) (fields []string) {
 	return fields
 }
 
-// A definition that nobody finds would let any object of its kind pass.
+// If a definition were missing, any object of its kind would be valid.
 func TestEachDefinitionIsFound(t *testing.T) {
 	files, err := charts.CRDs.ReadDir(definitions)
 	if err != nil || len(files) != len(Kinds()) {

@@ -22,11 +22,12 @@ import (
 )
 
 func init() {
-	capabilities.Setup(true, 0) // as servers are run on which pods of the system have privileges
+	capabilities.Setup(true, 0) // as on servers that allow privileged pods
 	clientgates.Restore()
 }
 
-// checkSize returns that a pool's spec is too large, which the chart's ValidatingAdmissionPolicy and the controller refuse.
+// checkSize returns an error if a pool's spec is too large. The chart's ValidatingAdmissionPolicy and the controller have
+// the same limit.
 func checkSize(spec any) field.ErrorList {
 	text, err := json.Marshal(spec)
 	if err == nil {
@@ -38,12 +39,12 @@ func checkSize(spec any) field.ErrorList {
 	return nil
 }
 
-// CheckPod returns why an API server would refuse to create a pod. It applies the defaults and the validation of Kubernetes itself, with
-// the feature gates that are on by default in the newest release that Corral supports.
+// CheckPod returns the reasons for which an API server would refuse to create a pod. It applies the defaults and the
+// validation of Kubernetes itself, with the feature gates that are on by default in the newest release that Corral supports.
 func CheckPod(declared *corev1.Pod) field.ErrorList {
 	given, pod := declared.DeepCopy(), &core.Pod{}
 	given.Namespace = cmp.Or(given.Namespace, metav1.NamespaceDefault)
-	given.Spec.ServiceAccountName = cmp.Or(given.Spec.ServiceAccountName, given.Spec.DeprecatedServiceAccount, "default") // the admission plugin ServiceAccount
+	given.Spec.ServiceAccountName = cmp.Or(given.Spec.ServiceAccountName, given.Spec.DeprecatedServiceAccount, "default") // like the admission plugin ServiceAccount
 	defaults.SetObjectDefaults_Pod(given)
 	if err := defaults.Convert_v1_Pod_To_core_Pod(given, pod, nil); err != nil {
 		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
@@ -54,13 +55,14 @@ func CheckPod(declared *corev1.Pod) field.ErrorList {
 	options := podutil.GetValidationOptionsFromPodSpecAndMeta(&pod.Spec, nil, &pod.ObjectMeta, nil)
 	options.ResourceIsPod = true
 	errs := validation.ValidatePodCreate(pod, options)
-	if len(errs) == 0 && len(pod.Spec.Overhead) > 0 && pod.Spec.RuntimeClassName == nil { // the admission plugin RuntimeClass
+	if len(errs) == 0 && len(pod.Spec.Overhead) > 0 && pod.Spec.RuntimeClassName == nil { // like the admission plugin RuntimeClass
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "overhead"), "must not be set without runtimeClassName, whose RuntimeClass declares it"))
 	}
 	return sorted(errs)
 }
 
-// mergeLabelKeys adds the labels that matchLabelKeys and mismatchLabelKeys name to selectors, as an API server does before it validates.
+// mergeLabelKeys adds the labels that matchLabelKeys and mismatchLabelKeys name to selectors. An API server does the same
+// before validation.
 func mergeLabelKeys(pod *core.Pod) {
 	merge := func(selector *metav1.LabelSelector, operator metav1.LabelSelectorOperator, keys []string) {
 		for _, key := range keys {
@@ -78,7 +80,7 @@ func mergeLabelKeys(pod *core.Pod) {
 	}
 }
 
-// affinityTerms lists the terms of affinity and anti-affinity to pods.
+// affinityTerms returns the terms of pod affinity and anti-affinity.
 func affinityTerms(affinity *core.Affinity) []core.PodAffinityTerm {
 	if affinity == nil {
 		return nil

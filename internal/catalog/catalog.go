@@ -24,36 +24,36 @@ import (
 // Severity of a cause.
 type Severity string
 
-// Severities, the worst first.
+// Severities, the most severe first.
 const (
-	// Critical is when no work is done at all.
+	// Critical means that nothing works.
 	Critical Severity = "critical"
-	// Error is when pools take no jobs, or runners don't start.
+	// Error means that pools accept no jobs, or that runners do not start.
 	Error Severity = "error"
-	// Warning is when things work, but not as they were asked to.
+	// Warning means that something works differently from its configuration.
 	Warning Severity = "warning"
-	// Ahead is what will go wrong at a known time.
+	// Ahead means that a problem will begin at a known time.
 	Ahead Severity = "ahead"
-	// Note is what a user asked for, or what passes by itself.
+	// Note means that a user requested it, or that it is temporary.
 	Note Severity = "note"
 )
 
 // Role of a row.
 type Role string
 
-// Roles of rows other than that of a cause.
+// Roles of rows that are not plain causes.
 const (
 	// Named is a cause whose message begins with its reason.
 	Named Role = "named"
 	// Fact adds something to the causes before it.
 	Fact Role = "fact"
-	// Meanwhile is a Fact about what stays in force, and what allows another attempt.
+	// Meanwhile is a Fact about what stays in force, and about what leads to another attempt.
 	Meanwhile Role = "meanwhile"
-	// Aside is a Fact whose changes are no news.
+	// Aside is a Fact whose changes emit no event.
 	Aside Role = "aside"
 	// Lead is an Aside that precedes the message, such as where the causes were seen.
 	Lead Role = "lead"
-	// Finding is no cause of a condition: corral status finds it, or corral explain advises it.
+	// Finding is not a cause of a condition. Only corral status or corral explain reports it.
 	Finding Role = "finding"
 )
 
@@ -67,21 +67,21 @@ type Row struct {
 	// Title is a short name. Title, Early, Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
 	// the message contains {detail}.
 	Title, Message, Remedy string
-	// Meanwhile ends the remedy with what stays in force until then.
+	// Meanwhile is appended to the remedy and describes what stays in force until then.
 	Meanwhile string
 	// Remedies differ from Remedy for objects of some kinds.
 	Remedies map[string]string
 	Severity Severity
-	// Grace is how long the cause counts as a note only, with the title Early if that is not empty.
+	// Grace is how long the cause is only a note. Until then it has the title Early, if set.
 	Grace time.Duration
 	Early string
-	// SameAs is the code of another cause that this one may turn into, and back, without being news.
+	// SameAs is the code of another cause. A change between the two emits no event.
 	SameAs string
 	// Volatile are parameters that may change while the cause stays the same. Such a change emits no event.
 	Volatile []string
 	// Stalls is true if no retry helps.
 	Stalls bool
-	// Role is what the row is to the other causes of a condition.
+	// Role is the role of the row among the causes of a condition.
 	Role Role
 	// Doc is the anchor of the documentation, if there is a page about this cause.
 	Doc string
@@ -145,7 +145,8 @@ func (r *Row) With(values ...any) Cause {
 	return c
 }
 
-// Text makes a cause that has only a reason and a text: what an object reports that has no causes, as one of an older release.
+// Text returns a cause that has only a reason and a text. It is for objects without causes, for example from an older
+// release.
 func Text(reason, text string) Cause {
 	return Cause{Cause: v1alpha1.Cause{Code: reason, Detail: text}}
 }
@@ -221,12 +222,13 @@ func Messages(causes []v1alpha1.Cause) string {
 	return text
 }
 
-// Problem renders the causes without what stays as it is meanwhile.
+// Problem renders the causes, without the part about what stays in force.
 func Problem(causes []v1alpha1.Cause) string {
 	return Messages(slices.DeleteFunc(slices.Clone(causes), func(c v1alpha1.Cause) bool { return Of(c.Code).Role == Meanwhile }))
 }
 
-// Title renders the short name of a cause, which is that of its reason unless its row has its own, and what it is called early on.
+// Title renders the short names of a cause: the normal one, and the one for the grace period. If the row has no title,
+// it uses the title of its reason.
 func Title(c *v1alpha1.Cause) (title, early string) {
 	row := Of(c.Code)
 	if row.Title == "" {
@@ -268,7 +270,7 @@ func render(template string, c *v1alpha1.Cause) string {
 // Same reports whether two lists have the same causes: the same codes, subjects and parameters, apart from volatile ones.
 func Same(a, b []v1alpha1.Cause) bool { return Identity(a) == Identity(b) }
 
-// SameDetails reports whether other programs said the same of two lists of the same causes.
+// SameDetails reports whether two lists of causes have the same details.
 func SameDetails(a, b []v1alpha1.Cause) bool {
 	return slices.EqualFunc(a, b, func(a, b v1alpha1.Cause) bool { return a.Detail == b.Detail })
 }

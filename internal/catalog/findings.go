@@ -60,7 +60,7 @@ var (
 	Slow           = define(Row{Code: string(v1alpha1.CauseSlow), Role: Finding, Title: "the pod takes too long to start", Remedy: "Check the events of its pod. The pod takes too long to start, and Corral could not determine the cause."})
 )
 
-// What GitHub does instead of what it is asked for: remedies of an outage.
+// Kinds of GitHub outages, with their remedies.
 var (
 	GitHubUnreachable    = define(Row{Code: "GitHubUnreachable", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Check DNS, firewall and proxy: the controller cannot connect to GitHub. Corral keeps retrying."})
 	GitHubLimitsRequests = define(Row{Code: "GitHubLimitsRequests", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Wait: GitHub limits the requests of these credentials. Editing the connection does not help. If this persists, move some pools to a connection with another GitHub App."})

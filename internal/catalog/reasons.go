@@ -13,19 +13,19 @@ import (
 const (
 	// ThenRetry ends a remedy for a pool whose runners fail.
 	ThenRetry = " If the fix is outside spec.template, change the pool's annotation corral.dev/retry to retry now. Otherwise Corral retries one runner periodically and resumes when one succeeds."
-	// RevisionRunsOn ends a remedy for a source that applied a revision before.
+	// RevisionRunsOn is the end of a remedy for a source that applied a revision before.
 	RevisionRunsOn = " The last good revision stays in force."
-	// LastHolds ends a remedy for a policy that can't be asked.
+	// LastHolds is the end of a remedy for a policy that cannot be evaluated.
 	LastHolds = " Its pools keep the last decision."
 )
 
-// fine are the reasons that report no problem. They have neither a title nor a remedy.
+// fine lists the reasons that report no problem. They have neither a title nor a remedy.
 var fine = []string{v1alpha1.SucceededReason, v1alpha1.WithinMaxReason, v1alpha1.NoOtherBudgetsReason, v1alpha1.VersionUnknownReason}
 
 // IsFine reports whether a reason reports no problem.
 func IsFine(reason string) bool { return slices.Contains(fine, reason) }
 
-// Rows of the reasons of the API: what holds for each cause with that reason whose own row does not differ.
+// Rows for the reasons of the API. They are the defaults for causes with that reason.
 var (
 	Succeeded      = define(Row{Code: v1alpha1.SucceededReason})
 	WithinMax      = define(Row{Code: v1alpha1.WithinMaxReason})

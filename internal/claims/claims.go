@@ -257,7 +257,7 @@ func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	if lacksVolumes(spec, all) {
 		text += "; new ones get no volume"
 	} else if free > 0 {
-		text += fmt.Sprintf("; %d aren't tried, as these did", free)
+		text += fmt.Sprintf("; %d are not tried, for the same reason", free)
 	}
 	return text
 }

@@ -99,7 +99,7 @@ func TestChooseAfterManyFailures(t *testing.T) {
 		"three did":                      {append(avoided(3), free(3, time.Hour)), claims.Choice{Make: 4}},
 		"and one was taken since":        {append(avoided(3), free(3, 30*time.Second)), claims.Choice{Use: "d", Make: -1}},
 		"and no other can be made": {append(avoided(4), free(4, time.Hour), free(5, time.Hour)), claims.Choice{
-			Make: -1, Missing: "none of at most 6 claims is free: 0 in use, 4 kept a runner from starting lately, 0 being deleted; 2 aren't tried, as these did",
+			Make: -1, Missing: "none of at most 6 claims is free: 0 in use, 4 kept a runner from starting lately, 0 being deleted; 2 are not tried, for the same reason",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

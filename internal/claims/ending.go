@@ -40,7 +40,7 @@ const (
 func FateOf(e Ending) (Fate, string) {
 	switch {
 	case !e.Known:
-		return Delete, "nothing tells how its runner ended"
+		return Delete, "it is unknown how its runner ended"
 	case e.isUnused():
 		return fateOfUnused(e.Cause)
 	case e.HasJob && !e.JobOver:

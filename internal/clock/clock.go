@@ -24,7 +24,7 @@ const (
 
 // Offsets is the metric of how far servers' clocks are ahead.
 var Offsets = meter.Gauges("corral_clock_offset_seconds",
-	"How far the API server's clock is ahead of this process's, or GitHub's, by connection, ahead of the API server's. Negative if it is behind.", "server", "connection")
+	"Offset of the API server's clock from this process's clock or, by connection, of GitHub's clock from the API server's. Positive means that the first clock is ahead.", "server", "connection")
 
 // Report is called after each response with how far a server's clock is ahead of the reference clock. crossed is true if the
 // difference now exceeds Limit, or no longer does. It must not block.

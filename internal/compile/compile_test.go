@@ -151,7 +151,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"no pools": {"package pools\na: 1\n", []string{
 			"no pools found in .: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`"}},
 		"a Secret": {onePool + "s: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"x\"}\n", []string{
-			"pools.cue:10:1: s: v1 Secret is not applied from here: secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef"}},
+			"pools.cue:10:1: s: v1 Secret is not applied from here: secrets don't belong in Git: create the Secret in the cluster and name it in spec.secretRef"}},
 		"a kind of somebody else": {onePool + "s: [{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"x\"}]\n", []string{
 			"pools.cue:10:5: s[0]: v1 ConfigMap is not applied from here: only GitHubConnection, RunnerPolicy and RunnerPool are declared here; begin the name of a building block with _ or #"}},
 		"another version": {onePool + "s: {apiVersion: \"corral.dev/v2\", kind: \"RunnerPool\"}\n", []string{

@@ -32,7 +32,7 @@ type problem struct {
 	shared token.Position
 }
 
-// grouped merges the problems that are one mistake into one diagnostic, which names the affected objects.
+// grouped merges problems with the same cause into one diagnostic, which names the affected objects.
 func grouped(problems []problem) []v1alpha1.Diagnostic {
 	type cause struct {
 		at      token.Position
@@ -78,7 +78,7 @@ func sameMistake(a, b problem) bool {
 	return a.Diagnostic == b.Diagnostic || a.rule != "" && a.rule == b.rule && a.Line > 0
 }
 
-// withObjects returns one diagnostic for problems that are one mistake. It names the affected objects if there are
+// withObjects returns one diagnostic for problems with the same cause. It names the affected objects if there are
 // several.
 func withObjects(problems []problem) v1alpha1.Diagnostic {
 	d := problems[0].Diagnostic

@@ -26,12 +26,12 @@ var applyOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, accountKin
 
 // refusals explain why other kinds are not allowed.
 var refusals = map[string]string{
-	"PoolSource": "a PoolSource is not applied from a source, because whoever writes to one repository could then have " +
-		"another's credentials sent anywhere: apply it with kubectl or your GitOps tool",
-	"ClusterRunnerPolicy": "it would bind pools of other teams: whoever runs the cluster applies it, with kubectl or a GitOps tool",
-	"Secret":              "secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef",
-	"Runner":              "Corral makes Runners itself, from a RunnerPool",
-	"RunnerScaleSet":      "Corral makes RunnerScaleSets itself, from a RunnerPool",
+	"PoolSource": "a PoolSource is not applied from a source, because anyone who can write to one repository could then have " +
+		"another team's credentials sent to any server: apply it with kubectl or your GitOps tool",
+	"ClusterRunnerPolicy": "it would apply to pools of other teams: the cluster administrator applies it, with kubectl or a GitOps tool",
+	"Secret":              "secrets don't belong in Git: create the Secret in the cluster and name it in spec.secretRef",
+	"Runner":              "Corral creates Runners itself, from a RunnerPool",
+	"RunnerScaleSet":      "Corral creates RunnerScaleSets itself, from a RunnerPool",
 	accountKind:           writtenForPools,
 	roleKind:              writtenForPools,
 	bindingKind:           writtenForPools,

@@ -164,17 +164,17 @@ func (r *run) prepare(ctx context.Context) bool {
 		return false
 	}
 	r.groupID, err = r.sets.RunnerGroupID(ctx, r.Group)
-	if !r.tell("runner group", "it is there", err, "its pools are Stalled, RunnerGroupNotFound") {
+	if !r.tell("runner group", "exists", err, "its pools are Stalled, RunnerGroupNotFound") {
 		return false
 	}
 	r.making = true
 	want := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-more"}}
 	r.set, err = r.sets.Create(ctx, want)
-	if !r.tell("scale set made", r.Name+" was made", err, "no pool with a scale set works") {
+	if !r.tell("scale set created", r.Name+" was created", err, "no pool with a scale set works") {
 		return false
 	}
 	_, err = r.sets.Create(ctx, want)
-	r.tell("name taken", "refused", refusal(err, github.KindExists), "a scale set whose making was not answered isn't found again")
+	r.tell("duplicate name", "refused", refusal(err, github.KindExists), "if the answer to a creation is lost, Corral does not find the scale set again")
 	return true
 }
 
@@ -182,11 +182,11 @@ func (r *run) prepare(ctx context.Context) bool {
 func (r *run) labels(ctx context.Context) {
 	got, err := r.sets.Get(ctx, r.set.ID)
 	if err == nil && len(got.Labels) != 2 {
-		err = fmt.Errorf("%d of 2 labels are there", len(got.Labels))
+		err = fmt.Errorf("the scale set has %d of 2 labels", len(got.Labels))
 	}
-	r.tell("several labels", "all are there", err, "a pool is found by one label alone, and says LabelsDropped")
+	r.tell("several labels", "all are stored", err, "jobs find a pool by only one label, and the pool reports LabelsDropped")
 	if got != nil {
-		r.tell("statistics without a session", "present", present(got.Statistics), "a pool that is refused a session knows of no jobs")
+		r.tell("statistics without a session", "present", present(got.Statistics), "a pool without a session does not know about its jobs")
 	}
 	changed := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-other"}}
 	if _, err = r.sets.Update(ctx, r.set.ID, changed); err == nil {
@@ -195,7 +195,7 @@ func (r *run) labels(ctx context.Context) {
 	if err == nil && !slices.Contains(got.Labels, r.Name+"-other") {
 		err = errors.New("GitHub kept the previous labels")
 	}
-	r.tell("labels changed in place", "they changed", err, "to change a pool's labels, give it another scaleSetName; until then it says LabelsKept")
+	r.tell("labels changed in place", "changed", err, "to change a pool's labels, use another scaleSetName; until then the pool reports LabelsKept")
 }
 
 func present(s *scaleset.Statistics) error {
@@ -208,37 +208,37 @@ func present(s *scaleset.Statistics) error {
 // runner registers a runner, looks it up, and removes it.
 func (r *run) runner(ctx context.Context) {
 	jit, err := r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
-	if !r.tell("runner registered", "registered", err, "no runner starts") {
+	if !r.tell("runner registered", "registered", err, "no runner can start") {
 		return
 	}
 	_, err = r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
-	r.tell("runner's name taken", "refused", refusal(err, github.KindRunnerExists), "a registration whose answer was lost blocks its runner until its deadline")
+	r.tell("duplicate runner name", "refused", refusal(err, github.KindRunnerExists), "a registration whose answer was lost blocks its runner until its deadline")
 	known, err := r.sets.Runner(ctx, jit.RunnerID)
 	switch {
 	case err != nil:
 	case known == nil:
-		err = errors.New("it isn't found by its id")
+		err = errors.New("GitHub does not find the runner by its id")
 	case known.Name != r.Name || known.Status == "":
 		err = fmt.Errorf("name %q, status %q", known.Name, known.Status)
 	}
 	known = cmp.Or(known, &scaleset.Runner{})
-	r.tell("runner by its id", "found, "+known.Status, err, "runners that GitHub's counts miss are not looked at: they end by their deadlines")
+	r.tell("runner by its id", "found, "+known.Status, err, "Corral cannot look up runners that are missing in GitHub's counts, and replaces them only after their deadlines")
 	same, err := r.rest.Runner(ctx, jit.RunnerID)
 	if err == nil && (same == nil || same.Name != r.Name) {
 		err = errors.New("the REST API knows another runner, or none, by that id")
 	}
-	r.tell("runner by the REST API", "the same id", err, "versions of runners aren't known, so that a pool doesn't say when GitHub will refuse them")
+	r.tell("runner by the REST API", "the same id", err, "the versions of runners are unknown, so pools do not report when GitHub will refuse them")
 	if err = pollOutdated(ctx, r.Options.WithDefaults(turns.First).For(r.Credentials).Transport, jit.Encoded); errors.Is(err, errNotBroker) {
 		r.note("outdated runner", err.Error())
 	} else {
-		r.tell("outdated runner", "refused with "+answerOf(err), refusal(err, github.KindForbidden), "a pool says that GitHub will refuse its runners' version, and it doesn't")
+		r.tell("outdated runner", "refused with "+answerOf(err), refusal(err, github.KindForbidden), "a pool reports that GitHub will refuse its runners' version although GitHub does not")
 	}
-	r.tell("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations stay until GitHub removes them, after a day")
+	r.tell("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations remain until GitHub removes them after a day")
 	again := r.sets.RemoveRunner(ctx, jit.RunnerID)
 	if github.IsNotFound(again) {
 		again = nil
 	}
-	r.tell("runner removed twice", "nothing to remove", again, "a Runner whose removal was not answered stays")
+	r.tell("runner removed twice", "nothing to remove", again, "if the answer to a removal is lost, the Runner object remains")
 }
 
 // sessions checks how message sessions block each other.
@@ -247,7 +247,7 @@ func (r *run) sessions(ctx context.Context) {
 	if !r.tell("session opened", "opened", err, "no pool with a scale set gets jobs") {
 		return
 	}
-	r.tell("statistics with a session", "present", present(statistics), "a pool asks for them by another call")
+	r.tell("statistics with a session", "present", present(statistics), "a pool needs another call to read them")
 	other, _, err := r.others.OpenSession(ctx, r.set.ID, another)
 	if !r.tell("second session", "refused with "+answerOf(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
 		_ = other.Close(ctx) // it is deleted with the scale set
@@ -271,7 +271,7 @@ func (r *run) poll(ctx context.Context) {
 	if err == nil && took < r.LeastHold {
 		err = fmt.Errorf("answered after %s", took.Round(time.Millisecond))
 	}
-	r.tell("held poll", "answered after "+took.Round(time.Second).String(), err, "polls that aren't held cost the rate limit, and those held for minutes look like a GitHub that doesn't answer")
+	r.tell("held poll", "answered after "+took.Round(time.Second).String(), err, "if GitHub answers at once, polling uses up the rate limit; if it takes minutes, Corral treats it as not answering")
 }
 
 // abandoned measures how long an unclosed session blocks the next one.
@@ -333,23 +333,23 @@ func (r *run) surroundings(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		r.tell("oldest connected runner", "", err, "leaked registrations aren't found")
+		r.tell("oldest connected runner", "", err, "Corral does not find leaked registrations")
 	case oldest == nil:
-		r.note("oldest connected runner", "none is connected, or GitHub tells no version")
+		r.note("oldest connected runner", "no runner is connected, or GitHub does not report versions")
 	default:
 		r.note("oldest connected runner", oldest.String())
 	}
 	if releases, err := r.rest.Releases(ctx); github.IsNotFound(err) || github.IsForbidden(err) {
-		r.note("releases of the runner", "not reached: pools don't say when GitHub will refuse their runners")
+		r.note("releases of the runner", "not reachable: pools do not report when GitHub will refuse their runners")
 	} else {
-		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "pools don't say when GitHub will refuse their runners")
+		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "pools do not report when GitHub will refuse their runners")
 	}
 	if r.HookID != 0 || r.Credentials.App != nil {
 		page, _, err := r.rest.Deliveries(ctx, r.HookID, "")
-		r.tell("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "lost events aren't asked for again")
+		r.tell("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "Corral does not request lost events again")
 	}
 	if limit, left := r.rest.Budget(); limit > 0 {
-		r.note("rate limit", fmt.Sprintf("%d of %d calls an hour are left", left, limit))
+		r.note("rate limit", fmt.Sprintf("%d of %d calls per hour remain", left, limit))
 	}
 }
 
@@ -371,7 +371,7 @@ func (r *run) cleanUp(ctx context.Context) {
 	if err != nil {
 		err = errors.New(err.Error()) // drops the type, so that a missing answer is also reported as a difference
 	}
-	r.tell("cleaned up", "nothing is left", err, "if scale set "+r.Name+" is there, delete it")
+	r.tell("cleaned up", "nothing is left", err, "if the scale set "+r.Name+" still exists, delete it")
 }
 
 // removeSets deletes the scale sets with our name: two, if GitHub allowed the name twice.
@@ -385,5 +385,5 @@ func (r *run) removeSets(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.New("scale sets of that name stay")
+	return errors.New("scale sets with that name remain")
 }

@@ -33,7 +33,7 @@ const maxAnswer = 64 << 10
 const maxHeld = 70 * time.Second
 
 // errNotBroker is the error for servers whose runners use another protocol.
-var errNotBroker = errors.New("runners of this server don't use GitHub's broker")
+var errNotBroker = errors.New("runners of this server do not use GitHub's broker")
 
 // outdatedRunner calls GitHub like the runner program for a JIT configuration, but with an old version:
 // https://github.com/actions/runner/blob/main/src/Sdk/WebApi/WebApi/BrokerHttpClient.cs

@@ -41,7 +41,7 @@ func checkDemand(d *v1alpha1.DemandSpec, at *field.Path) field.ErrorList {
 // checkName refuses a name that another source has: names distinguish sources.
 func checkName(name string, taken sets.Set[string], at *field.Path) field.ErrorList {
 	if taken.Has(name) {
-		return field.ErrorList{field.Invalid(at, name, "another source of demand has this name: give it one of its own")}
+		return field.ErrorList{field.Invalid(at, name, "another source of demand has this name: choose a different name")}
 	}
 	taken.Insert(name)
 	return nil

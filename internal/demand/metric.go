@@ -39,7 +39,7 @@ func FromJobs(queued, running int, perJob *v1alpha1.Quantity) (int32, string, er
 func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error) {
 	shown := strconv.FormatFloat(value, 'g', 6, 64)
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
-		return 0, "", &NoSignal{Reason: fmt.Sprintf("the value is %s, which is no number of jobs", shown)}
+		return 0, "", &NoSignal{Reason: fmt.Sprintf("the value is %s, which is not a valid number of jobs", shown)}
 	}
 	share := 1.0
 	reason := "the value is " + shown

@@ -58,9 +58,9 @@ func TestFromValue(t *testing.T) {
 		"fractions are exact":         {value: 0.3, average: quantity("100m"), want: 3, reason: "the value is 0.3, at 100m a runner"},
 		"zero is a number":            {value: 0, want: 0, reason: "the value is 0"},
 		"more than may be is cut":     {value: 1e300, average: quantity("1m"), want: demand.MostJobs, reason: "the value is 1e+300, at 1m a runner, cut to 100000"},
-		"no number":                   {value: math.NaN(), reason: "the value is NaN, which is no number of jobs", silent: true},
-		"without end":                 {value: math.Inf(1), reason: "the value is +Inf, which is no number of jobs", silent: true},
-		"negative":                    {value: -1, reason: "the value is -1, which is no number of jobs", silent: true},
+		"no number":                   {value: math.NaN(), reason: "the value is NaN, which is not a valid number of jobs", silent: true},
+		"without end":                 {value: math.Inf(1), reason: "the value is +Inf, which is not a valid number of jobs", silent: true},
+		"negative":                    {value: -1, reason: "the value is -1, which is not a valid number of jobs", silent: true},
 		"for nothing":                 {value: 1, average: quantity("0"), reason: "averageValue is 0, and must be a number above 0", silent: true},
 		"an average beyond any scale": {value: 1, average: quantity("1e400"), reason: "averageValue is 1e400, and must be a number above 0", silent: true},
 	} {
@@ -154,11 +154,11 @@ func TestCheck(t *testing.T) {
 		}},
 		"two of a name": {
 			demandOf(v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{{Name: "a"}}, Metrics: []v1alpha1.MetricSource{{Name: "a", Busy: &v1alpha1.BusyMetric{}}}}),
-			`spec.demand.metrics[0].name: Invalid value: "a": another source of demand has this name: give it one of its own`,
+			`spec.demand.metrics[0].name: Invalid value: "a": another source of demand has this name: choose a different name`,
 		},
 		"a name that is taken": {
 			demandOf(v1alpha1.DemandSpec{Boosts: []v1alpha1.Boost{{Name: "webhook"}}}),
-			`spec.demand.boosts[0].name: Invalid value: "webhook": another source of demand has this name: give it one of its own`,
+			`spec.demand.boosts[0].name: Invalid value: "webhook": another source of demand has this name: choose a different name`,
 		},
 		"no runners for a job": {
 			metric(v1alpha1.MetricSource{Jobs: &v1alpha1.JobsMetric{RunnersPerJob: zero}}),

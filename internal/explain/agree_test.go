@@ -143,7 +143,7 @@ func connections(t *testing.T) []variant {
 			is(&of(s).Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "reconciling")
 		}},
 		{"events refused", func(s *Snapshot) {
-			of(s).MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
+			of(s).MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "incoming events aren't signed with the secret in Secret hook"}}
 		}},
 		{"token ends", func(s *Snapshot) { of(s).TokenExpires = &metav1.Time{Time: noon.Add(time.Hour)} }},
 	}

@@ -15,24 +15,24 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// ofConnection are reasons that only a fix of the pool's GitHubConnection removes.
+// ofConnection lists the reasons that only a fix of the pool's GitHubConnection removes.
 var ofConnection = []string{
 	v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsMissingReason, v1alpha1.CredentialsRefusedReason,
 	v1alpha1.PermissionMissingReason, v1alpha1.ScopeNotFoundReason,
 }
 
-// startCauses are what keeps runners from starting, or ended them, in the order in which they are reported.
+// startCauses lists the causes that keep runners from starting or end them, in the order in which they are reported.
 var startCauses = []v1alpha1.RunnerCause{
 	v1alpha1.CauseUnschedulable, v1alpha1.CauseQuota, v1alpha1.CauseRefused, v1alpha1.CauseImagePull, v1alpha1.CauseConfig, v1alpha1.CauseCrash,
 	v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
 }
 
-// isConnections reports whether a pool's reason may be that its connection isn't ready.
+// isConnections reports whether the reason of a pool may be that its connection is not ready.
 func isConnections(reason string) bool {
 	return reason == v1alpha1.GitHubUnavailableReason || slices.Contains(ofConnection, reason)
 }
 
-// changes say what would change the answer.
+// changes describes what would change the answer.
 func (f *PoolFacts) changes() []string {
 	all := book.Sentences("changes", f)
 	if d := f.Pool.Status.Decision; d != nil && d.Announced > 0 && f.Pool.Status.GetJobs() == 0 && len(all) == 0 && f.closed().Reason == "" {
@@ -41,8 +41,8 @@ func (f *PoolFacts) changes() []string {
 	return append(all, book.Sentences("changes-elsewhere", f)...)
 }
 
-// labels are those that its runners offer to jobs. Without a scale set, they include the labels that GitHub adds to any
-// runner.
+// labels returns the labels that the pool's runners offer to jobs. Without a scale set, they include the labels that GitHub
+// adds to any runner.
 func (f *PoolFacts) labels() []string {
 	if f.isREST() || f.observes() {
 		return f.Pool.GetRegisteredLabels()
@@ -63,7 +63,8 @@ func (f *PoolFacts) hasRunner(cause v1alpha1.RunnerCause) bool {
 	return slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == cause })
 }
 
-// isOfConnection reports whether the pool's connection, which isn't ready, is the cause of what is amiss. The pool may go on with what it had.
+// isOfConnection reports whether the pool's problem is that its connection is not ready. The pool may continue with the
+// previous credentials.
 func (f *PoolFacts) isOfConnection() bool {
 	ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	return ready != nil && f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason))
@@ -75,7 +76,7 @@ func (f *PoolFacts) unready() string {
 	switch {
 	case f.isOfConnection():
 		return f.fixConnection(f.Connection)
-	case !isAmiss(ready), f.isSaid(ready.Reason):
+	case !isNotTrue(ready), f.isCovered(ready.Reason):
 		return ""
 	case slices.Contains(ofConnection, ready.Reason):
 		return f.fixConnection(ready)
@@ -87,8 +88,8 @@ func (f *PoolFacts) unready() string {
 	return RemedyFor(poolKind, f.Pool, ready)
 }
 
-// isSaid reports whether the findings, the update or the runners already contain the remedy for a reason.
-func (f *PoolFacts) isSaid(reason string) bool {
+// isCovered reports whether the findings, the update or the runners already contain the remedy for a reason.
+func (f *PoolFacts) isCovered(reason string) bool {
 	s := &f.Pool.Status
 	return map[string]bool{
 		v1alpha1.PolicyDeniedReason:  s.Policy != nil && !s.Policy.Allowed,
@@ -97,7 +98,7 @@ func (f *PoolFacts) isSaid(reason string) bool {
 	}[reason]
 }
 
-// ofOutage says what to do about a GitHub that can't be used; "" if a runner says it.
+// ofOutage returns the remedy while GitHub is unavailable; "" if the answer about a runner contains it.
 func (f *PoolFacts) ofOutage() string {
 	outage := cmp.Or(f.ScaleSet, &v1alpha1.RunnerScaleSet{}).Status.Outage
 	remedy := OutageRemedy(outage)
@@ -109,18 +110,18 @@ func (f *PoolFacts) ofOutage() string {
 	return remedy
 }
 
-// fixConnection says what to do about the pool's connection, by its condition.
+// fixConnection returns the remedy for the pool's connection, given its condition.
 func (f *PoolFacts) fixConnection(c *Condition) string {
 	return fmt.Sprintf("GitHubConnection %s (%s): %s", f.Pool.Spec.ConnectionRef.From(f.Pool.Namespace), c.text(), RemedyFor(connectionKind, nil, c))
 }
 
-// MaxRemedy says what to do about a pool that is full.
+// MaxRemedy returns the remedy for a pool that is full.
 func MaxRemedy(p *v1alpha1.RunnerPool, now time.Time) string {
 	f := PoolFacts{Pool: p, Now: now}
 	return cmp.Or(phrase("limit-advice", f.limitAdvice("max")), catalog.MaxReached.Remedy)
 }
 
-// limitAdvice is what the advice about a pool's limits depends on.
+// limitAdvice contains the data for advice about a pool's limits.
 type limitAdvice struct {
 	*PoolFacts
 	// Only is the limit asked about; "" for all.
@@ -133,7 +134,7 @@ type limitAdvice struct {
 	Wanted int64
 }
 
-// limitAdvice returns what the advice about all limits, or only about one, depends on; nil if no limits were decided.
+// limitAdvice returns the data for advice about one limit, or about all limits; nil if no limits were decided.
 func (f *PoolFacts) limitAdvice(only string) *limitAdvice {
 	s := &f.Pool.Status
 	if s.Decision == nil || s.Decision.Limits == nil {
@@ -153,7 +154,7 @@ func boundOfMax(l *v1alpha1.DecidedLimits) *v1alpha1.LimitBound {
 	return nil
 }
 
-// stuck groups the runners that don't start by cause, in the order in which causes are reported.
+// stuck groups the runners that do not start by cause, in the order in which causes are reported.
 func (f *PoolFacts) stuck() (all [][]Runner) {
 	for _, cause := range startCauses {
 		late := slices.DeleteFunc(slices.Clone(f.Runners), func(r Runner) bool { return r.Cause != cause || !r.isStuck() })

@@ -17,26 +17,26 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// lookGrace is how long a controller may take to look at a change.
-const lookGrace = time.Minute
+// reconcileGrace is how long a controller may take to reconcile a change.
+const reconcileGrace = time.Minute
 
-// isLeaderless reports whether nobody renews any lease.
+// isLeaderless reports whether there are leases but none is renewed.
 func (v view) isLeaderless() bool {
 	return len(v.Leases) > 0 && !slices.ContainsFunc(v.Leases, func(l Lease) bool { return !l.Lost })
 }
 
-// watched is an object that a controller looks at.
+// watched is an object that a controller reconciles.
 type watched interface {
 	metav1.Object
 	Conditioned
 	Unreadable() error
 }
 
-// seen is an object, and what its status says of the last look at it.
+// seen is an object with what its status says about the last reconciliation.
 type seen struct {
 	of     object
 	object watched
-	// observed is the generation that was looked at, handled the last request to look.
+	// observed is the generation that was reconciled, and handled the last request to reconcile that was handled.
 	observed int64
 	handled  string
 }
@@ -45,7 +45,7 @@ func (s seen) ready() *Condition {
 	return ConditionOf(s.object, v1alpha1.ReadyCondition)
 }
 
-// checkControllers finds leases that nobody renews. If somebody renews another, whose pools suffer isn't known.
+// checkControllers finds leases that are not renewed. If another lease is renewed, it is unknown which pools are affected.
 func (l *search) checkControllers() {
 	for _, lease := range l.Leases {
 		if !lease.Lost {
@@ -62,8 +62,9 @@ func (l *search) checkControllers() {
 	}
 }
 
-// checkLook finds out whether no controller looks at an object as it is: what its status says may be of the past then.
-func (l *search) checkLook(s seen) {
+// checkReconciled adds a symptom if no controller has reconciled the current version of an object, so that its status may be out
+// of date.
+func (l *search) checkReconciled(s seen) {
 	var one symptom
 	asked, _ := meta.ReconcileAnnotationValue(s.object.GetAnnotations())
 	at, err := time.Parse(time.RFC3339Nano, asked)
@@ -78,12 +79,12 @@ func (l *search) checkLook(s seen) {
 	if l.isLeaderless() {
 		one.key = catalog.NoLeader.Code
 	}
-	if l.Now.Sub(one.since) >= lookGrace {
+	if l.Now.Sub(one.since) >= reconcileGrace {
 		l.add(one)
 	}
 }
 
-// changed is when somebody wrote an object last, but for its status; its creation if that isn't known.
+// changed returns when the object was last modified, apart from its status; its creation time if that is unknown.
 func changed(o metav1.Object) time.Time {
 	at := o.GetCreationTimestamp().Time
 	for _, m := range o.GetManagedFields() {
@@ -94,5 +95,5 @@ func changed(o metav1.Object) time.Time {
 	return at
 }
 
-// isAmiss reports whether an object's condition Ready is there and not True.
-func isAmiss(c *Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }
+// isNotTrue reports whether a condition exists and is not True.
+func isNotTrue(c *Condition) bool { return c != nil && c.Status != metav1.ConditionTrue }

@@ -12,13 +12,13 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// checkConnections finds connections that aren't ready, or soon won't be, and the pools that use them.
+// checkConnections finds connections that are not ready or will soon not be, and the pools that use them.
 func (l *search) checkConnections() {
 	users := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Spec.ConnectionRef.From(p.Namespace).String() })
 	for c := range pointers(l.Connections) {
 		s := seen{object{connectionKind, c.Namespace, c.Name}, c, c.Status.ObservedGeneration, c.Status.LastHandledReconcileAt}
-		l.checkLook(s)
-		l.add(connectionAmiss(c, s.unready(), users[s.of.key()]))
+		l.checkReconciled(s)
+		l.add(connectionSymptom(c, s.unready(), users[s.of.key()]))
 		if refused := c.EventsRefused(); refused != "" {
 			l.add(found(s.of, catalog.EventsRefused.With().Detailed(refused), s.of.key()))
 		}
@@ -30,15 +30,15 @@ func (l *search) checkConnections() {
 	}
 }
 
-// connectionAmiss is a connection that isn't ready.
-func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) symptom {
-	s.pools, s.goOn = users, c.Status.FormerCredentials
+// connectionSymptom completes the symptom of a connection that is not ready.
+func connectionSymptom(c *v1alpha1.GitHubConnection, s symptom, users []string) symptom {
+	s.pools, s.keepsWorking = users, c.Status.FormerCredentials
 	if s.reason == v1alpha1.GitHubUnavailableReason {
 		return s.during(c.Status.Outage)
 	}
-	s.key = keyOf(s.reason, s.of.String()) // each connection has credentials of its own
+	s.key = keyOf(s.reason, s.of.String()) // each connection has its own credentials
 	if s.reason == v1alpha1.WebhookSecretMissingReason || s.severity == Note {
-		s.pools = nil // its pools go on
+		s.pools = nil // its pools continue
 	}
 	if c.Status.FormerCredentials {
 		s.do += " Until then, do not restart the controller."
@@ -46,40 +46,40 @@ func connectionAmiss(c *v1alpha1.GitHubConnection, s symptom, users []string) sy
 	return s
 }
 
-// ofRepository are causes of a repository, and not of its server.
+// ofRepository lists the causes that concern a repository rather than its server.
 var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.RepositoryRefused.Code}
 
-// checkPolicies finds policies that can't be asked.
+// checkPolicies finds policies that cannot be evaluated.
 func (l *search) checkPolicies() {
 	for _, p := range l.policyObjects() {
 		s := seen{ofPolicy(p), p, p.GetPolicyStatus().ObservedGeneration, p.GetPolicyStatus().LastHandledReconcileAt}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		one := s.unready()
 		one.key = keyOf(one.reason, s.of.String())
 		l.add(one)
 	}
 }
 
-// checkSources finds sources whose last revision isn't in force, and those that weren't read for long.
+// checkSources finds sources whose last revision is not in force, and sources that have not been read for a long time.
 func (l *search) checkSources() {
 	pools := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Labels[v1alpha1.SourceLabel] })
 	for src := range pointers(l.Sources) {
 		s := seen{object{sourceKind, src.Namespace, src.Name}, src, src.Status.ObservedGeneration, src.Status.LastHandledReconcileAt}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		l.checkCommitStatus(src, s.of)
 		ready := s.ready()
-		if !isAmiss(ready) {
+		if !isNotTrue(ready) {
 			continue
 		}
-		one := s.amiss(ready)
+		one := s.symptomOf(ready)
 		if ready.Reason == v1alpha1.ArtifactFailedReason && len(ready.Causes) > 0 && !slices.Contains(ofRepository, ready.Causes[0].Code) {
 			one.key = keyOfServer(one.key, &ready.Causes[0])
 		}
 		if src.Status.LastAppliedRevision == "" {
 			one.do = firstRemedy(src, ready)
 		}
-		one.pools, one.goOn = pools[s.of.key()], true
-		if one.severity == Note { // else its trouble says it
+		one.pools, one.keepsWorking = pools[s.of.key()], true
+		if one.severity == Note { // otherwise Ready reports the problem
 			one.key, one.pools = keyOf(one.key, sourceKind), nil
 			l.checkRead(s.of, src, ready)
 		}
@@ -87,7 +87,7 @@ func (l *search) checkSources() {
 	}
 }
 
-// checkCommitStatus finds out whether GitHub isn't told what becomes of a source's revisions.
+// checkCommitStatus finds sources whose commit status cannot be reported to GitHub.
 func (l *search) checkCommitStatus(src *v1alpha1.PoolSource, of object) {
 	asked, failure := src.Spec.CommitStatus, src.Status.CommitStatus
 	if asked != nil && failure != nil && !src.Spec.Suspend {
@@ -95,7 +95,7 @@ func (l *search) checkCommitStatus(src *v1alpha1.PoolSource, of object) {
 	}
 }
 
-// keyOfServer is the key of a server that serves none of its repositories; that of the symptom otherwise.
+// keyOfServer returns a key for the server if the cause concerns the whole server, and otherwise the key of the symptom.
 func keyOfServer(key string, c *v1alpha1.Cause) string {
 	server, err := url.Parse(c.Parameter("location"))
 	if err != nil || server.Host == "" {
@@ -108,8 +108,8 @@ func keyOfServer(key string, c *v1alpha1.Cause) string {
 	return keyOf(key, alike(c.Detail))
 }
 
-// checkRead finds out whether a source wasn't read for an hour, or three of its intervals if that is longer: what was merged since isn't
-// known.
+// checkRead finds sources that have not been read for an hour, or for three of their intervals if that is longer. Later
+// commits are unknown.
 func (l *search) checkRead(of object, src *v1alpha1.PoolSource, ready *Condition) {
 	if l.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
 		return

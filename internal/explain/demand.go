@@ -13,37 +13,38 @@ import (
 type Demand struct {
 	// Sources in the order of the spec; none if only min and idle set the number of runners.
 	Sources []Source `json:"sources,omitempty"`
-	// Webhooks are the GitHubConnections that receive events for it, as NAMESPACE/NAME; absent if they aren't
-	// known, or no source counts events.
+	// Webhooks lists the GitHubConnections that receive events for it, as NAMESPACE/NAME; absent if they are unknown, or if
+	// no source counts events.
 	Webhooks *[]string `json:"webhooks,omitempty"`
-	// Refused says why the webhook of the pool's connection, or all of Webhooks, refuse events.
+	// Refused is why the webhook of the pool's connection, or all of Webhooks, refuse events.
 	Refused string `json:"refused,omitempty"`
 
-	// AllRefuse is true if all Webhooks refuse what comes, for its signature.
+	// AllRefuse is true if all Webhooks refuse events because of their signature.
 	AllRefuse bool `json:"-"`
-	// Busy runners, if there are more than any source knows jobs; else 0.
+	// Busy is the number of busy runners if it is greater than the number of jobs of any source, and otherwise 0.
 	Busy int32 `json:"-"`
-	// Counting are how many sources count jobs.
+	// Counting is the number of sources that count jobs.
 	Counting int `json:"-"`
 }
 
 // Source is a source of demand.
 type Source struct {
-	// Name as in spec.demand; scaleSet and webhook for those.
+	// Name as in spec.demand, or scaleSet or webhook.
 	Name string `json:"name"`
 	// Kind is scaleSet, webhook, boost, jobs, busy, prometheus or external.
 	Kind string `json:"kind"`
-	// Read is false until the controller has read it.
+	// Read is true once the controller has read it.
 	Read bool `json:"read"`
-	// Jobs that it knows of, the Total of runners that it proposes, and the Idle runners that it adds.
+	// Jobs is the number of jobs that it reports, Total the number of runners that it proposes, and Idle the number of idle
+	// runners that it adds.
 	Jobs  *int32 `json:"jobs,omitempty"`
 	Total *int32 `json:"total,omitempty"`
 	Idle  *int32 `json:"idle,omitempty"`
 	// Reason for the number.
 	Reason string `json:"reason,omitempty"`
-	// Stale is true while it gives no signal, and its last number counts.
+	// Stale is true while the source has no current value and its last value is used.
 	Stale bool `json:"stale,omitempty"`
-	// Counts is true of the source whose number of jobs is the pool's.
+	// Counts is true for the source whose number of jobs the pool uses.
 	Counts bool `json:"counts,omitempty"`
 }
 
@@ -87,7 +88,7 @@ func (f *PoolFacts) demand() *Demand {
 	return d
 }
 
-// receipt is a Demand that says whether events arrive, if they count.
+// receipt returns a Demand that shows whether events arrive, if the pool uses events.
 func (f *PoolFacts) receipt() *Demand {
 	d, declared := &Demand{}, &f.Pool.Spec.Demand
 	if declared.Webhook == nil && len(declared.Boosts) == 0 {

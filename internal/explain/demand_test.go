@@ -116,12 +116,12 @@ func TestPoolByDemandAndSchedule(t *testing.T) {
 		},
 		"pool-with-events-signed-otherwise": func(f *PoolFacts) {
 			rest(f)
-			f.EventsRefused = "the events that come aren't signed with the secret in Secret hook"
+			f.EventsRefused = "incoming events aren't signed with the secret in Secret hook"
 		},
 		"pool-with-events-refused-by-all": func(f *PoolFacts) {
 			rest(f)
 			f.Webhooks = &[]string{"ci/acme", "ci/other"}
-			f.EventsRefused = "the events that come aren't signed with the secret in Secret hook; the events that come aren't signed with the secret in Secret other"
+			f.EventsRefused = "incoming events aren't signed with the secret in Secret hook; incoming events aren't signed with the secret in Secret other"
 		},
 		"pool-scheduled": scheduled,
 		"pool-scheduled-at-max": func(f *PoolFacts) {

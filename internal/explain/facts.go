@@ -13,47 +13,48 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// PoolFacts is what is known of a pool.
+// PoolFacts contains what is known about a pool.
 type PoolFacts struct {
 	Pool *v1alpha1.RunnerPool
-	// ScaleSet is the pool's record of what exists on GitHub; nil if there is none, or it isn't known.
+	// ScaleSet is the pool's record of what exists on GitHub; nil if there is none, or it is unknown.
 	ScaleSet *v1alpha1.RunnerScaleSet
-	// Connection is the condition Ready of its GitHubConnection; nil if it isn't known.
+	// Connection is the condition Ready of its GitHubConnection; nil if unknown.
 	Connection *Condition
-	// Source is the PoolSource that applies it, as NAMESPACE/NAME, and Applied its condition Ready; nil if none does, or it isn't known.
+	// Source is the PoolSource that applies the pool, as NAMESPACE/NAME, and Applied its condition Ready; empty if there is
+	// none, or it is unknown.
 	Source  string
 	Applied *Condition
 	// Runners of the pool, sorted by name.
 	Runners []Runner
-	// Kept is the pod of a runner that failed, as NAMESPACE/NAME, which is kept; "" for none.
+	// Kept is the retained pod of a failed runner, as NAMESPACE/NAME; "" for none.
 	Kept string
 	// Policies that apply to the pool.
 	Policies []Policy
 	// History of the pool, the newest first.
 	History []Entry
-	// Webhooks are the GitHubConnections that receive events for the pool, as NAMESPACE/NAME: those of its
-	// namespace, for its GitHub, with spec.webhook; nil if they aren't known.
+	// Webhooks lists the GitHubConnections that receive events for the pool, as NAMESPACE/NAME: the ones in its namespace
+	// with spec.webhook and the same GitHub server; nil if unknown.
 	Webhooks *[]string
-	// EventsRefused says why all of them refuse the events that come; "" if one doesn't.
+	// EventsRefused is why all of them refuse events; "" if at least one accepts them.
 	EventsRefused string
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string
 	Now     time.Time
 	// At is the time asked about; zero for now.
 	At time.Time
 }
 
-// Runner is a runner with its state now.
+// Runner is a runner with its current state.
 type Runner struct {
 	Object *v1alpha1.Runner
 	Judgement
-	// HasPod reports whether its pod exists, and Node is where it runs; empty if nowhere.
+	// HasPod reports whether its pod exists. Node is where the pod runs; empty if it is not scheduled.
 	HasPod bool
 	Node   string
 }
 
-// Judgement is the state of a runner, why, and since when. Until is when time alone changes it; zero for
-// never.
+// Judgement is the state of a runner, with its reason and its beginning. Until is when the state changes without any event;
+// zero for never.
 type Judgement struct {
 	State        v1alpha1.RunnerState
 	Reason       string
@@ -61,7 +62,7 @@ type Judgement struct {
 	Since, Until time.Time
 }
 
-// isStuck reports whether the runner did not start, or failed.
+// isStuck reports whether the runner has not started, or has failed.
 func (j *Judgement) isStuck() bool {
 	return j.State == v1alpha1.RunnerPending || j.State == v1alpha1.RunnerFailed
 }
@@ -72,9 +73,9 @@ type Policy struct {
 	Policy string              `json:"policy"`
 	Mode   v1alpha1.PolicyMode `json:"mode"`
 	Digest string              `json:"digest,omitempty"`
-	// Decisions that it has rules for: scaling, template, update.
+	// Decisions for which it has rules: scaling, template, update.
 	Decisions []string `json:"decisions,omitempty"`
-	// Ready is nil until the controller has looked at it.
+	// Ready is nil until the controller has reconciled it.
 	Ready *Condition `json:"ready,omitempty"`
 	// Source is the PoolSource that applies it, as NAMESPACE/NAME, if one does.
 	Source string `json:"source,omitempty"`
@@ -88,7 +89,7 @@ type Condition struct {
 	Reason  string                 `json:"reason"`
 	Message string                 `json:"message,omitempty"`
 	Since   metav1.Time            `json:"since"`
-	// Causes of it, the most important first; none of one that an older release wrote.
+	// Causes of the condition, the most important first; empty if an older release wrote the condition.
 	Causes []v1alpha1.Cause `json:"causes,omitempty"`
 }
 
@@ -116,19 +117,19 @@ func (c *Condition) Row() *catalog.Row {
 	return catalog.Of(c.Reason)
 }
 
-// Problem is its message without what stays as it is meanwhile.
+// Problem returns the message without what stays in force meanwhile.
 func (c *Condition) Problem() string {
 	if len(c.Causes) == 0 {
 		return c.Message
 	}
 	shared := slices.DeleteFunc(slices.Clone(c.Causes), func(cause v1alpha1.Cause) bool { return cause.Code == catalog.PreviousRevision.Code })
-	if len(shared) < len(c.Causes) { // each pool has its own
+	if len(shared) < len(c.Causes) { // each pool has its own previous revision
 		return "the previous revision stays in force: " + catalog.Problem(shared)
 	}
 	return catalog.Problem(shared)
 }
 
-// Next returns the time of the next attempt; nil if it isn't known.
+// Next returns the time of the next attempt; nil if unknown.
 func (c *Condition) Next() *metav1.Time {
 	for cause := range pointers(c.Causes) {
 		if cause.NextAttempt != nil {
@@ -138,7 +139,7 @@ func (c *Condition) Next() *metav1.Time {
 	return nil
 }
 
-// has reports whether a cause of the condition is of a row.
+// has reports whether one of the condition's causes has the row's code.
 func (c *Condition) has(row *catalog.Row) bool {
 	return c != nil && slices.ContainsFunc(c.Causes, func(cause v1alpha1.Cause) bool { return cause.Code == row.Code })
 }
@@ -172,12 +173,12 @@ type JobPod struct {
 	Job                     v1alpha1.JobReference
 }
 
-// JobFacts is what is known of a job, and of the pools that may serve it.
+// JobFacts contains what is known about a job and the pools that may serve it.
 type JobFacts struct {
 	URL JobURL
-	// RunsOn are the labels that the job asks for; none if they aren't known.
+	// RunsOn lists the labels that the job requests; empty if unknown.
 	RunsOn []string
-	// Pods of the job's workflow run. Unseen is true if not all runners could be read.
+	// Pods of the job's workflow run. Unseen is true if some runners could not be read.
 	Pods   []JobPod
 	Unseen bool
 	// Pools of the cluster, or of the namespaces that can be read, sorted.
@@ -186,7 +187,7 @@ type JobFacts struct {
 	Events map[string]JobEvents
 	// Connections by NAMESPACE/NAME.
 	Connections map[string]Connection
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string
 	Now     time.Time
 }

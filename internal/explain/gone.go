@@ -12,41 +12,41 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// GoneFacts is what is known of a pool that isn't there any more.
+// GoneFacts contains what is known about a deleted pool.
 type GoneFacts struct {
 	Namespace, Name string
-	// Runners that it left, at least one.
+	// Runners that still exist, at least one.
 	Runners []Runner
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string
 	Now     time.Time
 }
 
-// GoneAnswer says which runners a pool left that was deleted.
+// GoneAnswer lists the runners of a deleted pool that still exist.
 type GoneAnswer struct {
 	// Pool as NAMESPACE/NAME.
 	Pool string `json:"pool"`
-	// Deleted is when its deletion reached its runners; absent if it didn't.
+	// Deleted is when the deletion reached its runners; absent if it did not.
 	Deleted *metav1.Time `json:"deleted,omitempty"`
-	// Runners that are left. Those with a job finish it.
+	// Runners that still exist. Those with a job finish it.
 	Runners []LeftRunner `json:"runners"`
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
-	// Leaving says what becomes of the runners.
+	// Leaving describes what happens to the runners.
 	Leaving string `json:"-"`
 
 	now time.Time
 }
 
-// LeftRunner is a runner whose pool is gone.
+// LeftRunner is a runner whose pool was deleted.
 type LeftRunner struct {
 	Name  string                 `json:"name"`
 	State v1alpha1.RunnerState   `json:"state"`
 	Job   *v1alpha1.JobReference `json:"job,omitempty"`
 }
 
-// Gone explains a pool that was deleted while runners of it are there.
+// Gone explains a deleted pool that still has runners.
 func Gone(f GoneFacts) GoneAnswer {
 	a := GoneAnswer{Pool: f.Namespace + "/" + f.Name, Unknown: f.Unknown, now: f.Now}
 	working := 0
@@ -65,5 +65,5 @@ func Gone(f GoneFacts) GoneAnswer {
 	return a
 }
 
-// Text writes the answer for people.
+// Text renders the answer for people.
 func (a GoneAnswer) Text() string { return answerText("gone", a.now, &a) }

@@ -19,26 +19,26 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// HistoryKey is the key of the ConfigMap that holds a pool's history.
+// HistoryKey is the key of a pool's history in its ConfigMap.
 const HistoryKey = "decisions.json"
 
 // Limits of a history.
 const (
-	// MaxEntries is how many entries are kept.
+	// MaxEntries is the maximum number of entries.
 	MaxEntries = 200
-	// MaxHistoryBytes is how long its text may be.
+	// MaxHistoryBytes is the maximum length of the stored text.
 	MaxHistoryBytes = 64 << 10
-	// Together is how long decisions that differ only in numbers are one entry.
+	// Together is the period in which decisions that differ only in numbers form one entry.
 	Together = time.Minute
 
-	maxEntryBytes = 16 << 10 // of one entry, or its texts are cut
-	maxText       = 256      // bytes of a text that is cut
+	maxEntryBytes = 16 << 10 // maximum of one entry; texts of longer entries are cut
+	maxText       = 256      // bytes of a text that was cut
 	maxName       = 253      // bytes of an object's name
 	historySuffix = "-decisions"
 )
 
-// HistoryName returns the name of the ConfigMap of a pool's history: POOL-decisions. A long pool name is cut, and ends in
-// a hash.
+// HistoryName returns the name of the ConfigMap with a pool's history: POOL-decisions. A long pool name is cut and ends in a
+// hash.
 func HistoryName(pool string) string {
 	if len(pool)+len(historySuffix) <= maxName {
 		return pool + historySuffix
@@ -48,22 +48,23 @@ func HistoryName(pool string) string {
 	return strings.TrimRight(pool[:maxName-len(historySuffix)-len(kin)], "-.") + kin + historySuffix
 }
 
-// Entry is one decision, or several that were taken within a minute.
+// Entry is one decision, or several decisions within a minute.
 type Entry struct {
-	// Time at which the decision was taken; of several the last.
+	// Time of the decision, or of the last of several.
 	Time metav1.Time `json:"time"`
-	// Since is when the first of several was taken; absent for one.
+	// Since is the time of the first of several decisions; absent for a single one.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Jobs, absent if how many wasn't known, and Runners that the decision was taken on.
+	// Jobs and Runners on which the decision was based. Jobs is absent if their number was unknown.
 	Jobs    *int32                `json:"jobs,omitempty"`
 	Runners v1alpha1.RunnerCounts `json:"runners"`
-	// Decision that holds from then on; of several the last, with what was before the first.
+	// Decision that applies from then on. For several decisions, it is the last one, with the numbers from before the first
+	// one.
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`
 	// Template is the policies' verdict on the template, if it changed.
 	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
 }
 
-// start is when the entry's first decision was taken.
+// start returns the time of the entry's first decision.
 func (e *Entry) start() time.Time {
 	if e.Since != nil {
 		return e.Since.Time
@@ -71,7 +72,7 @@ func (e *Entry) start() time.Time {
 	return e.Time.Time
 }
 
-// SameDecision reports whether decisions have the same numbers and limits, by the same policies. Either may be nil.
+// SameDecision reports whether two decisions have the same numbers, limits and policies. Either may be nil.
 func SameDecision(a, b *v1alpha1.Decision) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -79,12 +80,12 @@ func SameDecision(a, b *v1alpha1.Decision) bool {
 	return a.Desired == b.Desired && a.Announced == b.Announced && a.JobsHeld == b.JobsHeld && sameRules(a, b)
 }
 
-// sameRules reports whether decisions have the same limits, by the same policies.
+// sameRules reports whether two decisions have the same limits and policies.
 func sameRules(a, b *v1alpha1.Decision) bool {
 	return a.PolicyDigest == b.PolicyDigest && equality.Semantic.DeepEqual(lasting(a.Limits), lasting(b.Limits))
 }
 
-// lasting returns limits without the time when they are decided again.
+// lasting returns limits without the time of their next evaluation.
 func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
 	l = l.DeepCopy()
 	if l != nil {
@@ -93,7 +94,7 @@ func lasting(l *v1alpha1.DecidedLimits) *v1alpha1.DecidedLimits {
 	return l
 }
 
-// SameVerdict reports whether verdicts are the same but for the policies' digest. Either may be nil.
+// SameVerdict reports whether two verdicts are equal apart from the digest of the policies. Either may be nil.
 func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -103,7 +104,7 @@ func SameVerdict(a, b *v1alpha1.TemplateVerdict) bool {
 	return equality.Semantic.DeepEqual(*a, other)
 }
 
-// Numbers returns the numbers of a decision that the next one keeps as those before it; nil for no decision.
+// Numbers returns the numbers that the next decision records as the previous ones; nil without a decision.
 func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
 	if d == nil {
 		return nil
@@ -115,14 +116,13 @@ func Numbers(d *v1alpha1.Decision) *v1alpha1.DecidedNumbers {
 	return n
 }
 
-// History is a list of entries, the newest first, as it is stored. The zero History is empty.
+// History is the stored list of entries, the newest first. The zero value is an empty history.
 type History struct {
 	newest *Entry
-	lines  []string // one entry each, as JSON
+	lines  []string // one entry each, in JSON
 }
 
-// Add enters an entry: together with the newest if only numbers differ, else before it.
-// What is too old or too much is dropped.
+// Add adds an entry, or merges it with the newest one if only numbers differ. It drops old entries that exceed the limits.
 func (h *History) Add(e Entry) {
 	if h.newest.takes(&e) {
 		since := metav1.Time{Time: h.newest.start()}
@@ -135,14 +135,14 @@ func (h *History) Add(e Entry) {
 	h.trim()
 }
 
-// takes reports whether a later decision joins this entry.
+// takes reports whether a later decision can be merged with this entry.
 func (e *Entry) takes(later *Entry) bool {
 	return e != nil && e.Decision != nil && later.Decision != nil && later.Template == nil &&
 		later.Time.Sub(e.start()) < Together && sameRules(e.Decision, later.Decision)
 }
 
-// Load appends the entries of a stored text after those that are there. An error means that
-// the text is no history; nothing is appended then.
+// Load appends the entries of a stored text to the existing ones. It returns an error and appends nothing if the text is not
+// a history.
 func (h *History) Load(text string) error {
 	entries, err := ParseHistory(text)
 	if err != nil {
@@ -170,10 +170,10 @@ func (h *History) trim() {
 	}
 }
 
-// String is the text to store: a JSON list with an entry a line.
+// String returns the text to store: a JSON list with one entry per line.
 func (h *History) String() string { return "[\n" + strings.Join(h.lines, ",\n") + "\n]" }
 
-// ParseHistory reads a stored text. Empty text is an empty history.
+// ParseHistory reads a stored text. An empty text is an empty history.
 func ParseHistory(text string) ([]Entry, error) {
 	var entries []Entry
 	if strings.TrimSpace(text) == "" {
@@ -185,7 +185,8 @@ func ParseHistory(text string) ([]Entry, error) {
 	return entries, nil
 }
 
-// At returns the entry that held at a time, newest first among entries: false if all are later.
+// At returns the entry that was in force at a time. The entries must be ordered newest first. It returns false if all
+// entries are later.
 func At(entries []Entry, at time.Time) (Entry, bool) {
 	for _, e := range entries {
 		if !e.start().After(at) {
@@ -195,8 +196,7 @@ func At(entries []Entry, at time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
-// encode writes an entry in bounded length: long texts are cut, and what is too long even so
-// is left out.
+// encode writes an entry with a bounded length: it cuts long texts, and drops what is still too long.
 func encode(e *Entry) string {
 	line := marshal(e)
 	if len(line) <= maxEntryBytes {
@@ -221,7 +221,7 @@ func encode(e *Entry) string {
 func marshal(e *Entry) string {
 	text, err := json.Marshal(e)
 	if err != nil {
-		return "{}" // it has nothing that JSON can't hold
+		return "{}" // cannot happen, because all values can be encoded
 	}
 	return string(text)
 }

@@ -11,10 +11,12 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// withoutSession are reasons of Ready that leave a pool without a message session: what was announced to GitHub holds no more.
+// withoutSession lists reasons of Ready that leave a pool without a message session, so that capacity announced to GitHub no
+// longer applies.
 var withoutSession = []string{v1alpha1.OwnedElsewhereReason, v1alpha1.SessionRefusedReason, v1alpha1.AccessDeniedReason}
 
-// Waiting is how many jobs are known to have no runner that works on them: those that the pool accepted, and those that it has no room for.
+// Waiting returns the number of jobs known to have no runner: jobs that the pool accepted, and jobs for which it has no
+// room.
 func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
 	if Known(s) == nil {
 		return 0
@@ -30,8 +32,8 @@ func unserved(s *v1alpha1.RunnerPoolStatus) int32 {
 	return 0
 }
 
-// More is how many jobs wait that aren't among the pool's jobs: those of which sources other than its scale set know are, above the number
-// that it accepts.
+// More returns how many waiting jobs are not among the pool's jobs: jobs that only other sources than its scale set report,
+// above the number that the pool accepts.
 func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	if len(s.Demand) == 0 || s.Decision == nil {
 		return s.JobsWaiting

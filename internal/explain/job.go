@@ -20,39 +20,39 @@ const (
 	repository   = "repository"
 )
 
-// JobAnswer says why a job waits, or who has it.
+// JobAnswer explains why a job waits, or which runner has it.
 type JobAnswer struct {
 	// Repository as OWNER/NAME.
 	Repository string `json:"repository"`
 	RunID      int64  `json:"runID"`
 	// JobID in GitHub's REST API; 0 for a whole run.
 	JobID int64 `json:"jobID,omitempty"`
-	// Summary in a sentence or two.
+	// Summary is one or two sentences.
 	Summary string `json:"summary"`
 	// Found lists the jobs of the run that have a runner here.
 	Found []FoundJob `json:"found,omitempty"`
-	// Pools that may serve the repository, those that offer what the job asks for first.
+	// Pools that may serve the repository. Pools that offer the requested labels come first.
 	Pools []Candidate `json:"pools,omitempty"`
-	// Others counts the pools that serve other accounts.
+	// Others is the number of pools that serve other accounts.
 	Others int `json:"otherPools"`
 	// Beyond lists what only GitHub knows.
 	Beyond []string `json:"notKnownFromHere,omitempty"`
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
-	// RunsOn are the labels that the job asks for, if they are known. Unseen is true if not all runners could be read.
+	// RunsOn lists the labels that the job requests, if known. Unseen is true if some runners could not be read.
 	RunsOn []string `json:"-"`
 	Unseen bool     `json:"-"`
 
 	now time.Time
 }
 
-// FoundJob is a job that has a runner here.
+// FoundJob is a job with a runner in this cluster.
 type FoundJob struct {
 	Runner string                `json:"runner"`
 	Pool   string                `json:"pool"`
 	Job    v1alpha1.JobReference `json:"job"`
-	// Certain is true if it is the job asked about.
+	// Certain is true if it is the job that the question is about.
 	Certain bool `json:"certain"`
 }
 
@@ -66,14 +66,14 @@ type Candidate struct {
 	Offer
 	// Ready is the pool's condition.
 	Ready     *Condition            `json:"ready,omitempty"`
-	Jobs      *int32                `json:"jobs,omitempty"` // absent if how many isn't known
+	Jobs      *int32                `json:"jobs,omitempty"` // absent if unknown
 	Announced int32                 `json:"announced"`
 	Runners   v1alpha1.RunnerCounts `json:"runners"`
-	// Events is what it knows of the job by GitHub's events; absent if it doesn't count them.
+	// Events is what the pool knows about the job from GitHub's events; absent if it does not use them.
 	Events *JobEvents `json:"events,omitempty"`
-	// Situation says whether it accepts jobs, and why not.
+	// Situation describes whether the pool accepts jobs, and why not.
 	Situation string `json:"situation"`
-	// Changes say what would make it accept jobs.
+	// Changes describe what would make it accept jobs.
 	Changes []string `json:"changes,omitempty"`
 
 	Unserved
@@ -81,7 +81,7 @@ type Candidate struct {
 	Sources []Source `json:"-"`
 }
 
-// Unserved is what a pool does about jobs that wait.
+// Unserved describes the jobs of a pool that wait.
 type Unserved struct {
 	// Open reports whether the pool accepts jobs. Brief is Situation without the reason why a pool that accepts jobs is not ready.
 	Open  bool   `json:"-"`
@@ -93,14 +93,14 @@ type Unserved struct {
 
 // Offer has the labels and the group of a pool's runners, compared with the labels of the job.
 type Offer struct {
-	// Registration of its runners. A pool that observes starts none.
+	// Registration of its runners. A pool that observes starts no runners.
 	Registration v1alpha1.Registration `json:"registration"`
 	Observes     bool                  `json:"observes,omitempty"`
-	// Labels of its runners, and the RunnerGroup that says which repositories may use them.
+	// Labels of its runners, and the RunnerGroup that determines which repositories may use them.
 	Labels      []string `json:"labels"`
 	RunnerGroup string   `json:"runnerGroup"`
-	// Matches reports whether it offers all labels that the job asks for, and Missing lists the others;
-	// absent if the job's labels aren't known.
+	// Matches reports whether the pool offers all labels that the job requests, and Missing lists the labels that it does
+	// not offer; absent if the job's labels are unknown.
 	Matches *bool    `json:"matches,omitempty"`
 	Missing []string `json:"missing,omitempty"`
 }
@@ -166,7 +166,7 @@ type candidateFacts struct {
 	Facts *PoolFacts
 }
 
-// candidate says whether the pool may serve a job, and whether it accepts jobs.
+// candidate describes whether the pool may serve a job, and whether it accepts jobs.
 func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts) Candidate {
 	p := f.Pool
 	c := Candidate{
@@ -191,7 +191,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	return c
 }
 
-// offer compares the pool's labels with those that the job asks for, if they are known.
+// offer compares the pool's labels with the labels that the job requests, if known.
 func (f *PoolFacts) offer(runsOn []string) Offer {
 	spec := &f.Pool.Spec
 	o := Offer{Registration: spec.GetRegistration(), Observes: f.observes(), Labels: f.labels(), RunnerGroup: spec.GetRunnerGroup()}
@@ -207,11 +207,11 @@ func (f *PoolFacts) offer(runsOn []string) Offer {
 // isREST reports whether the runners register without a scale set.
 func (o *Offer) isREST() bool { return o.Registration == v1alpha1.RegisterREST }
 
-// isOut reports whether the runners lack a label that the job asks for.
+// isOut reports whether the runners do not have all labels that the job requests.
 func (o *Offer) isOut() bool { return o.Matches != nil && !*o.Matches }
 
-// rank sorts candidates, the lowest first: pools that lack a label come last, before them those that observe, those that
-// may not serve the repository, and those that lose the job to another pool.
+// rank returns the sort order of a candidate, best first. Worst are pools without a requested label, then pools that only
+// observe, pools that may not serve the repository, and pools that lose the job to another pool.
 func (c *Candidate) rank() int {
 	rank := 0
 	for i, worse := range []bool{c.loses(), !c.Certain, c.Observes, c.isOut()} {
@@ -249,7 +249,7 @@ func (f *PoolFacts) situate(c *Candidate) {
 	c.Brief, c.Situation = phrase("situation", s), phrase("whole-situation", s)
 }
 
-// summary answers in a sentence or two.
+// summary answers in one or two sentences.
 func (a *JobAnswer) summary() string {
 	s := struct {
 		*JobAnswer
@@ -290,5 +290,5 @@ func (a *JobAnswer) beyond() []string {
 	return slices.Compact(all)
 }
 
-// Text writes the answer for people.
+// Text renders the answer for people.
 func (a JobAnswer) Text() string { return answerText("job", a.now, &a) }

@@ -10,10 +10,10 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// checkLeaving finds pools that were deleted, and whose runners are there.
+// checkLeaving finds deleted pools whose runners still exist.
 func (l *search) checkLeaving() {
 	if slices.ContainsFunc(l.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, poolsRead) }) {
-		return // who can't see the pools can't say which are gone
+		return // without reading the pools, it is unknown which were deleted
 	}
 	left := map[object][]Runner{}
 	for r := range pointers(l.Runners) {

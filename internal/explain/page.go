@@ -115,7 +115,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
-// text is a condition's reason and message, the reason once.
+// text returns a condition's reason and message. It does not repeat the reason if the message contains it.
 func (c *Condition) text() string {
 	if c.Row().Role == catalog.Named {
 		return c.Message

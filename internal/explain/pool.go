@@ -20,60 +20,61 @@ import (
 // numbers are the fields of spec.scale that limit a pool.
 var numbers = []string{"min", "max", "idle"}
 
-// recent is how many entries of the history an answer about now has at most.
+// recent limits how many entries of the history an answer about the present contains.
 const recent = 5
 
-// PoolAnswer says why a pool's numbers are what they are.
+// PoolAnswer explains a pool's numbers.
 type PoolAnswer struct {
 	PoolHeader
 	PoolNumbers
-	// Template is the policies' verdict on it.
+	// Template is the policies' verdict on the template.
 	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
-	// Update under way, or the last that was rolled back.
+	// Update in progress, or the last one that was rolled back.
 	Update *v1alpha1.UpdateStatus `json:"update,omitempty"`
-	// RunnerVersion is the version of the runner program, and how long it is good, as far as GitHub tells.
+	// RunnerVersion is the version of the runner program and how long GitHub supports it, if known.
 	RunnerVersion *v1alpha1.RunnerVersionStatus `json:"runnerVersion,omitempty"`
 	// Held lists what holds the pool back, and since when.
 	Held []Held `json:"held,omitempty"`
-	// Failures are the last runners that failed, the newest first.
+	// Failures lists the last failed runners, the newest first.
 	Failures []v1alpha1.RunnerFailure `json:"failures,omitempty"`
-	// Kept is the pod of such a runner, as NAMESPACE/NAME, which is kept for its log.
+	// Kept is the pod of a failed runner, as NAMESPACE/NAME, that is kept for its log.
 	Kept string `json:"kept,omitempty"`
-	// Changes say what would change the answer.
+	// Changes describe what would change the answer.
 	Changes []string `json:"changes,omitempty"`
 	// Policies that apply to the pool.
 	Policies []Policy `json:"policies,omitempty"`
 	// Recent decisions, the newest first; at most 5.
 	Recent []Entry `json:"recent,omitempty"`
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
 	now time.Time
-	// Closed is true while no job is accepted, whatever was decided; IsUpdated once all runners are of the template in force.
+	// Closed is true while the pool accepts no jobs regardless of its decision. IsUpdated is true once all runners use the
+	// current template.
 	Closed    bool `json:"-"`
 	IsUpdated bool `json:"-"`
 }
 
-// PoolHeader says which pool an answer is about, at which time, and whether the pool is ready.
+// PoolHeader identifies the pool and the time of an answer, and contains whether the pool is ready.
 type PoolHeader struct {
 	// Pool as NAMESPACE/NAME.
 	Pool string `json:"pool"`
 	// Time that the answer is about.
 	Time metav1.Time `json:"time"`
-	// Past is true of an answer from the history, which has fewer fields.
+	// Past is true for an answer from the history, which has fewer fields.
 	Past bool `json:"past,omitempty"`
 	// Ready is the pool's condition.
 	Ready *Condition `json:"ready,omitempty"`
-	// Behind is true while the controller hasn't looked at the pool's spec as it is now.
+	// Behind is true while the controller has not reconciled the current spec.
 	Behind bool `json:"behind,omitempty"`
-	// Registration of its runners, and Mode, whether it acts. Of a time in the past the mode isn't known.
+	// Registration of its runners. Mode is whether the pool acts or observes; unknown for a time in the past.
 	Registration v1alpha1.Registration `json:"registration"`
 	Mode         v1alpha1.PoolMode     `json:"mode,omitempty"`
 }
 
-// PoolNumbers are a pool's jobs and runners, the decision on them, and the demand, schedule and limits behind it.
+// PoolNumbers contains a pool's jobs and runners, the decision about them, and the demand, schedule and limits behind it.
 type PoolNumbers struct {
-	// Jobs of the pool that have not finished; absent if how many isn't known.
+	// Jobs of the pool that have not finished; absent if unknown.
 	Jobs *int32 `json:"jobs,omitempty"`
 	// Runners by state.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
@@ -81,14 +82,14 @@ type PoolNumbers struct {
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`
 	// Demand lists the sources of demand; absent if the scale set is the only one.
 	Demand *Demand `json:"demand,omitempty"`
-	// Schedule has the numbers of spec.scale after schedules; absent without schedules.
+	// Schedule contains the numbers of spec.scale after schedules; absent without schedules.
 	Schedule *Schedule `json:"schedule,omitempty"`
-	// Observation is what a pool with the mode Observe would do.
+	// Observation is what a pool in mode Observe would do.
 	Observation *v1alpha1.Observation `json:"observation,omitempty"`
 	// Limits as declared and as decided.
 	Limits []Limit `json:"limits,omitempty"`
 
-	// First of several decisions that the history has as one.
+	// First is the time of the first decision, if the history merged several.
 	First *metav1.Time `json:"-"`
 }
 
@@ -96,9 +97,9 @@ type PoolNumbers struct {
 type Limit struct {
 	// Field is min, max or idle.
 	Field string `json:"field"`
-	// Declared number, after schedules; absent if it isn't known any more. 2147483647 stands for unbounded.
+	// Declared number, after schedules; absent if no longer known. 2147483647 means unbounded.
 	Declared *int32 `json:"declared,omitempty"`
-	// Spec is the number of spec.scale, where Schedule makes it another.
+	// Spec is the number in spec.scale if Schedule overrides it.
 	Spec     *int32 `json:"spec,omitempty"`
 	Schedule string `json:"schedule,omitempty"`
 	// Added is true if warm capacity or boosts changed it.
@@ -109,15 +110,15 @@ type Limit struct {
 	Rules []v1alpha1.LimitBound `json:"rules,omitempty"`
 }
 
-// Held is what holds a pool back.
+// Held describes what holds a pool back.
 type Held struct {
-	// What is held: policy, update, health, intake.
+	// What is held back: policy, update, health, intake.
 	What   string       `json:"what"`
 	Reason string       `json:"reason"`
 	Since  *metav1.Time `json:"since,omitempty"`
 }
 
-// Pool explains a pool. It fails if nothing is known of the time asked about.
+// Pool explains a pool. It fails if nothing is known about the requested time.
 func Pool(f PoolFacts) (PoolAnswer, error) {
 	if !f.At.IsZero() {
 		return past(f)
@@ -138,7 +139,7 @@ func Pool(f PoolFacts) (PoolAnswer, error) {
 	}, nil
 }
 
-// Known are the jobs of a pool; nil where how many there are isn't known, though the status may have a former count.
+// Known returns the number of the pool's jobs; nil if it is unknown. The status may still contain an earlier count.
 func Known(s *v1alpha1.RunnerPoolStatus) *int32 { return known(s.Jobs, s.Decision) }
 
 func known(jobs *int32, d *v1alpha1.Decision) *int32 {
@@ -155,7 +156,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	entry, ok := At(f.History, f.At)
 	latest := f.Pool.Status.Decision
 	if latest != nil && !latest.Time.After(f.At) && (!ok || latest.Time.After(entry.Time.Time)) {
-		// The history is written once a minute: it may lack the last decision.
+		// The history is written once a minute, so it may lack the last decision.
 		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
 	if !ok {
@@ -191,7 +192,7 @@ func (f *PoolFacts) limits(d *v1alpha1.Decision) []Limit {
 	return limits
 }
 
-// pastLimits are the numbers as decided. What was declared is known only of those that a rule changed.
+// pastLimits returns the decided numbers. The declared number is only known if a rule changed it.
 func pastLimits(d *v1alpha1.Decision) []Limit {
 	if d == nil || d.Limits == nil {
 		return nil
@@ -210,7 +211,8 @@ func pastLimits(d *v1alpha1.Decision) []Limit {
 	return limits
 }
 
-// held lists what holds the pool back, and since when: what keeps jobs from being accepted, or those that are from starting, first.
+// held lists what holds the pool back, and since when. It starts with what keeps the pool from accepting jobs or starting
+// runners.
 func (f *PoolFacts) held() []Held {
 	s, suspended := &f.Pool.Status, ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	if !suspended.isFalse() || suspended.Reason != v1alpha1.SuspendedReason {
@@ -242,10 +244,10 @@ func (f *PoolFacts) heldBy(what, name string) Held {
 	return Held{what, phrase("condition-held", heldBy{f.Pool, c}), c.start()}
 }
 
-// Text writes the answer for people.
+// Text renders the answer for people.
 func (a PoolAnswer) Text() string { return answerText("pool", a.now, &a) }
 
-// RunnersText says how many runners there are, and how many in each state.
+// RunnersText returns the number of runners, in total and per state.
 func RunnersText(c v1alpha1.RunnerCounts) string {
 	return phrase("runners", c)
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// conditionsOfPools are those that are looked at beside Ready, and the status in which each is amiss.
+// conditionsOfPools lists the conditions that are checked in addition to Ready, with the status that indicates a problem.
 var conditionsOfPools = []struct {
-	name  string
-	amiss metav1.ConditionStatus
+	name    string
+	problem metav1.ConditionStatus
 }{
 	{v1alpha1.TemplateValidCondition, metav1.ConditionFalse},
 	{v1alpha1.HealthyCondition, metav1.ConditionFalse},
@@ -32,12 +32,12 @@ var conditionsOfPools = []struct {
 	{v1alpha1.DrainableCondition, metav1.ConditionFalse},
 }
 
-// checkPools finds what is wrong with pools. Causes are those of connections and policies that have something themselves.
+// checkPools finds problems of pools. It attributes them to problems of connections and policies where these are the cause.
 func (l *search) checkPools() {
 	causes := l.found.causes()
 	for p := range pointers(l.Pools) {
 		s := seen{ofPool(p), p, p.Status.ObservedGeneration, p.Status.LastHandledReconcileAt}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		l.checkConditions(p, s, causes)
 		for _, d := range p.Status.Demand {
 			if d.Stale {
@@ -47,38 +47,38 @@ func (l *search) checkPools() {
 	}
 }
 
-// checkConditions finds what the conditions of a pool say, each reason once.
+// checkConditions adds the problems that a pool's conditions report, each reason once.
 func (l *search) checkConditions(p *v1alpha1.RunnerPool, look seen, causes map[object]string) {
 	said := map[string]bool{v1alpha1.ProgressingReason: true}
-	if ready := look.ready(); isAmiss(ready) {
+	if ready := look.ready(); isNotTrue(ready) {
 		said[ready.Reason] = true
-		l.add(l.causeOf(p, look.amiss(ready), causes))
+		l.add(l.causeOf(p, look.symptomOf(ready), causes))
 	}
 	for _, c := range conditionsOfPools {
 		is := ConditionOf(p, c.name)
-		if is == nil || is.Status != c.amiss || said[is.Reason] || catalog.IsFine(is.Reason) {
+		if is == nil || is.Status != c.problem || said[is.Reason] || catalog.IsFine(is.Reason) {
 			continue
 		}
 		said[is.Reason] = true
-		s := l.causeOf(p, look.amiss(is), causes)
-		s.goOn = c.name == v1alpha1.DrainableCondition
+		s := l.causeOf(p, look.symptomOf(is), causes)
+		s.keepsWorking = c.name == v1alpha1.DrainableCondition
 		l.add(s)
 	}
-	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // its trouble comes first in Ready
+	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // Ready reports a problem before the suspension
 		l.add(found(look.of, catalog.Suspended.With()))
 	}
 }
 
-// ofFailures are the reasons for which a finding shows the last failed runner.
+// ofFailures lists the reasons for which a finding shows the last failed runner.
 var ofFailures = []string{v1alpha1.RunnersFailingReason, v1alpha1.NodesFailingReason, v1alpha1.PodsDeletedReason, v1alpha1.RolledBackReason}
 
-// causeOf finds what a pool's symptom is a part of: its connection's, or a policy's.
+// causeOf attributes a pool's symptom to its connection or a policy, if one of them is the cause.
 func (v view) causeOf(p *v1alpha1.RunnerPool, s symptom, causes map[object]string) symptom {
 	connection := p.Spec.ConnectionRef.From(p.Namespace)
 	s.key = cmp.Or(map[string]string{
-		v1alpha1.QuotaExceededReason: keyOf(s.reason, p.Namespace, fmt.Sprint(s.cause.Code == catalog.ClaimQuota.Code)), // of pods, or of claims
+		v1alpha1.QuotaExceededReason: keyOf(s.reason, p.Namespace, fmt.Sprint(s.cause.Code == catalog.ClaimQuota.Code)), // of pods or of claims
 		v1alpha1.AccessDeniedReason:  keyOf(s.reason, connection.String()),
-		v1alpha1.MaxReachedReason:    s.reason, // each has its own message
+		v1alpha1.MaxReachedReason:    s.reason, // each pool has its own message
 		v1alpha1.SuspendedReason:     s.reason,
 		v1alpha1.UpdateHeldReason:    s.reason,
 	}[s.reason], s.key)
@@ -105,7 +105,7 @@ func (v view) causeOf(p *v1alpha1.RunnerPool, s symptom, causes map[object]strin
 	return s
 }
 
-// keyOfMissing returns the key of a pool's symptom, which the pools share whose connection does not exist.
+// keyOfMissing returns a key that all pools share whose connection does not exist.
 func (v view) keyOfMissing(connection types.NamespacedName, s symptom) string {
 	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
 		return keyOf(s.reason, connection.String())
@@ -113,7 +113,7 @@ func (v view) keyOfMissing(connection types.NamespacedName, s symptom) string {
 	return s.key
 }
 
-// versionEnds makes of a runner's version that ends what lies ahead, until the day has come.
+// versionEnds turns the end of a runner version into an upcoming event until that day.
 func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 	version := p.Status.RunnerVersion
 	if version == nil || version.UpdateBy == nil {
@@ -127,29 +127,30 @@ func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 	return s
 }
 
-// checkJobs finds pools that are full, and jobs that wait although nothing else is known to be wrong with their pool.
+// checkJobs finds pools that are full, and jobs that wait although no other problem of their pool is known.
 func (l *search) checkJobs() {
-	hurt := l.found.pools(func(s *symptom) bool { return !s.goOn })
+	hurt := l.found.pools(func(s *symptom) bool { return !s.keepsWorking })
 	for p := range pointers(l.Pools) {
 		d, jobs := p.Status.Decision, p.Status.GetJobs()
 		waiting := Waiting(&p.Status)
-		if waiting == 0 || d == nil || isAmiss(ConditionOf(p, v1alpha1.ReadyCondition)) {
+		if waiting == 0 || d == nil || isNotTrue(ConditionOf(p, v1alpha1.ReadyCondition)) {
 			continue
 		}
 		switch isHurt := hurt[nameOf(p)]; {
 		case isHurt && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.SaturatedCondition):
-		case jobs > d.Desired: // accepted, or known of without a scale set
+		case jobs > d.Desired: // accepted jobs, or jobs known without a scale set
 			s := found(ofPool(p), catalog.RunnersBelowJobs.With(nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job")).Detailed(d.Reason)).from(d.Time.Time)
 			s.do = MaxRemedy(p, l.Now)
 			l.add(s)
-		case waiting <= p.Status.Runners.Finished: // GitHub may still count the job of each, which waits for nothing
+		case waiting <= p.Status.Runners.Finished: // GitHub may still count the job of each finished runner
 		case !isHurt && l.Now.Sub(d.Time.Time) > p.Spec.Deadlines.GetStartup():
 			l.add(found(ofPool(p), catalog.JobsWait.With(nameOf(p), wording.Count(jobs, "job"), RunnersText(p.Status.Runners))).from(d.Time.Time))
 		}
 	}
 }
 
-// checkHolds takes over what corral explain says of pools with which nothing else is known to be wrong: the two never disagree.
+// checkHolds adds what corral explain reports about pools without other known problems, so that the two commands never
+// disagree.
 func (l *search) checkHolds() {
 	causes := l.found.causes()
 	for p := range pointers(l.Pools) {

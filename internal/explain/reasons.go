@@ -11,19 +11,20 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// varying is what differs between objects that have one cause.
+// varying matches the parts of a text that differ between objects with the same cause.
 var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\d+`)
 
 // alike returns a text of another program, or a parameter, without names and numbers.
 func alike(text string) string { return varying.ReplaceAllString(text, "*") }
 
-// likeness identifies what conditions of several objects have in common: codes, with alike parameters and details. A condition without causes, such
-// as of an older release, is known by its message.
+// likeness returns a key for conditions with the same cause in several objects. It consists of codes, and of parameters and
+// details without names and numbers. A condition without causes, for example from an older release, is identified by its
+// message.
 func (c *Condition) likeness() (key string) {
 	for _, cause := range c.Causes {
 		switch catalog.Of(cause.Code).Role {
 		case catalog.Meanwhile:
-		case catalog.Lead, catalog.Aside: // of each object another
+		case catalog.Lead, catalog.Aside: // differs between objects
 			key += "|" + cause.Code
 		default:
 			key += "|" + cause.Code + alike(fmt.Sprint(cause.Parameters, cause.Detail))

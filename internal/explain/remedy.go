@@ -10,7 +10,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// untilRead is what holds of an object until its fields can be read.
+// untilRead describes what stays in force until the fields of an object can be read.
 var untilRead = map[string]string{
 	poolKind:          " Until then Corral makes no decisions for the pool and neither creates nor deletes runners. Running jobs continue.",
 	sourceKind:        catalog.RevisionRunsOn,
@@ -18,7 +18,7 @@ var untilRead = map[string]string{
 	clusterPolicyKind: catalog.LastHolds,
 }
 
-// firstRemedy is the remedy for a source that never applied a revision, so that none stays in force.
+// firstRemedy returns the remedy for a source that never applied a revision, so that none stays in force.
 func firstRemedy(src *v1alpha1.PoolSource, c *Condition) string {
 	row := c.Row()
 	switch {
@@ -30,7 +30,7 @@ func firstRemedy(src *v1alpha1.PoolSource, c *Condition) string {
 	return cmp.Or(row.Remedies[sourceKind], row.Remedy)
 }
 
-// FailingRemedy says what to do about a pool whose runners fail, by the cause of the last failure.
+// FailingRemedy returns the remedy for a pool whose runners fail, given the cause of the last failure.
 func FailingRemedy(cause v1alpha1.RunnerCause) string {
 	if remedy := CauseRemedy(cause); remedy != "" {
 		return remedy + catalog.ThenRetry
@@ -38,15 +38,16 @@ func FailingRemedy(cause v1alpha1.RunnerCause) string {
 	return catalog.RunnersFailing.Remedy
 }
 
-// Readable is an object that reports the fields that can't be read.
+// Readable is an object that reports which of its fields cannot be read.
 type Readable interface{ Unreadable() error }
 
-// RemedyFor says what to do about an object of a kind, by its condition; "" where nothing is to be done. The object is nil if it isn't known.
+// RemedyFor returns the remedy for an object of a kind, given its condition; "" if no action is needed. The object is nil if
+// it is unknown.
 func RemedyFor(kind string, o Readable, c *Condition) string {
 	remedy := catalog.RemedyOf(kind, c.Reason)
 	switch {
 	case o != nil && o.Unreadable() != nil && (c.Reason == v1alpha1.InvalidSpecReason || c.Reason == v1alpha1.PolicyInvalidReason):
-		return catalog.FieldUnreadable.Remedy + untilRead[kind] // nobody acts on any of it
+		return catalog.FieldUnreadable.Remedy + untilRead[kind] // no controller acts on any part of it
 	case kind == poolKind && c.has(catalog.PodDenied) && c.has(catalog.PreviousRevision):
 		return remedy + " The previous revision stays in force."
 	case kind == poolKind && c.Reason == v1alpha1.PolicyDeniedReason:
@@ -57,10 +58,10 @@ func RemedyFor(kind string, o Readable, c *Condition) string {
 	return remedy
 }
 
-// answers are the rows of outages, by the status code of GitHub's answer or by its first digit. 0 stands for no answer.
+// answers maps the status code of GitHub's answer, or its first digit, to the row of the outage. 0 means no answer.
 var answers = map[int32]*catalog.Row{0: catalog.GitHubUnreachable, 401: catalog.CredentialsRefused, 4: catalog.GitHubLimitsRequests}
 
-// OutageRemedy says what to do about a GitHub that can't be used, by what it answers.
+// OutageRemedy returns the remedy while GitHub is unavailable, given its answer.
 func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 	if o == nil {
 		return catalog.GitHubUnavailable.Remedy
@@ -68,8 +69,8 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 	return cmp.Or(answers[o.Code], answers[o.Code/100], catalog.GitHubHasTrouble).Remedy
 }
 
-// RunnerRemedy says what to do about a runner that its cause keeps from starting, or ended; "" where nothing is to be done. What GitHub
-// refused is in the reason of its condition.
+// RunnerRemedy returns the remedy for a runner that does not start or that failed, given its cause; "" if no action is
+// needed. If GitHub refused something, the reason of its condition says what.
 func RunnerRemedy(r *Runner) string {
 	ready, outage := ConditionOf(r.Object, v1alpha1.ReadyCondition), r.Object.Status.Outage
 	isRefused := r.Cause == v1alpha1.CauseGitHub && ready.isFalse()
@@ -82,5 +83,5 @@ func RunnerRemedy(r *Runner) string {
 	return CauseRemedy(r.Cause)
 }
 
-// CauseRemedy says what to do about runners that a cause keeps from starting, or ended; "" where nothing is to be done.
+// CauseRemedy returns the remedy for runners that do not start or that failed because of a cause; "" if no action is needed.
 func CauseRemedy(cause v1alpha1.RunnerCause) string { return catalog.Of(string(cause)).Remedy }

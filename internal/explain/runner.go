@@ -13,18 +13,18 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// RunnerFacts is what is known of a runner.
+// RunnerFacts contains what is known about a runner.
 type RunnerFacts struct {
 	Runner Runner
-	// Pool of the runner; nil if it is gone or can't be read. PoolGone is true if it is gone.
+	// Pool of the runner; nil if it was deleted or cannot be read. PoolGone is true if it was deleted.
 	Pool     *v1alpha1.RunnerPool
 	PoolGone bool
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string
 	Now     time.Time
 }
 
-// RunnerAnswer says which state a runner is in, and what it waits for.
+// RunnerAnswer describes the state of a runner, and what it waits for.
 type RunnerAnswer struct {
 	// Runner and Pool as NAMESPACE/NAME.
 	Runner string `json:"runner"`
@@ -32,20 +32,19 @@ type RunnerAnswer struct {
 	// PoolGone is true once the pool was deleted.
 	PoolGone bool `json:"poolGone,omitempty"`
 	RunnerProgress
-	// Revision of its template; Current reports whether the pool creates runners of that revision, absent if it
-	// isn't known.
+	// Revision of its template. Current reports whether the pool creates runners of that revision; absent if unknown.
 	Revision string `json:"revision"`
 	Current  *bool  `json:"current,omitempty"`
-	// Node that its pod runs on; empty if that isn't scheduled or not known.
+	// Node on which its pod runs; empty if it is not scheduled, or unknown.
 	Node string `json:"node,omitempty"`
 	RunnerRegistration
-	// Exit is how its container ended, unless with exit code 0.
+	// Exit describes how its container ended, unless with exit code 0.
 	Exit *v1alpha1.RunnerExit `json:"exit,omitempty"`
 	// Job that it has or had.
 	Job *v1alpha1.JobReference `json:"job,omitempty"`
-	// Changes say what would change the answer.
+	// Changes describe what would change the answer.
 	Changes []string `json:"changes,omitempty"`
-	// Unknown says what could not be read, and why.
+	// Unknown lists what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
 	now time.Time
@@ -53,14 +52,14 @@ type RunnerAnswer struct {
 
 // RunnerProgress is the state of a runner, and what it waits for.
 type RunnerProgress struct {
-	// State, why, and since when.
+	// State with its reason and its beginning.
 	State  v1alpha1.RunnerState `json:"state"`
 	Reason string               `json:"reason,omitempty"`
 	Cause  v1alpha1.RunnerCause `json:"cause,omitempty"`
 	Since  *metav1.Time         `json:"since,omitempty"`
-	// WaitsFor says what has to happen next.
+	// WaitsFor describes the next expected event.
 	WaitsFor string `json:"waitsFor"`
-	// Deadline is when the state changes if that doesn't happen.
+	// Deadline is when the state changes without that event.
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// EndingSince is when its deletion was requested.
 	EndingSince *metav1.Time `json:"endingSince,omitempty"`
@@ -68,13 +67,13 @@ type RunnerProgress struct {
 
 // RunnerRegistration is a runner's registration on GitHub.
 type RunnerRegistration struct {
-	// REST has the runner group and labels of a runner without a scale set. Outdated names the pool's fields that
-	// have changed since.
+	// REST contains the runner group and labels of a runner without a scale set. Outdated names the pool's fields that have
+	// changed since.
 	REST     *v1alpha1.RESTRegistration `json:"rest,omitempty"`
 	Outdated []string                   `json:"outdated,omitempty"`
 	// RunnerID on GitHub; 0 for none.
 	RunnerID int64 `json:"runnerID,omitempty"`
-	// JobsDone by a persistent runner.
+	// JobsDone is the number of jobs that a persistent runner has completed.
 	JobsDone int32 `json:"jobsDone,omitempty"`
 }
 
@@ -101,7 +100,8 @@ func OfRunner(f RunnerFacts) RunnerAnswer {
 	return a
 }
 
-// NeverStarts is the condition of a runner that says that no pool made it, which is nobody's loss, or that it can't be read. It is nil of others.
+// NeverStarts returns the condition of a runner that will never start, because no pool created it or because it cannot be
+// read. It returns nil for other runners.
 func NeverStarts(r *v1alpha1.Runner) *Condition {
 	ready := ConditionOf(r, v1alpha1.ReadyCondition)
 	if !ready.isFalse() || ready.Reason != v1alpha1.InvalidSpecReason || r.Status.Cause != "" || r.DeletionTimestamp != nil {
@@ -124,16 +124,16 @@ func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 	return slices.DeleteFunc([]string{"connectionRef", "runnerGroup", "labels"}, func(field string) bool { return !differs[field] })
 }
 
-// waitsFor says what has to happen next.
+// waitsFor describes the next expected event.
 func (r *Runner) waitsFor() string {
 	o := r.Object
-	if ready := ConditionOf(o, v1alpha1.ReadyCondition); o.DeletionTimestamp != nil && isAmiss(ready) && o.Status.ObservedGeneration == o.Generation {
+	if ready := ConditionOf(o, v1alpha1.ReadyCondition); o.DeletionTimestamp != nil && isNotTrue(ready) && o.Status.ObservedGeneration == o.Generation {
 		return r.ends(ready.Message)
 	}
 	return phrase("waits", r)
 }
 
-// ends says what a runner needs next to be gone, by what its controller says.
+// ends describes the next step of a runner's deletion, according to its controller's message.
 func (r *Runner) ends(says string) string {
 	if _, what, ok := strings.Cut(says, "waiting for "); ok {
 		return what
@@ -141,5 +141,5 @@ func (r *Runner) ends(says string) string {
 	return "its deregistration on GitHub: " + strings.TrimPrefix(says, "deregistering: ")
 }
 
-// Text writes the answer for people.
+// Text renders the answer for people.
 func (a RunnerAnswer) Text() string { return answerText("runner", a.now, &a) }

@@ -15,15 +15,16 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// nearlyFull is the part of a quota, in percent, from which on it is said.
+// nearlyFull is the percentage of a quota from which a finding reports it.
 const nearlyFull = 90
 
-// reasonsOf are reasons of a pool that say which cause holds up its runners.
+// reasonsOf maps causes that hold up runners to the reason of their pool.
 var reasonsOf = map[v1alpha1.RunnerCause]string{
 	v1alpha1.CauseQuota: v1alpha1.QuotaExceededReason, v1alpha1.CauseCache: v1alpha1.CacheUnavailableReason, v1alpha1.CauseGitHub: v1alpha1.GitHubUnavailableReason,
 }
 
-// checkRunners finds what keeps runners from starting, or ended them, and whether it is known of their pool or its connection.
+// checkRunners finds runners that do not start or that failed, and attributes them to a known problem of their pool or its
+// connection.
 func (l *search) checkRunners() {
 	byReason, causes := l.found.byReason(), l.found.causes()
 	for r := range pointers(l.Runners) {
@@ -53,7 +54,7 @@ func (l *search) checkRunners() {
 	}
 }
 
-// checkSpec finds out whether a runner is never started.
+// checkSpec finds runners that never start.
 func (l *search) checkSpec(r *v1alpha1.Runner) {
 	why, row := NeverStarts(r), catalog.RunnerUnowned
 	if why == nil {
@@ -62,12 +63,12 @@ func (l *search) checkSpec(r *v1alpha1.Runner) {
 	if r.Unreadable() != nil {
 		row = catalog.RunnerUnread
 	}
-	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.amiss(why)
+	never := seen{of: object{runnerKind, r.Namespace, r.Name}, object: r}.symptomOf(why)
 	never.severity, never.what = row.Severity, row.Title
 	l.add(never)
 }
 
-// reasonOfRunner is the reason of a pool that a runner's cause holds up; "" for none.
+// reasonOfRunner returns the reason that the runner's pool has because of the runner's cause; "" for none.
 func reasonOfRunner(r *v1alpha1.Runner) string {
 	cause, ready := r.Status.Cause, ConditionOf(r, v1alpha1.ReadyCondition)
 	switch {
@@ -79,19 +80,19 @@ func reasonOfRunner(r *v1alpha1.Runner) string {
 	return reasonsOf[cause]
 }
 
-// ofPods are the resources of a quota that runners use up.
+// ofPods lists the quota resources that runners use.
 var ofPods = []corev1.ResourceName{
 	corev1.ResourcePods, "count/pods", corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
 	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
 	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage, corev1.ResourceSecrets, "count/secrets",
 }
 
-// checkQuotas finds quotas that are nearly used up, of namespaces with pools none of which says that one is.
+// checkQuotas finds quotas that are nearly used up, in namespaces whose pools do not already report it.
 func (l *search) checkQuotas() {
 	pools := l.poolsBy(func(p *v1alpha1.RunnerPool) string { return p.Namespace })
 	for q := range pointers(l.Quotas) {
-		isSaid := slices.ContainsFunc(l.found, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
-		if len(pools[q.Namespace]) == 0 || isSaid {
+		isReported := slices.ContainsFunc(l.found, func(s symptom) bool { return s.reason == v1alpha1.QuotaExceededReason && s.of.namespace == q.Namespace })
+		if len(pools[q.Namespace]) == 0 || isReported {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
@@ -105,7 +106,7 @@ func (l *search) checkQuotas() {
 	}
 }
 
-// isNear reports whether nearly all is used.
+// isNear reports whether a quota is nearly used up.
 func isNear(used, hard resource.Quantity) bool {
 	most := hard.AsApproximateFloat64()
 	return most > 0 && used.AsApproximateFloat64()*100 >= most*nearlyFull

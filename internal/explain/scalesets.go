@@ -10,13 +10,13 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// checkScaleSets finds what pools don't say themselves: labels that GitHub didn't take, sessions, and records of pools that are gone,
-// but for those whose runners are known to be leaving.
+// checkScaleSets finds problems that pools do not report: labels that GitHub did not accept, sessions, and records of
+// deleted pools. It skips deleted pools whose remaining runners are already reported.
 func (l *search) checkScaleSets() {
 	causes, known := l.found.causes(), l.found.byReason()
 	for set := range pointers(l.ScaleSets) {
 		s := seen{object{scaleSetKind, set.Namespace, set.Name}, set, set.Status.ObservedGeneration, ""}
-		l.checkLook(s)
+		l.checkReconciled(s)
 		ready, pool := s.ready(), l.poolOf(set)
 		one := s.unready()
 		if pool == nil {
@@ -28,25 +28,26 @@ func (l *search) checkScaleSets() {
 		}
 		s.of, one.of = ofPool(pool), ofPool(pool)
 		if labels := ConditionOf(set, v1alpha1.LabelsAcceptedCondition); labels.isFalse() {
-			dropped := s.amiss(labels)
-			dropped.goOn = true
+			dropped := s.symptomOf(labels)
+			dropped.keepsWorking = true
 			l.add(dropped)
 		}
-		isPoolReady := !isAmiss(ConditionOf(pool, v1alpha1.ReadyCondition))
+		isPoolReady := !isNotTrue(ConditionOf(pool, v1alpha1.ReadyCondition))
 		if ready.isFalse() && isPoolReady {
 			l.add(l.causeOf(pool, one, causes))
 		}
-		l.checkSession(s, set, !isAmiss(ready) && isPoolReady)
+		l.checkSession(s, set, !isNotTrue(ready) && isPoolReady)
 	}
 }
 
-// checkSession finds a session that isn't open although no other condition reports a problem, and one that a restart would lose.
+// checkSession finds a session that is not open although no other condition reports a problem, and one that a restart would
+// lose.
 func (l *search) checkSession(s seen, set *v1alpha1.RunnerScaleSet, isReady bool) {
 	listening := ConditionOf(set, v1alpha1.ListeningCondition)
 	isOpen := listening != nil && listening.Status == metav1.ConditionTrue
 	switch {
 	case listening != nil && !isOpen && isReady:
-		is := s.amiss(listening)
+		is := s.symptomOf(listening)
 		one := found(s.of, catalog.NotListening.With(listening.Reason).Detailed(listening.Message), is.key).from(is.since)
 		one.next, one.do = is.next, is.do
 		l.add(one)

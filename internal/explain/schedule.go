@@ -12,27 +12,27 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Schedule has the schedules of a pool that hold, and the numbers that follow.
+// Schedule contains the active schedules of a pool, and the resulting numbers.
 type Schedule struct {
-	// Declared is how many schedules the pool has.
+	// Declared is the number of schedules of the pool.
 	Declared int `json:"declared"`
-	// Seen is false until the controller has looked at them.
+	// Seen is true once the controller has reconciled them.
 	Seen bool `json:"seen"`
-	// Holding are those that hold, in the order of the spec.
+	// Holding lists the active schedules, in the order of the spec.
 	Holding []HoldingSchedule `json:"holding,omitempty"`
-	// Numbers that hold, and those of spec.scale.
+	// Numbers in force, and the numbers in spec.scale.
 	Numbers v1alpha1.Scale `json:"numbers"`
 	Spec    v1alpha1.Scale `json:"spec"`
-	// Next is when that changes; absent if no change is in sight.
+	// Next is when that changes; absent if no change is known.
 	Next *metav1.Time `json:"next,omitempty"`
 
 	decides map[string]string // name of the schedule that sets a number, by field
 }
 
-// HoldingSchedule is a schedule that holds.
+// HoldingSchedule is an active schedule.
 type HoldingSchedule struct {
 	Name string `json:"name"`
-	// Sets are the numbers that it has.
+	// Sets lists its numbers.
 	Sets []ScheduledNumber `json:"sets"`
 }
 
@@ -41,11 +41,11 @@ type ScheduledNumber struct {
 	// Field is min, idle or max.
 	Field string `json:"field"`
 	Value int32  `json:"value"`
-	// By names the schedule earlier in the list that sets the number instead; absent if this one does.
+	// By is the schedule earlier in the list that overrides the number; absent if this schedule's number applies.
 	By string `json:"by,omitempty"`
 }
 
-// schedule returns the pool's schedules that hold, and the numbers that follow; nil if it has no schedule.
+// schedule returns the active schedules of the pool and the resulting numbers; nil if the pool has no schedules.
 func (f *PoolFacts) schedule() *Schedule {
 	spec, status := &f.Pool.Spec, f.Pool.Status.Schedule
 	if len(spec.Scale.Schedules) == 0 {
@@ -65,7 +65,7 @@ func (f *PoolFacts) schedule() *Schedule {
 	return s
 }
 
-// holding lists the numbers of a schedule, and enters in decides those that no earlier schedule sets.
+// holding lists the numbers of a schedule, and adds the ones that no earlier schedule sets to decides.
 func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 	h := HoldingSchedule{Name: d.Name}
 	for _, n := range []struct {
@@ -81,7 +81,7 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 	return h
 }
 
-// decider names the schedule that sets a number now; "" if none does.
+// decider returns the name of the schedule that sets a number now; "" if there is none.
 func (f *PoolFacts) decider(field string) string {
 	if s := f.schedule(); s != nil {
 		return s.decides[field]

@@ -14,13 +14,13 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// APIVersion and Kind of a Page as JSON. Fields may be added within a version; none changes its meaning.
+// APIVersion and Kind of a Page in JSON. New fields may be added within a version, but no field changes its meaning.
 const (
 	APIVersion = "status.corral.dev/v1alpha1"
 	Kind       = "Status"
 )
 
-// Snapshot is what was read of a cluster at a time.
+// Snapshot contains what was read from a cluster at a time.
 type Snapshot struct {
 	Now time.Time
 	// Namespace that was read; "" for all.
@@ -34,49 +34,49 @@ type Snapshot struct {
 	Policies        []v1alpha1.RunnerPolicy
 	ClusterPolicies []v1alpha1.ClusterRunnerPolicy
 	Quotas          []corev1.ResourceQuota
-	// Leases by which controllers agree on a leader; none if there are none.
+	// Leases with which controllers elect a leader; empty if there are none.
 	Leases []Lease
-	// Unseen is what could not be read, or not in full.
+	// Unseen lists what could not be read completely.
 	Unseen []Unseen
 }
 
-// Lease is that by which the replicas of a controller agree on a leader.
+// Lease is used by the replicas of a controller to elect a leader.
 type Lease struct {
 	// Name as NAMESPACE/NAME.
 	Name string `json:"name"`
-	// Holder is who leads; "" if nobody does.
+	// Holder is the leader; "" if there is none.
 	Holder string `json:"holder,omitempty"`
-	// Renewed is when the holder renewed it last, by its own clock.
+	// Renewed is when the holder last renewed it, according to its own clock.
 	Renewed metav1.Time `json:"renewed"`
-	// Lost is true if nobody renews it.
+	// Lost is true if no replica renews it.
 	Lost bool `json:"-"`
 }
 
-// Unseen is something that could not be looked at.
+// Unseen is something that could not be read.
 type Unseen struct {
-	// What it is, as "ResourceQuotas".
+	// What could not be read, for example "ResourceQuotas".
 	What string `json:"what"`
-	// Why it could not be looked at.
+	// Why it could not be read.
 	Why string `json:"why"`
 }
 
-// Verdict says in a word how all is.
+// Verdict summarizes the state of an installation.
 type Verdict string
 
 // Verdicts.
 const (
-	// Well is said if all was looked at and nothing is wrong.
+	// Well means that everything was checked and nothing is wrong.
 	Well Verdict = "Well"
-	// Trouble is said if something is wrong.
+	// Trouble means that something is wrong.
 	Trouble Verdict = "Trouble"
-	// Unknown is said if nothing is known to be wrong, and something was not looked at.
+	// Unknown means that no problem is known, but something could not be checked.
 	Unknown Verdict = "Unknown"
 )
 
-// Severity says how bad a finding is.
+// Severity of a finding.
 type Severity = catalog.Severity
 
-// Severities, the worst first.
+// Severities, the most severe first.
 const (
 	Critical = catalog.Critical
 	Error    = catalog.Error
@@ -85,7 +85,7 @@ const (
 	Note     = catalog.Note
 )
 
-// severities, the worst first.
+// severities, the most severe first.
 var severities = []Severity{Critical, Error, Warning, Ahead, Note}
 
 // Page is the answer.
@@ -94,20 +94,20 @@ type Page struct {
 	Kind       string `json:"kind"`
 	// Time of the answer.
 	Time metav1.Time `json:"time"`
-	// Namespace that was looked at; "" for all.
+	// Namespace that was checked; "" for all.
 	Namespace string  `json:"namespace,omitempty"`
 	Verdict   Verdict `json:"verdict"`
-	// Findings, the worst first.
+	// Findings, the most severe first.
 	Findings []Finding `json:"findings,omitempty"`
-	// NotLookedAt is what could not be read: nothing is said about it.
+	// NotLookedAt lists what could not be read, so nothing is known about it.
 	NotLookedAt []Unseen `json:"notLookedAt,omitempty"`
 	Totals      Totals   `json:"totals"`
 }
 
-// Finding is one cause, of one object or of many.
+// Finding is one cause, which affects one or more objects.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	// Reason is that of a condition, or another word of its kind.
+	// Reason is the reason of a condition, or a similar identifier.
 	Reason string `json:"reason"`
 	// Code of the cause in the catalog, and its parameters. Detail is the text of another program.
 	Code       string                    `json:"code"`
@@ -117,59 +117,59 @@ type Finding struct {
 	Subject *v1alpha1.CauseSubject `json:"subject,omitempty"`
 	// What is wrong, in a few words.
 	What string `json:"what"`
-	// Since when.
+	// Since is when the problem began.
 	Since *metav1.Time `json:"since,omitempty"`
-	// By is when what lies ahead comes about.
+	// By is the time of an upcoming problem.
 	By *metav1.Time `json:"by,omitempty"`
-	// Next attempt, where it is known.
+	// Next attempt, if known.
 	Next *metav1.Time `json:"next,omitempty"`
-	// Hurts counts who suffers.
+	// Hurts counts the affected objects.
 	Hurts Hurts `json:"hurts"`
-	// Objects that it shows in, as KIND/NAMESPACE/NAME; the first 20. More are left out.
+	// Objects that are affected, as KIND/NAMESPACE/NAME: the first 20. More is the number of others.
 	Objects []string `json:"objects,omitempty"`
 	More    int      `json:"more,omitempty"`
 	// Message of the first object.
 	Message string `json:"message,omitempty"`
-	// LastFailure is the runner that failed last, of pools whose runners fail.
+	// LastFailure is the runner that failed last, for pools whose runners fail.
 	LastFailure *v1alpha1.RunnerFailure `json:"lastFailure,omitempty"`
-	// Do says what to do.
+	// Do is the remedy.
 	Do string `json:"do,omitempty"`
 
 	key string
-	// unseen is what could not be looked at when it was found.
+	// unseen is what could not be read when the problem was found.
 	unseen string
 }
 
-// Hurts counts who suffers from a cause.
+// Hurts counts what a cause affects.
 type Hurts struct {
 	Pools int `json:"pools,omitempty"`
 	// Jobs that wait in these pools.
 	Jobs int32 `json:"jobs,omitempty"`
-	// Runners that don't start, or failed.
+	// Runners that do not start, or that failed.
 	Runners     int `json:"runners,omitempty"`
 	Sources     int `json:"sources,omitempty"`
 	Connections int `json:"connections,omitempty"`
 	Policies    int `json:"policies,omitempty"`
 }
 
-// Totals count what was looked at.
+// Totals counts what was read.
 type Totals struct {
 	Sources     int `json:"sources"`
 	Connections int `json:"connections"`
 	Policies    int `json:"policies"`
 	Pools       int `json:"pools"`
-	// Runners by state, and Jobs, as the pools have them: those that wait on GitHub for a full pool too.
+	// Runners by state, and Jobs, as in the status of pools. They include jobs that wait on GitHub for a full pool.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	Jobs    int32                 `json:"jobs"`
-	// JobsUnknown counts the pools whose jobs were never counted.
+	// JobsUnknown is the number of pools whose jobs were never counted.
 	JobsUnknown int `json:"jobsUnknown,omitempty"`
-	// Waiting are jobs without a runner.
+	// Waiting is the number of jobs without a runner.
 	Waiting int32 `json:"waiting"`
-	// Leaders are the controllers that work.
+	// Leaders are the controllers that hold a lease.
 	Leaders []Lease `json:"leaders,omitempty"`
 }
 
-// Look says how all is. Each check adds what those before it don't say already.
+// Look summarizes the state of an installation. Each check adds problems that the previous checks did not report.
 func Look(s *Snapshot) Page {
 	l := &search{view: viewOf(s)}
 	for _, check := range []func(){
@@ -194,7 +194,7 @@ func Look(s *Snapshot) Page {
 	return p
 }
 
-// Troubles are the findings that are wrong now.
+// Troubles returns the findings about current problems.
 func (p *Page) Troubles() []Finding {
 	return slices.DeleteFunc(slices.Clone(p.Findings), func(f Finding) bool { return !f.isTrouble() })
 }

@@ -224,7 +224,7 @@ var pages = map[string]func() *Snapshot{
 			Message: "the credentials may not write check runs: let the App have the permission \"checks\" with write access, and among its repositories this one: reading the check runs of commit 1a2b3c4 of acme/pools: GitHub answered 403",
 			Since:   ago(time.Hour),
 		}
-		s.Connections[0].Status.MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "the events that come aren't signed with the secret in Secret hook"}}
+		s.Connections[0].Status.MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "incoming events aren't signed with the secret in Secret hook"}}
 		return s
 	},
 	"ahead": func() *Snapshot {
@@ -567,7 +567,7 @@ func TestThePageOfConditionsHasTheirPolarity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range conditionsOfPools {
-		if row := fmt.Sprintf("| RunnerPool | `%s` | %s", c.name, c.amiss); !strings.Contains(string(page), row) {
+		if row := fmt.Sprintf("| RunnerPool | `%s` | %s", c.name, c.problem); !strings.Contains(string(page), row) {
 			t.Errorf("docs/spec/conditions.md has no row %q", row)
 		}
 	}

@@ -37,7 +37,7 @@ func (o object) String() string {
 	return o.kind + "/" + o.namespace + "/" + o.name
 }
 
-// kinds in the order in which objects are named: those that are a cause come first.
+// kinds lists the order in which objects are named. Kinds that cause problems of others come first.
 var kinds = []string{leaseKind, connectionKind, sourceKind, clusterPolicyKind, policyKind, quotaKind, poolKind, scaleSetKind, runnerKind}
 
 func (o object) compare(other object) int {
@@ -55,12 +55,12 @@ func ofPolicy(p policy.Object) object {
 	return object{policyKind, p.GetNamespace(), p.GetName()}
 }
 
-// symptom is what is wrong with one object. Those with the same key have one cause.
+// symptom is a problem of one object. Symptoms with the same key have the same cause.
 type symptom struct {
 	key    string
 	of     object
 	reason string
-	cause  v1alpha1.Cause // of a condition the first
+	cause  v1alpha1.Cause // the first cause of a condition
 	// severity and short title. During the grace period a symptom is only a note with the title lately, because it may pass by itself.
 	severity     Severity
 	what, lately string
@@ -69,42 +69,43 @@ type symptom struct {
 	message string
 	do      string
 	since   time.Time
-	by      time.Time // when what lies ahead comes about
-	next    time.Time // when it is tried again
-	// failed is the pool's last failed runner, if that is what is wrong.
+	by      time.Time // time of an upcoming problem
+	next    time.Time // time of the next attempt
+	// failed is the pool's last failed runner, if the problem is about failed runners.
 	failed *v1alpha1.RunnerFailure
-	// pools that suffer, as NAMESPACE/NAME. No job waits for it if they goOn.
-	pools []string
-	goOn  bool
+	// pools that are affected, as NAMESPACE/NAME. With keepsWorking, no job waits because of the symptom.
+	pools        []string
+	keepsWorking bool
 }
 
-// symptoms are what a check finds.
+// symptoms are the results of the checks.
 type symptoms []symptom
 
-// keepsJobs reports whether jobs of a pool wait for it: not while what was decided last holds, or the former template is in force.
+// keepsJobs reports whether jobs of a pool wait because of the symptom. They do not wait if the last decision or the
+// previous template stays in force.
 func (s *symptom) keepsJobs() bool {
-	return !s.goOn && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
+	return !s.keepsWorking && s.reason != v1alpha1.PolicyFailedReason && s.reason != v1alpha1.RolledBackReason
 }
 
-// causes are the keys by which objects have their first symptom now, other than that nobody looked at them, and those with which a pool or a connection
-// goes on.
+// causes returns the key of the first symptom of each object. It ignores symptoms that cannot be the cause of other
+// problems: objects that were not reconciled, upcoming problems, and problems with which pools and connections keep working.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
-		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.goOn) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.severity != Ahead {
+		if _, ok := keys[s.of]; !ok && (s.of.kind != poolKind || !s.keepsWorking) && s.reason != catalog.NotLookedAt.Code && s.reason != catalog.EventsRefused.Code && s.severity != Ahead {
 			keys[s.of] = s.key
 		}
 	}
 	return keys
 }
 
-// saying is an object with a reason.
+// saying identifies a reason of an object.
 type saying struct {
 	of     object
 	reason string
 }
 
-// byReason are the keys of symptoms by object and reason.
+// byReason returns the keys of symptoms by object and reason.
 func (all symptoms) byReason() map[saying]string {
 	keys := map[saying]string{}
 	for _, s := range all {
@@ -143,8 +144,8 @@ func found(of object, c catalog.Cause, more ...string) symptom {
 	return s
 }
 
-// amiss returns the symptom that a condition of the object reports.
-func (s seen) amiss(c *Condition) symptom {
+// symptomOf returns the symptom that a condition of the object reports.
+func (s seen) symptomOf(c *Condition) symptom {
 	row, cause := catalog.Of(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
 	if len(c.Causes) > 0 {
 		cause = c.Causes[0]
@@ -156,7 +157,7 @@ func (s seen) amiss(c *Condition) symptom {
 	}
 }
 
-// during makes a symptom that GitHub can't be used one of all that have the same outage.
+// during gives all symptoms of the same GitHub outage the same key.
 func (s symptom) during(o *v1alpha1.GitHubOutage) symptom {
 	if s.reason != v1alpha1.GitHubUnavailableReason {
 		return s
@@ -180,7 +181,7 @@ func (l *search) add(s symptom) {
 	if s.severity == "" {
 		return
 	}
-	if s.grace > 0 && l.Now.Sub(s.since).Abs() < s.grace { // a controller whose clock is fast hides nothing
+	if s.grace > 0 && l.Now.Sub(s.since).Abs() < s.grace { // even if the controller's clock is fast
 		s.severity, s.what = Note, cmp.Or(s.lately, s.what)
 		s.key += "|lately"
 	}
@@ -195,8 +196,8 @@ func (s symptom) from(since time.Time) symptom {
 
 // unready returns the symptom that the object's condition Ready reports; the zero symptom if Ready is True or missing.
 func (s seen) unready() symptom {
-	if ready := s.ready(); isAmiss(ready) {
-		return s.amiss(ready)
+	if ready := s.ready(); isNotTrue(ready) {
+		return s.symptomOf(ready)
 	}
 	return symptom{}
 }

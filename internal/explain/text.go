@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	// maxNamed is how many objects a line names.
+	// maxNamed limits how many objects a line names.
 	maxNamed = 3
-	// maxFindings is how many findings the text has.
+	// maxFindings limits how many findings the text contains.
 	maxFindings = 30
-	// maxMessage is how many characters of a message the text has; corral explain, or kubectl describe, has the rest.
+	// maxMessage limits how many characters of a message the text contains. corral explain and kubectl describe show the
+	// full message.
 	maxMessage = 240
 )
 
-// Text writes the page for people.
+// Text renders the page for people.
 func (p Page) Text() string { return answerText("status", p.Time.Time, &p) }
 
-// problems are what a message says is wrong, in one line.
+// problems returns a message in one line.
 func problems(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
-// named names the first objects.
+// named returns the names of the first objects.
 func (f *Finding) named() string {
-	return wording.List(append(slices.Clip(f.Objects), make([]string, f.More)...), maxNamed) // those left out have no name
+	return wording.List(append(slices.Clip(f.Objects), make([]string, f.More)...), maxNamed) // objects that were left out have no name
 }
 
-// unseen says what wasn't looked at, those for the same reason together.
+// unseen describes what was not read, grouped by reason.
 func (p *Page) unseen() string {
 	byReason := map[string][]string{}
 	var parts []string
@@ -49,15 +50,15 @@ func (p *Page) unseen() string {
 	return strings.Join(parts, "; ")
 }
 
-// poolsRead is what pools are called among what could not be looked at.
+// poolsRead is the name of pools in the list of what could not be read.
 const poolsRead = "RunnerPools"
 
-// lacks reports whether nothing of a kind was looked at.
+// lacks reports whether no objects of a kind were read.
 func (p *Page) lacks(what string) bool {
 	return slices.ContainsFunc(p.NotLookedAt, func(u Unseen) bool { return u.What == what })
 }
 
-// clock writes a time, of this day alone, and its distance.
+// clock formats a time and its distance from now, without the date if it is less than twelve hours away.
 func clock(now time.Time, t instant) string {
 	layout, at := wording.Clock, t.UTC()
 	if now.Sub(at).Abs() > 12*time.Hour {
@@ -66,7 +67,7 @@ func clock(now time.Time, t instant) string {
 	return fmt.Sprintf("%s (%s)", at.Format(layout), distance(at, now))
 }
 
-// Changes are lines on what became other since a former page: what is new, and what is over.
+// Changes returns lines that describe the differences from an earlier page: new problems and problems that are over.
 func (p *Page) Changes(former *Page) []string {
 	lines := book.Sentences("status-changes", struct {
 		Now               time.Time
@@ -80,29 +81,29 @@ func (p *Page) Changes(former *Page) []string {
 		slices.DeleteFunc(p.gone(former), func(was Finding) bool { return !p.isOver(&was) }),
 		p.unseen(), former.unseen(),
 	})
-	for i, line := range lines { // messages are anybody's
+	for i, line := range lines { // messages may come from anyone
 		lines[i] = strings.ReplaceAll(line, "\n", " ")
 	}
 	return lines
 }
 
-// gone are the findings that a former page has, and this one hasn't.
+// gone returns the findings of an earlier page that this page does not have.
 func (p *Page) gone(former *Page) []Finding {
 	return slices.DeleteFunc(slices.Clone(former.Findings), func(f Finding) bool {
 		return slices.ContainsFunc(p.Findings, func(is Finding) bool { return is.key == f.key })
 	})
 }
 
-// isOver reports whether what was found before, and isn't any more, is over: not if it may be among what could not be looked at.
+// isOver reports whether a finding that disappeared is resolved. It is unknown if the objects could not be read.
 func (p *Page) isOver(f *Finding) bool { return len(p.NotLookedAt) == 0 || p.unseen() == f.unseen }
 
-// Keep adds what a former page has and can't be known to be over: the next page is compared with it.
+// Keep adds the findings of an earlier page that may not be resolved, so that the next page is compared with them.
 func (p *Page) Keep(former *Page) {
 	kept := slices.DeleteFunc(p.gone(former), func(was Finding) bool { return p.isOver(&was) })
 	p.Findings = append(p.Findings, kept...)
 }
 
-// line is what makes a finding another one.
+// line identifies a finding. If it changes, the finding is reported again.
 func (f *Finding) line() string {
 	return fmt.Sprint(f.Severity, f.What, f.Hurts, f.named())
 }

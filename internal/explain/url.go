@@ -14,19 +14,17 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// JobURL is where GitHub shows a job, or a whole workflow run.
+// JobURL is the URL of a job or of a whole workflow run on GitHub.
 type JobURL struct {
 	// Host with the port, if it has one.
 	Host string
 	// Owner and Name of the repository.
 	Owner, Name string
-	// RunID of the workflow run, and JobID of the job in GitHub's REST API; a JobID of 0 is the
-	// whole run.
+	// RunID of the workflow run, and JobID of the job in GitHub's REST API. A JobID of 0 means the whole run.
 	RunID, JobID int64
 }
 
-// jobPath has owner, repository, run and, if it is there, job. Compiling its counts takes 5 ms, which each start of the
-// program would pay for.
+// jobPath matches owner, repository, run and optionally job. It is compiled on first use, because that takes 5 ms.
 var jobPath = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^/([A-Za-z0-9_.-]{1,100})/([A-Za-z0-9_.-]{1,100})/actions/runs/([1-9][0-9]{0,17})(?:/attempts/[0-9]{1,9})?(?:/jobs?/([1-9][0-9]{0,17}))?/?$`)
 })
@@ -42,13 +40,13 @@ func ParseJobURL(raw string) (JobURL, error) {
 	return JobURL{}, fmt.Errorf("%q is not a job URL: use https://HOST/OWNER/REPO/actions/runs/RUN_ID or the same with /job/JOB_ID", wording.Truncate(raw, maxText))
 }
 
-// number64 reads digits that fit; 0 for none.
+// number64 parses digits; 0 for an empty text.
 func number64(digits string) int64 {
-	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern lets nothing else through
+	n, _ := strconv.ParseInt(digits, 10, 64) // the pattern limits the number of digits
 	return n
 }
 
-// hostOf is a host as it is compared.
+// hostOf returns a host in the form used for comparisons.
 func hostOf(host string) string {
 	host = strings.ToLower(host)
 	if host == "www.github.com" {
@@ -57,5 +55,5 @@ func hostOf(host string) string {
 	return host
 }
 
-// Repository is OWNER/NAME.
+// Repository returns OWNER/NAME.
 func (j JobURL) Repository() string { return j.Owner + "/" + j.Name }

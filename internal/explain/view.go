@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// view is a snapshot whose objects are found by NAMESPACE/NAME.
+// view is a snapshot with indexes of its objects by NAMESPACE/NAME.
 type view struct {
 	*Snapshot
 	connections map[string]*v1alpha1.GitHubConnection
@@ -44,7 +44,7 @@ func byName[T any, P interface {
 
 func nameOf(p *v1alpha1.RunnerPool) string { return p.Namespace + "/" + p.Name }
 
-// setOf finds the scale set of a pool; nil if it has none.
+// setOf returns the scale set of a pool; nil if it has none.
 func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	if set := v.sets[nameOf(p)]; set != nil && set.Spec.PoolUID == string(p.UID) {
 		return set
@@ -52,7 +52,7 @@ func (v view) setOf(p *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	return nil
 }
 
-// outageOf is the outage of GitHub that a pool's scale set has, or else one of its runners; nil for none.
+// outageOf returns the GitHub outage reported by a pool's scale set or one of its runners; nil if there is none.
 func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
 	if set := v.setOf(p); set != nil && set.Status.Outage != nil {
 		return set.Status.Outage
@@ -65,13 +65,13 @@ func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
 	return nil
 }
 
-// isLeft reports whether a runner that ends is of a pool that is gone.
+// isLeft reports whether a runner is being deleted and its pool no longer exists.
 func (v view) isLeft(r *v1alpha1.Runner) bool {
 	pool, owner := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name], metav1.GetControllerOf(r)
 	return !r.DeletionTimestamp.IsZero() && owner != nil && (pool == nil || pool.UID != owner.UID)
 }
 
-// poolOf finds the pool of a scale set; nil if that is gone.
+// poolOf returns the pool of a scale set; nil if it was deleted.
 func (v view) poolOf(set *v1alpha1.RunnerScaleSet) *v1alpha1.RunnerPool {
 	if p := v.pools[set.Namespace+"/"+set.Spec.PoolRef.Name]; p != nil && string(p.UID) == set.Spec.PoolUID {
 		return p
@@ -79,7 +79,7 @@ func (v view) poolOf(set *v1alpha1.RunnerScaleSet) *v1alpha1.RunnerPool {
 	return nil
 }
 
-// poolsBy lists the pools, as NAMESPACE/NAME, by what they belong to.
+// poolsBy groups the pools, as NAMESPACE/NAME, by owner.
 func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
 	pools := map[string][]string{}
 	for i := range v.Pools {
@@ -100,16 +100,16 @@ func (s *Snapshot) policyObjects() (all []policy.Object) {
 	return all
 }
 
-// bindingPolicies lists the policies that are asked about a pool.
+// bindingPolicies returns the policies that apply to a pool.
 func (s *Snapshot) bindingPolicies(pool *v1alpha1.RunnerPool) []policy.Object {
 	facts := policy.PoolOf(pool)
 	return slices.DeleteFunc(s.policyObjects(), func(p policy.Object) bool {
-		source, _ := policy.SourceOf(p) // what is wrong with it is in its status
+		source, _ := policy.SourceOf(p) // its status reports errors
 		return !policy.Broken(source, nil).Binds(facts)
 	})
 }
 
-// PoliciesOf returns what is known of the policies that are asked about a pool.
+// PoliciesOf returns what is known about the policies that apply to a pool.
 func (s *Snapshot) PoliciesOf(pool *v1alpha1.RunnerPool) (all []Policy) {
 	for _, p := range s.bindingPolicies(pool) {
 		source, _ := policy.SourceOf(p)
@@ -128,7 +128,7 @@ func (s *Snapshot) PoliciesOf(pool *v1alpha1.RunnerPool) (all []Policy) {
 	return all
 }
 
-// Facts returns what is known of each pool, sorted, with the states of its runners as their status has them.
+// Facts returns what is known about each pool, sorted, with the states of its runners from their status.
 func (s *Snapshot) Facts() []PoolFacts {
 	v, runners := viewOf(s), map[string][]Runner{}
 	for i := range s.Runners {
@@ -152,7 +152,7 @@ func compareObjects(a, b metav1.Object) int {
 	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
-// totals count what was read.
+// totals counts what was read.
 func (v view) totals() Totals {
 	t := Totals{Sources: len(v.Sources), Connections: len(v.Connections), Policies: len(v.Policies) + len(v.ClusterPolicies), Pools: len(v.Pools)}
 	for i := range v.Pools {

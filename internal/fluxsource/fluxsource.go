@@ -43,7 +43,7 @@ var (
 )
 
 // advice is what to do about an artifact that is too large.
-const advice = "leave out what isn't needed by spec.ignore of the source, or keep definitions in a repository of their own"
+const advice = "exclude files with the source's spec.ignore, or use a separate repository for definitions"
 
 // maxRedirects is how many redirects are followed, all of them on the same host.
 const maxRedirects = 3

@@ -20,14 +20,13 @@ import (
 // FieldOwner is the field manager of everything the controllers apply.
 const FieldOwner = client.FieldOwner("corral")
 
-// Apply makes an object so by server-side apply, taking over fields that others
-// hold. A typed object must not carry a status.
+// Apply creates or updates an object by server-side apply. It takes over fields of other field managers. A typed object must
+// not have a status.
 func Apply(ctx context.Context, c client.Client, obj client.Object) error {
 	return ApplyAs(ctx, c, obj, FieldOwner)
 }
 
-// ApplyAs is Apply under another field manager. An unstructured object then holds
-// the answer of the API server.
+// ApplyAs is Apply with another field manager. An unstructured object then contains the answer of the API server.
 func ApplyAs(ctx context.Context, c client.Client, obj client.Object, owner client.FieldOwner) error {
 	u, err := toUnstructured(c, obj)
 	if err != nil {
@@ -58,7 +57,7 @@ func toUnstructured(c client.Client, obj client.Object) (*unstructured.Unstructu
 	return u, nil
 }
 
-// PutConfigMap creates a ConfigMap or, of one whose version is known, changes what it holds.
+// PutConfigMap creates a ConfigMap or, if version is the version of an existing one, replaces its data.
 func PutConfigMap(ctx context.Context, c client.Client, config *corev1.ConfigMap, version string) error {
 	if version == "" {
 		if err := c.Create(ctx, config, FieldOwner); err != nil {

@@ -16,8 +16,9 @@ import (
 // Queue is a controller's work queue.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// EventSource is a source.Source of wake-ups that no watch sees. It wakes the controllers that watch it. Wake-ups are lost while no controller
-// runs, and with the process: controllers reconcile everything at their start. The zero value is ready for use.
+// EventSource is a source.Source of wake-ups that do not come from a watch. It wakes the controllers that watch it. Wake-ups
+// are lost while no controller runs and when the process ends, because controllers reconcile everything when they start. The
+// zero value is ready for use.
 type EventSource struct {
 	mu     sync.Mutex
 	queues []Queue
@@ -31,7 +32,7 @@ func (s *EventSource) Start(_ context.Context, q Queue) error {
 	return nil
 }
 
-// Wake has an object reconciled.
+// Wake triggers a reconciliation of an object.
 func (s *EventSource) Wake(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +41,7 @@ func (s *EventSource) Wake(key types.NamespacedName) {
 	}
 }
 
-// WakeAfter has an object reconciled after a time.
+// WakeAfter triggers a reconciliation of an object after a delay.
 func (s *EventSource) WakeAfter(key types.NamespacedName, after time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

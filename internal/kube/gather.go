@@ -13,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Gathered puts off status writes, so that many changes in a row cost one write. What a
-// status holds must be recoverable without it, or its write be Urgent: nothing that is put
-// off is durable.
+// Gathered delays status writes, so that several changes in a row cost one write. A delayed status may be lost. Its contents
+// must therefore be recoverable, or the write must be Urgent.
 type Gathered struct {
 	after     time.Duration
 	perSecond int
@@ -23,16 +22,17 @@ type Gathered struct {
 	now       func() time.Time
 
 	mu    sync.Mutex
-	since map[types.UID]time.Time // when the first change came that isn't written
-	// parts are the writes of each namespace in a window, which ends at a second. It has more than one second if more namespaces write than there may
-	// be writes in a second, so that each namespace's part is one write or more.
+	since map[types.UID]time.Time // time of the first change that is not written yet
+	// parts counts the writes of each namespace in the current window, which ends at a full second. The window is longer
+	// than one second if more namespaces write than writes are allowed per second, so that each namespace may write at least
+	// once.
 	parts       map[string]int
 	window, end int64
 }
 
-// Gather puts changes off for the given time after the first of them, and up to five
-// times as long while more than so many a second are due, news included: what is told of
-// some must not hinder the work of others. Namespaces share that number, so that the changes of one don't put off another's.
+// Gather returns a Gathered that delays changes by the given time after the first of them, and by up to five times as long
+// while more than perSecond writes are due. Even urgent news is then delayed, so that reports about some objects do not
+// hinder the work of others. Namespaces share the rate, so that changes in one do not delay those in another.
 func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
 	return &Gathered{
 		after: after, perSecond: perSecond, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now,
@@ -40,8 +40,9 @@ func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered 
 	}
 }
 
-// allows reports whether a namespace may have one more write now; with the lock. A namespace has an equal part of the writes of a window. It may
-// have more if others leave some, but not more than a quarter of a second's while there are others.
+// allows reports whether a namespace may write once more now. The caller holds the lock. Each namespace gets an equal part
+// of the writes in a window. It may also use what others leave, but at most a quarter of a second's writes while there are
+// others.
 func (g *Gathered) allows(namespace string, now time.Time) bool {
 	if second := now.Unix(); second >= g.end || second < g.end-g.window {
 		g.window = int64(max(1, (len(g.parts)+g.perSecond-1)/g.perSecond))
@@ -61,7 +62,7 @@ func (g *Gathered) allows(namespace string, now time.Time) bool {
 	return isOwn
 }
 
-// Forget drops what is remembered of an object that is gone.
+// Forget drops the state of a deleted object.
 func (g *Gathered) Forget(uid types.UID) {
 	if g == nil {
 		return
@@ -71,12 +72,11 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
-// stretch is by how much longer than usual changes may be gathered. Those of an object
-// that is being deleted always are: as a rule it is gone before somebody could look.
+// stretch is the factor by which the delay may grow. It always applies to objects that are being deleted, because they are
+// usually gone before a user could read their status.
 const stretch = 5
 
-// left returns how much longer a change of the object may wait; 0 when it is due. News
-// is due at once.
+// left returns how much longer a change of the object may wait; 0 when it is due. News is due at once.
 func (g *Gathered) left(obj Object, news bool) time.Duration {
 	uid, after := obj.GetUID(), g.after
 	switch {
@@ -100,8 +100,8 @@ func (g *Gathered) left(obj Object, news bool) time.Duration {
 	return max(0, after-age)
 }
 
-// putOff says how long the write of this attempt may wait; 0 when there is none to
-// make or it has to be made now.
+// putOff returns how long the status write of this attempt may wait; 0 if there is nothing to write, or if it must be
+// written now.
 func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	g := a.reporter.Gathered
 	if g == nil {
@@ -116,8 +116,8 @@ func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	return 0
 }
 
-// isNews reports whether a condition changed in a way that somebody may wait for: a
-// trouble, and for kinds that live long each change of a status or reason.
+// isNews reports whether a condition changed in a way that a user or a program may wait for: a problem or, for kinds that
+// live long, any change of a status or reason.
 func (a *Attempt) isNews(outcome error) bool {
 	if a.reporter.Quiet && (outcome == nil || IsProgress(outcome)) {
 		return false
@@ -125,7 +125,7 @@ func (a *Attempt) isNews(outcome error) bool {
 	return !equality.Semantic.DeepEqual(statuses(a.saved.GetConditions()), statuses(a.obj.GetConditions()))
 }
 
-// statuses returns the status and reason of each condition, by its type: what programs look at.
+// statuses returns the status and reason of each condition, by type. Programs only read these.
 func statuses(conditions []metav1.Condition) map[string]string {
 	short := make(map[string]string, len(conditions))
 	for _, c := range conditions {

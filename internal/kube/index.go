@@ -13,7 +13,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Index is a field by which the cache finds objects of all namespaces, so that a pass visits only those that it needs.
+// Index is a field by which the cache finds objects of all namespaces, so that a reconciliation reads only the objects that
+// it needs.
 type Index struct {
 	Object client.Object
 	Field  string
@@ -26,7 +27,7 @@ const (
 	ConnectionField = "spec.connectionRef"
 	// UIDField is the UID of a RunnerPool.
 	UIDField = "metadata.uid"
-	// OwnerField is the label on GitHub of the runners that a RunnerPool registers by REST.
+	// OwnerField is the label on GitHub of the runners that a RunnerPool registers through the REST API.
 	OwnerField = "ownerLabel"
 )
 
@@ -54,7 +55,7 @@ func onConnection(o client.Object) []string {
 	return []string{ref.From(o.GetNamespace()).String()}
 }
 
-// OnConnection selects the objects that name a GitHubConnection.
+// OnConnection selects the objects that refer to a GitHubConnection.
 func OnConnection(key types.NamespacedName) client.MatchingFields {
 	return client.MatchingFields{ConnectionField: key.String()}
 }

@@ -10,14 +10,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// IsRefused reports whether the API server refused a write for what it is, or who makes it. Admission webhooks do so with the status 400 if they
-// don't choose another, ValidatingAdmissionPolicies with 422.
+// IsRefused reports whether the API server rejected a write because of its content or its author. By default, admission
+// webhooks reject with the status 400, and ValidatingAdmissionPolicies with 422.
 func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// Refusal is what the API server says is wrong with an object, each field with its path
-// below the given one, without the object's name: for objects that a user did not name.
+// Refusal returns the API server's reasons for rejecting an object, each with the field's path below the given one. It omits
+// the object's name, because it is used for objects that the user did not name.
 func Refusal(err error, below string) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {

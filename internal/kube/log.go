@@ -15,17 +15,17 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// warning is the level below info, which logr has no word for. What logs by it writes a warning.
+// warning is the level between info and error, for which logr has no name. The log sink writes it as a warning.
 const warning = -1
 
-// Warn logs trouble that passes or is tried again; what is lost or broken is an error.
+// Warn logs a problem that is temporary or retried. Data loss and broken components are errors.
 func Warn(ctx context.Context, message string, about ...any) {
 	if sink := log.FromContext(ctx).GetSink(); sink != nil {
 		sink.Info(warning, message, about...)
 	}
 }
 
-// note says at the level of debug how a pass ended, whether anything changed or not.
+// note logs the result of every reconciliation at debug level, even if nothing changed.
 func (a *Attempt) note(ctx context.Context, result ctrl.Result, outcome error) {
 	debug := log.FromContext(ctx).V(1)
 	if !debug.Enabled() {
@@ -41,8 +41,8 @@ func (a *Attempt) note(ctx context.Context, result ctrl.Result, outcome error) {
 	debug.Info("Pass", about...)
 }
 
-// LogDeleted logs that an object was deleted: of which revision it was, and why it had to go.
+// LogDeleted logs the deletion of an object, with its revision and the reason.
 func LogDeleted(ctx context.Context, c client.Client, obj client.Object, revision, why string) {
-	kind, _ := apiutil.GVKForObject(obj, c.Scheme()) // "" is said of an unknown one
+	kind, _ := apiutil.GVKForObject(obj, c.Scheme()) // the kind is "" if it is unknown
 	log.FromContext(ctx).Info("Deleted", "deleted", kind.Kind+" "+client.ObjectKeyFromObject(obj).String(), "revision", revision, "reason", why)
 }

@@ -122,7 +122,7 @@ func TestTroubleIsLoggedAsAWarningAndAPassAtTheLevelOfDebug(t *testing.T) {
 	for _, outcome := range []error{nil, nil, kube.Wait(1, catalog.PodQuota.With()), errors.New("lost"), kube.Progress(1, catalog.PodEnding.With())} {
 		_, _ = b.reporter.Begin(b.pool(t)).Finish(ctx, kube.Done{Message: "listening"}, outcome)
 	}
-	kube.LogDeleted(ctx, b.client, b.pool(t), "main@sha1:1", "it left the source")
+	kube.LogDeleted(ctx, b.client, b.pool(t), "main@sha1:1", "removed from the source")
 	var got []string
 	for _, l := range lines.All() {
 		got = append(got, l.Level.String()+" "+l.Message)
@@ -131,7 +131,7 @@ func TestTroubleIsLoggedAsAWarningAndAPassAtTheLevelOfDebug(t *testing.T) {
 	if want := []string{pass, "info Ready changed", pass, pass, "warn Ready changed", pass, "warn Ready changed", pass, "info Deleted"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	want := map[string]any{"deleted": "RunnerPool ci/linux", "revision": "main@sha1:1", "reason": "it left the source"}
+	want := map[string]any{"deleted": "RunnerPool ci/linux", "revision": "main@sha1:1", "reason": "removed from the source"}
 	if diff := cmp.Diff(want, lines.FilterMessage("Deleted").All()[0].ContextMap()); diff != "" {
 		t.Error(diff)
 	}

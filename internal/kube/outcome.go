@@ -24,7 +24,7 @@ const (
 	starting    = "starting"
 )
 
-// outcome is how a reconciliation ended that did not reach its goal.
+// outcome is the result of a reconciliation that did not reach its goal.
 type outcome struct {
 	kind   string
 	after  time.Duration
@@ -43,28 +43,28 @@ func (o *outcome) Unwrap() []error {
 	return errs
 }
 
-// Stall ends a reconciliation as Stalled: nothing is retried until the object, its revision or something that is watched changes. The first
-// cause is the most important one, here and below.
+// Stall ends a reconciliation as Stalled: nothing is retried until the object, its revision or a watched object changes. The
+// first cause is the most important one. This also applies to the functions below.
 func Stall(causes ...catalog.Cause) error { return &outcome{stalled, 0, causes} }
 
-// Wait ends a reconciliation as "not ready yet" and tries again after the given time, without counting it as a failure.
+// Wait ends a reconciliation as "not ready yet" and retries after the given time. It does not count as a failure.
 func Wait(after time.Duration, causes ...catalog.Cause) error {
 	return &outcome{waiting, after, causes}
 }
 
-// Progress ends a reconciliation as under way: nothing is wrong, and a watch or, at the latest, the given time starts the next one; 0 leaves
-// it to the watch.
+// Progress ends a reconciliation as in progress. Nothing is wrong. The next one starts when a watch triggers it, or after
+// the given time unless it is 0.
 func Progress(after time.Duration, causes ...catalog.Cause) error {
 	return &outcome{progressing, after, causes}
 }
 
-// Starting ends a reconciliation that does not know the object's state yet, because this process has only begun. The status keeps what it
-// reports about this generation. For another generation it is the same as Progress.
+// Starting ends a reconciliation that does not know the object's state yet because the process has just started. The status
+// keeps its conditions if they describe the current generation. Otherwise it is the same as Progress.
 func Starting(after time.Duration, causes ...catalog.Cause) error {
 	return &outcome{starting, after, causes}
 }
 
-// With adds causes to an error. A plain error stays one that is retried with back-off.
+// With adds causes to an outcome. It returns a plain error unchanged, which is retried with back-off.
 func With(err error, more ...catalog.Cause) error {
 	o := new(outcome)
 	if !errors.As(err, &o) {
@@ -73,7 +73,7 @@ func With(err error, more ...catalog.Cause) error {
 	return &outcome{o.kind, o.after, append(slices.Clip(o.causes), more...)}
 }
 
-// CausesOf returns the causes of an error; of a plain one, that an attempt failed.
+// CausesOf returns the causes of an error. For a plain error, the cause is that an attempt failed.
 func CausesOf(err error) []catalog.Cause {
 	if o := new(outcome); errors.As(err, &o) {
 		return o.causes
@@ -81,13 +81,13 @@ func CausesOf(err error) []catalog.Cause {
 	return []catalog.Cause{catalog.ProgressingWithRetry.With().Wrap(err)}
 }
 
-// Has reports whether an error has a cause of the catalog.
+// Has reports whether the catalog row is a cause of the error.
 func Has(err error, row *catalog.Row) bool {
 	return err != nil && slices.ContainsFunc(CausesOf(err), func(c catalog.Cause) bool { return c.Code == row.Code })
 }
 
-// CausesAt returns the causes of an object's condition, to report them for another object. A condition without causes, as one that an older
-// release wrote, becomes one.
+// CausesAt returns the causes of an object's condition, to report them for another object. If the condition has no causes,
+// because an older release wrote it, it is returned as a cause.
 func CausesAt(obj Object, condition string) []catalog.Cause {
 	var all []catalog.Cause
 	for _, c := range v1alpha1.CausesOf(*obj.Causes(), condition) {
@@ -111,7 +111,7 @@ func NewState(condition string, status metav1.ConditionStatus, causes ...catalog
 	return &State{metav1.Condition{Type: condition, Status: status, Reason: catalog.Reason(catalog.Plain(causes)), Message: messageOf(causes)}, causes}
 }
 
-// SetOn sets the condition of an object, and its causes. A nil one leaves them.
+// SetOn sets the condition of an object, and its causes. It does nothing if the state is nil.
 func (s *State) SetOn(obj Object) {
 	if s == nil {
 		return
@@ -157,7 +157,7 @@ func isKind(err error, kinds ...string) bool {
 	return errors.As(err, &o) && slices.Contains(kinds, o.kind)
 }
 
-// isCalm reports whether the outcome is a wait that belongs to normal operation.
+// isCalm reports whether the outcome is a wait that is part of normal operation.
 func isCalm(err error) bool {
 	return slices.Contains([]string{v1alpha1.DrainingReason, v1alpha1.SessionRefusedReason}, ReasonOf(err, ""))
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// Progress says, ahead of slow work, that it has begun: Ready is Unknown and
-// Reconciling True until Finish.
+// Progress reports that slow work has begun: Ready is Unknown and Reconciling is True until Finish.
 func (a *Attempt) Progress(ctx context.Context, causes ...catalog.Cause) error {
 	a.underWay(causes)
 	return a.Save(ctx)

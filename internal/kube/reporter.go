@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube holds what every controller needs of Kubernetes and no controller
-// should write again: the outcome of a reconciliation turned into conditions,
-// one status write, one event and one log line; and server-side apply.
+// Package kube contains the Kubernetes code that all controllers share: converting the outcome of a reconciliation into
+// conditions, one status write, one event and one log line; and server-side apply.
 package kube
 
 import (
@@ -32,14 +31,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxMessage bounds condition and event messages, in bytes: the API server takes
-// 32 KiB in a condition and 1 KiB in an event's note.
+// maxConditionMessage and maxEventNote limit messages, in bytes. The API server accepts 32 KiB in a condition and 1 KiB in
+// an event's note.
 const (
 	maxConditionMessage = v1alpha1.MaxStatusText
 	maxEventNote        = 1000
 )
 
-// Object is one of our kinds: it has conditions and an observed generation.
+// Object is one of Corral's kinds: it has conditions and an observed generation.
 type Object interface {
 	client.Object
 	conditions.Setter
@@ -50,9 +49,9 @@ type Object interface {
 	Causes() *[]v1alpha1.Cause
 }
 
-// Notifier passes events on to somewhere else.
+// Notifier forwards events to another system.
 type Notifier interface {
-	// Notify returns at once. The type is one of corev1.EventType…; metadata is about the event and may be nil.
+	// Notify must not block. The type is one of corev1.EventType…. The metadata describes the event and may be nil.
 	Notify(object client.Object, eventType, reason, message string, metadata map[string]string)
 }
 
@@ -60,59 +59,61 @@ type Notifier interface {
 type Reporter struct {
 	Client client.Client
 	Events events.EventRecorder
-	// Notifier, if set, is told of each event too, except of those of Runners: they live briefly and are many.
+	// Notifier, if set, also receives each event, except events of Runners, because there are too many of them.
 	Notifier Notifier
-	// Quiet leaves out events, for kinds that live briefly and are many: what is worth an
-	// event of theirs is told by Event. With Gathered, only their troubles are news.
+	// Quiet omits events for kinds with many short-lived objects. Their important events are emitted with Event. With
+	// Gathered, only problems are written at once.
 	Quiet bool
-	// Mirrored leaves out events and lines of objects whose Ready another object repeats, until they are deleted and can't go: one cause is
-	// told once.
+	// Mirrored omits events and log lines of objects whose Ready condition another object repeats, so that each cause is
+	// reported once. If the deletion of such an object is blocked, it is reported nevertheless.
 	Mirrored bool
-	// Gathered puts off writes that bring no news; nil writes each change at once.
+	// Gathered delays writes that are not urgent; nil writes each change at once.
 	Gathered *Gathered
-	// Written is what was written and the cache may not show yet; nil where objects are read without a cache.
+	// Written contains objects that were written but may not be in the cache yet; nil if objects are read without a cache.
 	Written *Written
-	// Now is the clock that conditions change by; this machine's if nil.
+	// Now is the clock for conditions; nil for the system clock.
 	Now func() time.Time
 }
 
-// Attempt is one reconciliation of an object under way.
+// Attempt is one reconciliation of an object in progress.
 type Attempt struct {
 	reporter *Reporter
 	obj      Object
-	before   Object // as read: what a change is told against
-	saved    Object // as last written: what a write is made against
+	before   Object // as read, to detect changes worth reporting
+	saved    Object // as last written, to compute the next patch
 	about    map[string]string
 }
 
-// Done is what a reconciliation that went well reports.
+// Done is the result of a successful reconciliation.
 type Done struct {
-	// Message of the Ready condition. Notes follow it, and are causes of the condition although it is True.
+	// Message of the Ready condition. Notes are appended to it, and are causes of the condition although it is True.
 	Message string
 	Notes   []catalog.Cause
-	// After is the time to the next look; 0 for none. It also holds for a Stalled outcome.
+	// After is the delay until the next reconciliation; 0 for none. It also applies to a Stalled outcome.
 	After time.Duration
-	// Urgent writes the status at once, also if its writes are gathered.
+	// Urgent writes the status at once, even if writes are gathered.
 	Urgent bool
-	// Elsewhere is true of an outcome that another object tells of, as it is its cause: it is neither an event nor a line.
+	// Elsewhere omits the event and the log line, because another object is the cause and reports the outcome.
 	Elsewhere bool
-	// News emits an event and a line although Ready has the status, the reason and the causes that it had: the outcome was left for another object
-	// to report, which did not, or something else of it changed, such as the revision.
+	// News emits an event and a log line even if the status, the reason and the causes of Ready did not change. This is
+	// needed if the object that should have reported the outcome did not, or if something else changed, such as the
+	// revision.
 	News bool
-	// Unready, when set, are the causes for Ready=False although nothing failed (as when
-	// suspended).
+	// Unready, if set, contains the causes for Ready=False although nothing failed, for example because the object is
+	// suspended.
 	Unready []catalog.Cause
 }
 
-// Begin remembers the object as it was read. If its status was written since, obj becomes what was written: call it before anything
-// of obj is looked at or changed.
+// Begin remembers the object as it was read. If its status has been written since, it replaces the contents of obj with the
+// written version. Call it before reading or changing obj.
 func (r *Reporter) Begin(obj Object) *Attempt {
 	r.Written.renew(obj)
 	before := obj.DeepCopyObject().(Object)
 	return &Attempt{reporter: r, obj: obj, before: before, saved: before}
 }
 
-// Unreadable stalls an object with fields that Go can't read. Such an object stays as it is, and so does what it made.
+// Unreadable stalls an object with fields that cannot be decoded. The controller changes neither the object nor what it
+// created for it.
 func Unreadable(obj Object) error {
 	if err := obj.Unreadable(); err != nil {
 		return Stall(catalog.InvalidSpec.With().Wrap(err))
@@ -120,12 +121,11 @@ func Unreadable(obj Object) error {
 	return nil
 }
 
-// About adds metadata to the event that Finish may make: it is the Notifier's alone.
+// About adds metadata to the event that Finish may emit. Only the Notifier receives it.
 func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 
-// Finish turns the outcome into conditions, writes the status once if anything in
-// it changed, and only then tells of a change of Ready in an event and a log line.
-// A plain error is returned for the work queue's back-off.
+// Finish converts the outcome into conditions and writes the status once if it changed. Then it emits an event and a log
+// line if Ready changed. It returns a plain error, so that the work queue retries with back-off.
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
@@ -145,13 +145,13 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 		return ctrl.Result{}, errors.Join(retry, err)
 	}
 	if !done.Elsewhere {
-		a.tell(ctx, done.News, outcome)
+		a.emitReadyChange(ctx, done.News, outcome)
 	}
 	return result, retry
 }
 
-// Save writes the status if it differs from the one read or last saved. An object
-// that is gone is not an error. Texts beyond the maximum that the API server takes are cut.
+// Save writes the status if it differs from the one that was read or last saved. It ignores objects that no longer exist,
+// and cuts texts that are too long for the API server.
 func (a *Attempt) Save(ctx context.Context) error {
 	a.settle()
 	status := reflect.ValueOf(a.obj).Elem().FieldByName("Status").Addr().Interface()
@@ -180,8 +180,8 @@ func (a *Attempt) Save(ctx context.Context) error {
 	return nil
 }
 
-// patch holds what changed; of a first status it holds everything, or numbers that
-// are zero would stay absent and kubectl would show a blank for them.
+// patch returns a patch with the changes. The first status is written completely: otherwise, numbers that are zero would be
+// missing, and kubectl would print nothing for them.
 func (a *Attempt) patch() (client.Patch, error) {
 	if len(a.saved.GetConditions()) > 0 {
 		return client.MergeFrom(a.saved), nil
@@ -191,7 +191,7 @@ func (a *Attempt) patch() (client.Patch, error) {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
 	kind, patch := types.MergePatchType, any(map[string]any{"status": content["status"]})
-	if a.saved.LostStatus() != "" { // nothing of it may stay
+	if a.saved.LostStatus() != "" { // replace the complete status
 		kind, patch = types.JSONPatchType, []any{map[string]any{"op": "add", "path": "/status", "value": content["status"]}}
 	}
 	data, err := json.Marshal(patch)
@@ -217,7 +217,7 @@ func (a *Attempt) summarize(done Done, err error) (ctrl.Result, error) {
 		a.retrying(v1alpha1.ProgressingReason, o.causes)
 	case o.kind == waiting:
 		a.retrying(v1alpha1.ProgressingWithRetryReason, o.causes)
-	case o.kind == progressing, !a.isSaid():
+	case o.kind == progressing, !a.isCurrent():
 		a.underWay(o.causes)
 	}
 	return ctrl.Result{RequeueAfter: o.after}, nil
@@ -247,7 +247,8 @@ func (a *Attempt) underWay(causes []catalog.Cause) {
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", ready.Message)
 }
 
-// settle leaves the causes that explain a condition as it is now, bounded, in the order of conditions: those of Ready are the first.
+// settle keeps the causes of current conditions, up to a maximum number, in the order of the conditions: causes of Ready are
+// first.
 func (a *Attempt) settle() {
 	list := a.obj.Causes()
 	now := time.Now
@@ -264,8 +265,8 @@ func (a *Attempt) settle() {
 	*list = catalog.Settle(all, *a.before.Causes(), now())
 }
 
-// keepBeginnings leaves the time of a condition that has the status and reason that it had: another message is no transition, and since when
-// it is wrong must not be lost by it. Others changed now.
+// keepBeginnings keeps the transition time of conditions with an unchanged status and reason. A different message is not a
+// transition, and must not hide since when a problem exists. Other conditions changed now.
 func (a *Attempt) keepBeginnings() {
 	is := slices.Clone(a.obj.GetConditions())
 	for i := range is {
@@ -280,19 +281,19 @@ func (a *Attempt) keepBeginnings() {
 	a.obj.SetConditions(is)
 }
 
-// isSaid reports whether the status says how the object's generation is.
-func (a *Attempt) isSaid() bool {
+// isCurrent reports whether the condition Ready describes the current generation.
+func (a *Attempt) isCurrent() bool {
 	ready := conditions.Get(a.obj, v1alpha1.ReadyCondition)
 	return ready != nil && ready.ObservedGeneration == a.obj.GetGeneration()
 }
 
-// isMirrored reports whether another object tells of the outcome.
+// isMirrored reports whether another object reports the outcome.
 func (a *Attempt) isMirrored(outcome error) bool {
 	return a.reporter.Mirrored && (a.obj.GetDeletionTimestamp().IsZero() || isCalm(outcome))
 }
 
-// isKnown reports whether Ready has the status, the reason and the causes that it had; of another spec, also their details. Causes that an
-// older release did not record are known.
+// isKnown reports whether Ready has the same status, reason and causes as before and, if the spec changed, the same details.
+// It also returns true if an older release recorded no causes.
 func (a *Attempt) isKnown(was, is *metav1.Condition, outcome error) bool {
 	if was == nil || was.Status != is.Status || was.Reason != is.Reason {
 		return false
@@ -302,14 +303,14 @@ func (a *Attempt) isKnown(was, is *metav1.Condition, outcome error) bool {
 	return isSame || isCalm(outcome) || len(before) == 0
 }
 
-// tell speaks of a change of Ready, once; that it was tried again in vain is none. Of a calm wait, whose message counts what is left, it speaks
-// when it begins.
-func (a *Attempt) tell(ctx context.Context, isNews bool, outcome error) {
+// emitReadyChange emits one event and one log line when Ready changes. Retries are not reported. A calm wait is reported
+// once, when it begins, because its message changes with every step.
+func (a *Attempt) emitReadyChange(ctx context.Context, isNews bool, outcome error) {
 	was, is := conditions.Get(a.before, v1alpha1.ReadyCondition), conditions.Get(a.obj, v1alpha1.ReadyCondition)
 	if is == nil || a.isMirrored(outcome) || !isNews && a.isKnown(was, is, outcome) {
 		return
 	}
-	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // under way, as at each start: no news until it's known how it ended
+	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // in progress, as after each start; the result is reported
 		return
 	}
 	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info
@@ -322,8 +323,7 @@ func (a *Attempt) tell(ctx context.Context, isNews bool, outcome error) {
 	say("Ready changed", "status", is.Status, "reason", is.Reason, "message", is.Message)
 }
 
-// Event records an event about an object; the reason is a condition reason or a
-// word of the same kind.
+// Event emits an event about an object. The reason is a condition reason or a similar identifier.
 func (r *Reporter) Event(obj runtime.Object, kind, reason, message string) {
 	r.EventAbout(obj, nil, kind, reason, message)
 }

@@ -233,7 +233,7 @@ func TestAnotherLimitOfAPolicyThatCostsTooMuchIsNoNews(t *testing.T) {
 	b := newBench(t)
 	for _, way := range []catalog.Cause{
 		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "TimedOut").Detailed("it took more than 250ms of CPU time"),
-		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "EvaluationError").Detailed("it could not be asked: there was no answer within 5s"),
+		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "EvaluationError").Detailed("it could not be evaluated: there was no answer within 5s"),
 		catalog.PolicyTooCostly.With("RunnerPolicy/a/b", "TimedOut").Detailed("it took more than 96 MiB of memory"),
 		catalog.PolicyUnavailable.With("RunnerPolicy/a/b", "Quarantined").Detailed("it took too much time or memory 3 times"),
 	} {

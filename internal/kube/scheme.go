@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Scheme knows every kind the controllers read or write.
+// Scheme contains every kind that the controllers read or write.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(s))

@@ -14,8 +14,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Trim leaves of an object what controllers read, as a cache.TransformFunc: all but what clients of the API server note about their writes. Of an
-// object without a Go type, which is one of Flux's, it leaves where its artifact is and its conditions.
+// Trim is a cache.TransformFunc that removes everything that controllers do not read: managed fields and the last-applied
+// annotation. Of objects without a Go type, which are Flux sources, it keeps only the artifact and the conditions.
 func Trim(obj any) (any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		u.Object = map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"], "metadata": u.Object["metadata"], "status": artifactOf(u.Object["status"])}
@@ -24,7 +24,7 @@ func Trim(obj any) (any, error) {
 	return trim(obj, func(key string) bool { return key != corev1.LastAppliedConfigAnnotation })
 }
 
-// TrimForeign is Trim for kinds that aren't Corral's: of the annotations only Corral's are left.
+// TrimForeign is Trim for kinds that do not belong to Corral. It also removes all annotations except Corral's.
 func TrimForeign(obj any) (any, error) {
 	return trim(obj, func(key string) bool { return strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") })
 }
@@ -32,7 +32,7 @@ func TrimForeign(obj any) (any, error) {
 func trim(obj any, isRead func(annotation string) bool) (any, error) {
 	object, err := meta.Accessor(obj)
 	if err != nil {
-		return obj, nil //nolint:nilerr // it is a mark that an object is gone
+		return obj, nil //nolint:nilerr // it marks an object that was deleted
 	}
 	object.SetManagedFields(nil)
 	annotations := object.GetAnnotations()
@@ -41,7 +41,7 @@ func trim(obj any, isRead func(annotation string) bool) (any, error) {
 	return obj, nil
 }
 
-// artifactOf leaves of the status of an object of Flux what is watched. What isn't a status counts as none.
+// artifactOf returns the parts of a Flux object's status that are used. It treats an invalid status as empty.
 func artifactOf(status any) any {
 	known, _ := status.(map[string]any)
 	left := map[string]any{}

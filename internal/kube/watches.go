@@ -17,21 +17,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// restartInterval is the least time between two restarts of the watches of a resource.
+// restartInterval is the minimum time between two restarts of the watches of a resource.
 const restartInterval = 30 * time.Second
 
-// Watches restarts watches that deliver nothing although requests work. client-go notices a broken connection, but not a proxy or an API
-// server that keeps the stream open and stays silent. It also has client-go list objects again whose resource versions went back. The zero value
-// is ready to use once Now is set.
+// Watches restarts watches that deliver no events although requests work. client-go detects broken connections, but not a
+// proxy or an API server that keeps the stream open without sending anything. It also makes client-go list objects again if
+// resource versions went back. The zero value is ready for use once Now is set.
 type Watches struct {
 	Now func() time.Time
 
 	mu        sync.Mutex
-	open      map[*watchBody]string // the resource of each
+	open      map[*watchBody]string // the resource of each watch
 	restarted map[string]time.Time
 }
 
-// Wrap returns a transport that keeps track of the watches that go through it.
+// Wrap returns a transport that tracks the watches that use it.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		isWatch, since := r.URL.Query().Get("watch") != "", r.URL.Query().Get("resourceVersion")
@@ -56,9 +56,10 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// wentBack asks for the current resource version before a watch is resumed at one. After etcd was restored from a backup, it is lower: the API
-// server would accept the watch and deliver nothing until it is reached again. Then the answer to the watch is that its version has expired, so
-// that client-go lists all objects again. Otherwise the answer is nil.
+// wentBack requests the current resource version before client-go resumes a watch. After etcd was restored from a backup,
+// the current version is lower than the watch's. The API server would then accept the watch and deliver nothing until it
+// reaches that version again. In this case wentBack returns an answer that the version has expired, so that client-go lists
+// all objects again. Otherwise it returns nil.
 func wentBack(next http.RoundTripper, watch *http.Request, since string) (expired *http.Response, err error) {
 	list := watch.Clone(watch.Context())
 	list.URL.RawQuery = "limit=1"
@@ -72,7 +73,7 @@ func wentBack(next http.RoundTripper, watch *http.Request, since string) (expire
 		Metadata metav1.ListMeta `json:"metadata"`
 	}
 	if answer.StatusCode != http.StatusOK || json.NewDecoder(answer.Body).Decode(&now) != nil {
-		return nil, nil // the watch tells what is wrong
+		return nil, nil // the watch itself reports the problem
 	}
 	if order, err := resourceversion.CompareResourceVersion(now.Metadata.ResourceVersion, since); err != nil || order >= 0 {
 		return nil, nil
@@ -85,8 +86,9 @@ func wentBack(next http.RoundTripper, watch *http.Request, since string) (expire
 	}, err
 }
 
-// Restart ends the watches of a resource, given by its plural name, so that client-go opens them again after the last event that they delivered.
-// It reports whether it did: it does not within restartInterval of the last time.
+// Restart ends the watches of a resource, given by its plural name, so that client-go opens them again after the last
+// delivered event. It does nothing within restartInterval of the previous restart, and reports whether it restarted the
+// watches.
 func (w *Watches) Restart(resource string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +103,7 @@ func (w *Watches) Restart(resource string) bool {
 	for body, of := range w.open {
 		if of == resource {
 			delete(w.open, body)
-			_ = body.ReadCloser.Close() // which ends its Read
+			_ = body.ReadCloser.Close() // this ends its Read
 		}
 	}
 	return true
@@ -117,7 +119,7 @@ type watchBody struct {
 	watches *Watches
 }
 
-// Read implements io.Reader. A watch that was restarted ends as one that the API server ends.
+// Read implements io.Reader. A restarted watch ends in the same way as a watch that the API server ends.
 func (b *watchBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && !b.isOpen() {

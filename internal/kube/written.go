@@ -11,25 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// writtenLife is how long an object is held at most. Caches lag by milliseconds, seldom by seconds.
+// writtenLife is the maximum time for which an object is kept. Caches are usually late by milliseconds, and rarely by
+// seconds.
 const writtenLife = time.Minute
 
-// Written holds objects as the API server returned them when their status was written, until the cache shows them: a pass on
-// an older copy would compare its status with one that isn't there any more, and leave the one that is. Nothing is lost with
-// the process, whose cache begins with a list.
+// Written keeps objects as the API server returned them after a status write, until the cache shows them. Otherwise, a
+// reconciliation of an older copy would compare its status with an outdated one, and might not write a change. When the
+// process restarts, nothing is lost, because the cache starts with a list.
 type Written struct{ objects *cache.Expiring }
 
-// NewWritten returns a Written that holds nothing.
+// NewWritten returns an empty Written.
 func NewWritten() *Written { return &Written{objects: cache.NewExpiring()} }
 
-// keep holds an object that was written.
+// keep stores an object that was written.
 func (w *Written) keep(obj Object) {
 	if w != nil {
 		w.objects.Set(obj.GetUID(), obj, writtenLife)
 	}
 }
 
-// renew makes obj what was written of it, if that is newer.
+// renew replaces the contents of obj with the version that was written, if that is newer.
 func (w *Written) renew(obj Object) {
 	if w == nil {
 		return

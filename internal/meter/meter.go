@@ -21,7 +21,7 @@ func Counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// CountersOf returns a counter for each value of a label. They exist before anything is counted.
+// CountersOf returns a counter for each value of a label. All of them exist from the start, with the value 0.
 func CountersOf(name, help, label string, values ...string) *prometheus.CounterVec {
 	counters := Counters(name, help, label)
 	for _, value := range values {
@@ -40,15 +40,15 @@ func Histograms(name, help string, buckets []float64, labels ...string) *prometh
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
-// Vec is a metric for each combination of labels.
+// Vec is a set of metrics, one per combination of labels.
 type Vec[M any] interface {
 	prometheus.Collector
 	WithLabelValues(values ...string) M
 	DeleteLabelValues(values ...string) bool
 }
 
-// Owned is a Vec whose first two labels are the namespace and the name of an object. It knows the series of each object. To find them by their labels,
-// Prometheus visits the series of all objects, under a lock that each measurement needs.
+// Owned is a Vec whose first two labels are the namespace and the name of an object. It records the series of each object.
+// Finding them by label would make Prometheus visit the series of all objects, under a lock that every measurement needs.
 type Owned[M any] struct {
 	Vec[M]
 
@@ -58,12 +58,12 @@ type Owned[M any] struct {
 
 type owner struct{ namespace, name string }
 
-// OwnedBy returns a Vec that knows the series of each object.
+// OwnedBy returns a Vec that records the series of each object.
 func OwnedBy[M any](vec Vec[M]) *Owned[M] {
 	return &Owned[M]{Vec: vec, series: map[owner][][]string{}}
 }
 
-// WithLabelValues returns the metric for these values, of which the first two name the object.
+// WithLabelValues returns the metric for these values. The first two are the namespace and name of the object.
 func (o *Owned[M]) WithLabelValues(values ...string) M {
 	o.mu.Lock()
 	defer o.mu.Unlock()

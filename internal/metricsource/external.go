@@ -112,7 +112,7 @@ func (v *values) sum(now time.Time, maxAge time.Duration) (float64, error) {
 		}
 		n := i.Value.Float()
 		if n < 0 {
-			return 0, &demand.NoSignal{Reason: fmt.Sprintf("a value is %s, which is no number of jobs", i.Value)}
+			return 0, &demand.NoSignal{Reason: fmt.Sprintf("a value is %s, which is not a valid number of jobs", i.Value)}
 		}
 		sum += n
 	}

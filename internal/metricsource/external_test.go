@@ -34,7 +34,7 @@ func TestExternalValue(t *testing.T) {
 		"none":               {answer: `{"items":[]}`, err: "the metric has no values", silent: true},
 		"stale":              {answer: `{"items":[` + fresh + `"1"},{"timestamp":"2026-02-02T02:30:00Z","value":"1"}]}`, err: "a value is of 2026-02-02T02:30:00Z, more than 2m0s from now", silent: true},
 		"of no time":         {answer: `{"items":[{"value":"1"}]}`, err: "a value is of 0001-01-01T00:00:00Z, more than 2m0s from now", silent: true},
-		"negative":           {answer: `{"items":[` + fresh + `"-1"}]}`, err: "a value is -1, which is no number of jobs", silent: true},
+		"negative":           {answer: `{"items":[` + fresh + `"-1"}]}`, err: "a value is -1, which is not a valid number of jobs", silent: true},
 		"no quantity":        {answer: `{"items":[` + fresh + `"NaN"}]}`, err: "the metric's values can't be read", silent: true},
 		"hours to parse":     {answer: `{"items":[` + fresh + `"1e-2147483647"}]}`, err: "the metric's values can't be read", silent: true},
 		"as a number":        {answer: `{"items":[` + fresh + `1e-2147483647}]}`, err: "the metric's values can't be read", silent: true},

@@ -211,7 +211,7 @@ type answer struct {
 
 func parseAnswer(status int, raw []byte) (*answer, error) {
 	if status >= 300 && status < 400 {
-		return nil, fmt.Errorf("it answered %d, and redirects aren't followed", status)
+		return nil, fmt.Errorf("it answered %d, and Corral does not follow redirects", status)
 	}
 	a := &answer{}
 	err := json.Unmarshal(raw, a)

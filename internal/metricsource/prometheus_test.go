@@ -132,7 +132,7 @@ func TestQueryFollowsNoRedirect(t *testing.T) {
 	t.Cleanup(elsewhere.Close)
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		_, err := ask(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, code) }, metricsource.ServersOptions{})
-		if want := fmt.Sprintf(`asking Prometheus "main": it answered %d, and redirects aren't followed`, code); err == nil || err.Error() != want {
+		if want := fmt.Sprintf(`asking Prometheus "main": it answered %d, and Corral does not follow redirects`, code); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}

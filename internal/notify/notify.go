@@ -56,7 +56,7 @@ const (
 )
 
 var posts = meter.CountersOf("corral_notifications_total",
-	"Events for --events-addr by what became of them: sent, duplicate (the receiver had it already), failed, or dropped because too many waited.",
+	"Events for --events-addr, by outcome: sent, duplicate (the receiver already had it), failed, or dropped because too many were waiting.",
 	"result", sent, duplicate, failed, leftOut)
 
 // Collectors returns the metrics of this package.

@@ -66,7 +66,7 @@ func checkClaims(spec *corev1.PodSpec) error {
 			return fmt.Errorf("spec.template.spec.volumes[%d].name: %s is the volume of spec.cache; choose another name", i, cacheVolume)
 		}
 		if c := v.PersistentVolumeClaim; c != nil && strings.HasPrefix(c.ClaimName, claimPrefix) {
-			return fmt.Errorf("spec.template.spec.volumes[%d].persistentVolumeClaim.claimName: claims named %s* are of pools' caches, each for one runner at a time; use spec.cache", i, claimPrefix)
+			return fmt.Errorf("spec.template.spec.volumes[%d].persistentVolumeClaim.claimName: claims named %s* belong to the caches of pools, and only one runner at a time may use each; use spec.cache", i, claimPrefix)
 		}
 	}
 	return cmp.Or(checkCacheMounts("containers", spec.Containers, v1alpha1.RunnerContainerName), checkCacheMounts("initContainers", spec.InitContainers, ""))
@@ -78,7 +78,7 @@ func checkCacheMounts(field string, list []corev1.Container, but string) error {
 	for i, c := range list {
 		for j, m := range c.VolumeMounts {
 			if m.Name == cacheVolume && c.Name != but {
-				return fmt.Errorf("spec.template.spec.%s[%d].volumeMounts[%d].name: %s is the volume of spec.cache, which the runner's container alone has; remove the mount", field, i, j, cacheVolume)
+				return fmt.Errorf("spec.template.spec.%s[%d].volumeMounts[%d].name: %s is the volume of spec.cache, and only the runner's container may mount it; remove the mount", field, i, j, cacheVolume)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func checkCacheMounts(field string, list []corev1.Container, but string) error {
 // checkCacheMode refuses a cache that no step could see.
 func checkCacheMode(pool *v1alpha1.RunnerPool) error {
 	if mode := pool.Spec.ContainerMode; pool.Spec.Cache != nil && mode.UsesHooks() {
-		return fmt.Errorf("spec.cache: must not be set with spec.containerMode.type %s: steps run in pods that the runner's hooks make, which don't have the claim; remove it, or choose type Docker", mode.Type)
+		return fmt.Errorf("spec.cache: must not be set with spec.containerMode.type %s: the runner's hooks run steps in other pods, which do not have the claim; remove it, or choose type Docker", mode.Type)
 	}
 	return nil
 }

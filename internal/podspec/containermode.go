@@ -230,7 +230,7 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 		}
 	}
 	if i := x.socketElsewhere(); i >= 0 {
-		return work, fmt.Errorf("%s: must be %s, or %s be set: the socket of the Docker daemon isn't where the runner looks for it", x.at("volumeMounts[%d].mountPath", i), socketFolder, hostEnv)
+		return work, fmt.Errorf("%s: must be %s, or %s be set: otherwise the runner does not find the socket of the Docker daemon", x.at("volumeMounts[%d].mountPath", i), socketFolder, hostEnv)
 	}
 	work = corev1.VolumeMount{Name: workVolume, MountPath: x.work}
 	if i := x.workMount(); i >= 0 {
@@ -326,7 +326,8 @@ func mountText(m corev1.VolumeMount) string {
 	return text + "}"
 }
 
-// addHooks adds what the runner's container hooks need. Account is the ServiceAccount that is made for the pool, empty if the template names one.
+// addHooks adds the settings of the runner's container hooks. account is the ServiceAccount that Corral creates for the
+// pool; empty if the template names one.
 func (x *expansion) addHooks(mode *v1alpha1.ContainerMode, account string) error {
 	h := &v1alpha1.HooksSpec{}
 	if mode.Kubernetes != nil {
@@ -472,8 +473,8 @@ func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *cor
 	return t, &t.Spec.Containers[i]
 }
 
-// DeclaredPath returns where a field of the template that runners are made of is declared: containers of spec.containerMode come before
-// those of spec.template, and labels and annotations may be those of spec.objectMetadata.
+// DeclaredPath returns the path at which a field of the expanded template is declared. Containers of spec.containerMode
+// come before those of spec.template, and labels and annotations may come from spec.objectMetadata.
 func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 	if of, ok := strings.CutPrefix(path, "spec.template.metadata."); ok && pool.Spec.ObjectMetadata != nil {
 		return declaredMetadata(pool, of)

@@ -88,7 +88,7 @@ func hasOwnTrust(container *corev1.Container) bool {
 // OwnTrust describes the containers that do not get their connection's certificates; empty if all do.
 func OwnTrust(pod *corev1.Pod) string {
 	if isWindows(&pod.Spec) {
-		return "the connection's certificates don't reach containers of Windows: put them into the image"
+		return "the connection's certificates are not available in Windows containers: put them into the image"
 	}
 	var names []string
 	for _, container := range containersOf(&pod.Spec) {

@@ -55,8 +55,8 @@ func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n N
 	}, template)
 }
 
-// Sketch returns the pod of a template of which no runner can be made, so that its other mistakes can be reported; nil if it cannot be decoded, or
-// if spec.containerMode would add containers and volumes to which it refers.
+// Sketch returns the pod of an invalid template, so that its other mistakes can be reported. It returns nil if the
+// template cannot be decoded, or if spec.containerMode would add containers and volumes to which it refers.
 func Sketch(pool *v1alpha1.RunnerPool) *corev1.Pod {
 	t, err := decode(pool.Spec.Template.Raw)
 	if err != nil || pool.Spec.ContainerMode != nil {

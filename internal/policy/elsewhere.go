@@ -83,7 +83,7 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 	case ctx.Err() != nil:
 		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")
 	}
-	f := p.failure(EvaluationError, "it could not be asked: %v", err)
+	f := p.failure(EvaluationError, "it could not be evaluated: %v", err)
 	f.IsLate = errors.Is(err, ErrLate)
 	return nil, f
 }

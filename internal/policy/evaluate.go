@@ -36,7 +36,7 @@ func (p *Policy) unasked(ctx context.Context, q *question) *Failure {
 	case !p.quarantine.admit(q):
 		return p.quarantined(q)
 	case ctx.Err() != nil:
-		return p.failure(TimedOut, "it wasn't asked: the time for the decision was over")
+		return p.failure(TimedOut, "it wasn't evaluated: no time was left for the decision")
 	}
 	return nil
 }

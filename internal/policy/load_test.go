@@ -178,7 +178,7 @@ func TestLoadTellsWhatIsWrongInAModule(t *testing.T) {
 		},
 		"nothing asked": {
 			text: "package limits\nlimit contains {\"field\": \"max\"}",
-			want: []string{"no rule of this policy is ever asked for: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout"},
+			want: []string{"no rule of this policy is ever evaluated: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout"},
 		},
 		"reserved name": {
 			text: "package corral.template\n__answers contains \"a\"\ndeny contains \"b\"",

@@ -22,8 +22,8 @@ func TestQuantitiesAreCountedInThousandths(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		`"1x"`: `"1x" is no quantity: write it as 250m, 2 or 8Gi`, `""`: `"" is no quantity: write it as 250m, 2 or 8Gi`,
-		`"1e-2147483647"`: `"1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi`, `1e-2147483647`: `"1e-2147483647" is no quantity: write it as 250m, 2 or 8Gi`,
+		`"1x"`: `"1x" is not a quantity: write it as 250m, 2 or 8Gi`, `""`: `"" is not a quantity: write it as 250m, 2 or 8Gi`,
+		`"1e-2147483647"`: `"1e-2147483647" is not a quantity: write it as 250m, 2 or 8Gi`, `1e-2147483647`: `"1e-2147483647" is not a quantity: write it as 250m, 2 or 8Gi`,
 		`"10E"`: `"10E" is more than can be counted`, `"100000E"`: `"100000E" is more than can be counted`, `true`: "a quantity is a string or a number, not boolean",
 	} {
 		if got, err := thousandths(byGo(t, text)); err == nil || err.Error() != want {

@@ -71,7 +71,7 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Obj
 		}
 	})
 	if len(own) > 0 && len(p.queries) == 0 && len(*d) == 0 {
-		d.add(nil, "no rule of this policy is ever asked for: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout")
+		d.add(nil, "no rule of this policy is ever evaluated: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout")
 	}
 }
 

@@ -150,7 +150,7 @@ const (
 	// mayHaveWorked is appended to the reason of a runner that ended and may have had a job.
 	mayHaveWorked = ", waiting for the job's completion"
 	// unasked is appended to the reason of a runner that ended while GitHub is unavailable, so that its job is unknown.
-	unasked = "; whether it had a job isn't known, as GitHub can't be asked"
+	unasked = "; it is unknown whether it had a job, because GitHub is unavailable"
 )
 
 // withoutNews returns a reason without the suffix that Assess appended.

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// GitHub writes findings as workflow commands, which GitHub shows at the line of the file
-// in a pull request. It shows 10 errors and 10 warnings of a step; the worst come first.
+// GitHub writes findings as workflow commands, which GitHub shows as annotations in a pull request. It shows 10 errors and
+// 10 warnings per step, so the most severe findings come first.
 func GitHub(w io.Writer, findings []Finding) error {
 	var b strings.Builder
 	for _, f := range worstFirst(findings) {
@@ -39,12 +39,12 @@ func named(between, separator string, all [][2]string) string {
 	return strings.Join(parts, separator)
 }
 
-// describe says all of a finding that has no property of its own.
+// describe returns the message of a finding with all details that have no property of their own in the command.
 func (f Finding) describe() string {
 	return strings.TrimSuffix(f.says()+"\n"+named(": ", "\n", [][2]string{{"field", f.Path}, {"rule", f.By}, {"fix", f.Help}}), "\n")
 }
 
-// says what a finding is of whom.
+// says returns the message of a finding, preceded by its subject.
 func (f Finding) says() string {
 	if f.Subject == "" {
 		return f.Message
@@ -52,7 +52,7 @@ func (f Finding) says() string {
 	return f.Subject + ": " + f.Message
 }
 
-// escapeData escapes the text of a command, as the runner undoes it.
+// escapeData escapes the text of a command. The runner reverses this.
 var escapeData = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace
 
 // escapeProperty escapes the value of a command's property.

@@ -82,8 +82,8 @@ func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
 	}
 	both := &review.Amounts{Max: new(float64)}
 	c := &review.Cost{Currency: "EUR", Before: both, After: both, Unknown: names(30), UnknownBefore: names(30), Unbounded: names(5)}
-	const want = "min 0.00, typical 0.00, max 0.00 EUR; left out, as no price is known: p00, p01, p02, p03, p04 and 25 more" +
-		"; left out of max after, as nothing bounds it: p00, p01, p02, p03, p04"
+	const want = "min 0.00, typical 0.00, max 0.00 EUR; left out, because their price is unknown: p00, p01, p02, p03, p04 and 25 more" +
+		"; left out of max after, because they have no max: p00, p01, p02, p03, p04"
 	if diff := cmp.Diff(want, text(words.Phrase("cost", c))); diff != "" {
 		t.Error(diff)
 	}
@@ -98,7 +98,7 @@ func TestPoolsTogetherCostNothingKnownIfOneDoesnt(t *testing.T) {
 		for i, c := range of {
 			r.Pools = append(r.Pools, review.Pool{Name: fmt.Sprint(i), Change: review.Deleted, Cost: c})
 		}
-		blocks := tell(r).blocks
+		blocks := renderReview(r).blocks
 		if got := strings.Join(blocks[0].body(), "\n"); len(blocks) != 1 || (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%d blocks of %d pools, with %q instead of %q", len(blocks), len(of), got, want)
 		}
@@ -111,7 +111,7 @@ func TestPoliciesThatChangeAlikeStayApart(t *testing.T) {
 	for _, name := range []string{"RunnerPolicy/ci/a", "RunnerPolicy/ci/b"} {
 		r.Policies = append(r.Policies, review.PolicyChange{Policy: name, Change: review.Changed, What: []string{"rules"}})
 	}
-	if blocks := tell(r).blocks; len(blocks) != 2 {
+	if blocks := renderReview(r).blocks; len(blocks) != 2 {
 		t.Errorf("got %d blocks", len(blocks))
 	}
 }

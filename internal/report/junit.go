@@ -17,7 +17,7 @@ import (
 //go:embed junit.xml.tmpl
 var junitTemplate string
 
-// JUnit writes suites in the XML format that JUnit made common.
+// JUnit writes suites in JUnit's XML format.
 func JUnit(w io.Writer, suites []Suite) error {
 	all := Suite{}
 	for _, s := range suites {
@@ -30,7 +30,7 @@ func JUnit(w io.Writer, suites []Suite) error {
 	return nil
 }
 
-// escapeXML replaces what XML cannot hold as well.
+// escapeXML escapes text for XML, and replaces characters that XML cannot contain.
 func escapeXML(text string) (string, error) {
 	var b strings.Builder
 	err := xml.EscapeText(&b, []byte(text))

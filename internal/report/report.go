@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes findings and test results in the formats that CI systems read:
-// GitHub's workflow commands, SARIF and JUnit. It is pure: the same values give the same bytes.
+// Package report writes findings and test results in the formats that CI systems read: GitHub's workflow commands, SARIF and
+// JUnit. It is pure: equal inputs give equal output.
 package report
 
 import (
@@ -15,47 +15,48 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
-// Levels, the worst first.
+// Levels, the most severe first.
 const (
-	// Error fails the check.
+	// Error makes the check fail.
 	Error Level = "error"
-	// Warning is shown and fails nothing.
+	// Warning does not make the check fail.
 	Warning Level = "warning"
-	// Note is worth knowing.
+	// Note is information.
 	Note Level = "note"
 )
 
 // Place is a place in a file.
 type Place = review.Place
 
-// Finding is one thing to say about a place.
+// Finding is a message about a place.
 type Finding struct {
 	Level Level `json:"level"`
-	// Rule identifies what found it: a Rego rule, or a check of Corral's own.
+	// Rule identifies the Rego rule, or Corral's own check, that produced the finding.
 	Rule string `json:"rule"`
-	// Title says what the rule is about, in a few words.
+	// Title describes the rule in a few words.
 	Title string `json:"title"`
-	// Subject is what is judged, as "pool ci/linux".
+	// Subject is the evaluated object, for example "pool ci/linux".
 	Subject string `json:"subject,omitempty"`
-	// Message in one or more lines.
+	// Message has one or more lines.
 	Message string `json:"message"`
-	// Help says what to change; empty if nobody knows.
+	// Help is the suggested fix; empty if there is none.
 	Help string `json:"help,omitempty"`
-	// Place of what is judged.
+	// Place of the evaluated object or field.
 	Place Place `json:"place,omitzero"`
-	// Path of the field that is judged, if there is one.
+	// Path of the evaluated field, if any.
 	Path string `json:"path,omitempty"`
-	// Source is where the rule stands; By says so in words, and names its policy.
+	// Source is the place of the rule. By describes the rule and its policy.
 	Source Place  `json:"source,omitzero"`
 	By     string `json:"by,omitempty"`
-	// Known is what a finding of several subjects is known again by, beside its rule, whoever joins them; empty of others.
+	// Known, with the rule, identifies a finding that has several subjects, so that its fingerprint stays the same when
+	// subjects are added. It is empty for other findings.
 	Known string `json:"-"`
 }
 
-// write writes a whole form.
+// write writes the complete text of a format.
 func write(w io.Writer, form, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("writing %s: %w", form, err)
@@ -81,26 +82,26 @@ type Suite struct {
 	Cases []Case `json:"tests"`
 }
 
-// Case is one test, or one question that was asked.
+// Case is one test or one scenario.
 type Case struct {
 	Name string `json:"name"`
 	Place
 	Result Result `json:"result"`
-	// Failure says in one or more lines what is wrong. It is empty unless the test failed.
+	// Failure describes what is wrong, in one or more lines. It is empty unless the test failed.
 	Failure string `json:"failure,omitempty"`
-	// Because names the rules that made the answer of a scenario that failed.
+	// Because lists the rules that determined the answer of a failed scenario.
 	Because []string `json:"because,omitempty"`
-	// Output that it printed.
+	// Output that the test printed.
 	Output  string  `json:"output,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Details are what is wrong, and the rules that made it.
+// Details returns the failure and the rules that caused it.
 func (c Case) Details() string {
 	return strings.Join(append([]string{c.Failure}, c.Because...), "\n  ")
 }
 
-// Count returns how many cases have a result.
+// Count returns the number of cases with a result.
 func (s Suite) Count(result Result) (n int) {
 	for _, c := range s.Cases {
 		if c.Result == result {
@@ -110,7 +111,7 @@ func (s Suite) Count(result Result) (n int) {
 	return n
 }
 
-// Seconds is how long the cases took.
+// Seconds returns the total duration of the cases.
 func (s Suite) Seconds() (total float64) {
 	for _, c := range s.Cases {
 		total += c.Seconds
@@ -118,17 +119,18 @@ func (s Suite) Seconds() (total float64) {
 	return total
 }
 
-// worstFirst sorts findings by level, and keeps their order otherwise.
+// worstFirst sorts findings by level, and keeps their order within a level.
 func worstFirst(findings []Finding) []Finding {
 	order := map[Level]int{Error: 0, Warning: 1, Note: 2}
 	return slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int { return order[a.Level] - order[b.Level] })
 }
 
-// maxAlone is how many subjects are told by themselves, each at its place, of which the same is found. Of more, the first is, with the names
-// of maxAlone.
+// maxAlone limits for how many subjects the same finding is reported separately, each at its place. If there are more, it is
+// reported once, and at most maxAlone subjects are named.
 const maxAlone = 3
 
-// Grouped makes one finding of those that say the same of several subjects in one place, or of many subjects. It stands where the first did.
+// Grouped merges findings with the same message if they are all at one place, or if they have many subjects. The merged
+// finding takes the position of the first one.
 func Grouped(findings []Finding) (grouped []Finding) {
 	for _, alike := range groups(findings, Finding.key) {
 		onePlace := !slices.ContainsFunc(alike, func(other Finding) bool { return other.Place != alike[0].Place })
@@ -147,7 +149,7 @@ func (f Finding) key() string {
 	return keyOf(f)
 }
 
-// together is the first of findings, with the subjects of all.
+// together returns the first finding of a group with the subjects of all.
 func together(group []Finding) Finding {
 	f := group[0]
 	kind, _, _ := strings.Cut(f.Subject, " ")

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// mark encloses text that is shown as it is written in files. It must be printable, because templates replace unprintable characters.
+// mark encloses text that is quoted from files. It must be printable, because templates replace unprintable characters.
 const mark = "\uFFFC"
 
 func code(text string) string {
@@ -47,15 +47,15 @@ var words = &wording.Book{Source: sentences, Functions: template.FuncMap{
 // number returns an integer, or the integer that a pointer points to.
 func number(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 
-// when is nothing if something isn't so.
-func when(is bool, format string, args ...any) string {
-	if !is {
+// when returns the formatted text if the condition holds, and an empty text otherwise.
+func when(condition bool, format string, args ...any) string {
+	if !condition {
 		return ""
 	}
 	return fmt.Sprintf(format, args...)
 }
 
-// each puts a word before each text.
+// each returns the texts, each with a prefix.
 func each(word string, texts []string) (all []string) {
 	for _, text := range texts {
 		all = append(all, word+text)
@@ -63,27 +63,27 @@ func each(word string, texts []string) (all []string) {
 	return all
 }
 
-// telling is a review in words, from which all forms but JSON are written.
-type telling struct {
+// renderedReview is a review in sentences. All formats except JSON are written from it.
+type renderedReview struct {
 	headline string
 	summary  []string
-	// blocks, the worst first.
-	blocks []*block
-	said   map[string]*block
-	notes  []string
+	// blocks, the most severe first.
+	blocks      []*block
+	byStatement map[string]*block
+	notes       []string
 }
 
-// tell puts a result in words.
-func tell(r *review.Result) telling {
-	t := telling{
-		headline: words.Phrase("headline", r), summary: words.Sentences("summary", r), said: map[string]*block{},
+// renderReview renders a result as sentences.
+func renderReview(r *review.Result) renderedReview {
+	t := renderedReview{
+		headline: words.Phrase("headline", r), summary: words.Sentences("summary", r), byStatement: map[string]*block{},
 		notes: slices.Concat(cmp.Or(r.Cost, &review.Cost{}).Assumptions, r.Notes),
 	}
 	t.addBlocks(r)
 	return t
 }
 
-// arrow stands between values of the base and the head.
+// arrow separates the values of the base and the head.
 const arrow = " → "
 
 // both returns a value of the base and of the head. An empty value means that the side has none.
@@ -96,13 +96,13 @@ func both(before, after string) string {
 
 // ReviewText writes a review for a terminal, without colours or control characters.
 func ReviewText(w io.Writer, r *review.Result) error {
-	t := tell(r)
+	t := renderReview(r)
 	lines := append([]string{t.headline}, t.summary...)
 	for _, b := range t.blocks {
 		lines = slices.Concat(lines, []string{"", b.heading()}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))
 	}
 	if len(t.notes) > 0 {
-		lines = slices.Concat(lines, []string{"", "Taken for granted, or not known:"}, each("  ", t.notes))
+		lines = slices.Concat(lines, []string{"", "Assumptions and unknowns:"}, each("  ", t.notes))
 	}
 	var all strings.Builder
 	for _, line := range lines {
@@ -111,11 +111,11 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	return write(w, "the review", wording.EscapeCommands(all.String()))
 }
 
-// text is a line as it is read on a terminal.
+// text returns a line for a terminal.
 func text(line string) string { return clean(strings.ReplaceAll(line, mark, "")) }
 
-// clean makes one line of a text, without what would act on a terminal or turn the direction of reading: whoever writes
-// definitions chooses words of a report.
+// clean returns a text on one line. It replaces control characters and characters that change the text direction, because
+// the authors of definitions choose parts of the text.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

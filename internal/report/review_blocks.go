@@ -17,32 +17,32 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// block is one thing that a review tells: of one subject, or once of all those of which it is true.
+// block is one statement of a review, about one subject or about all subjects to which it applies.
 type block struct {
 	class
-	// Names of the subjects, which are of a Kind as pool.
+	// Names of the subjects, and their Kind, for example pool.
 	Kind  string
 	Names []string
-	// places of the lines that changed, a subject each: the first is shown, and how many others there are. Path is of the field that is judged;
-	// source is where a rule stands.
+	// places are the changed lines, one per subject. Reports show the first, and the number of others. Path is the evaluated
+	// field, and source the place of the rule.
 	places []Place
 	Path   string
 	source Place
-	// known is what code scanning knows it again by beside its rule and field: nothing that is another when a subject joins. Empty of what is
-	// alone: it is what is said of whom.
+	// known, with the rule and the field, identifies the block in code scanning. It must not change when a subject is added.
+	// It is empty if the block is never merged; its text and subject then identify it.
 	known string
-	// Said in the heading.
-	Said string
-	// Lines are told in all forms, Details to people alone: they change from day to day. Of each subject there are those of its Own, and Alone
-	// are those of one that nobody joins.
+	// Statement is the statement in the heading.
+	Statement string
+	// Lines appear in all formats. Details only appear in formats for people, because they change from day to day. Own
+	// contains lines about each subject. Alone contains lines that only appear if the block has a single subject.
 	Lines, Details, Own, Alone []string
 	Cost                       *review.Cost
-	// fields that differ, and the lines of a diff, are folded away where a form can do that.
+	// fields that differ and the lines of a diff are collapsed in formats that support it.
 	fields []review.FieldChange
 	diff   []string
 }
 
-// class is what a block is told and counted as. One without a rule is no finding.
+// class determines the severity and the rule of a block. A block without a rule is not a finding.
 type class struct {
 	Label string
 	level Level
@@ -50,18 +50,18 @@ type class struct {
 	title string
 }
 
-// Classes of blocks, the worst first.
+// Classes of blocks, the most severe first.
 var classes = []class{
 	{"problem", Error, "corral.definition", "Definition refused"},
 	{"base that can't be compared", Warning, "corral.review.base", "The base can't be compared"},
 	{"deleted", Warning, "corral.review.deleted", "Pool deleted"},
 	{"renamed", Warning, "corral.review.renamed", "Pool renamed"},
-	{"replaced", Warning, "corral.review.replaced", "Another pool to GitHub"},
+	{"replaced", Warning, "corral.review.replaced", "Replaced on GitHub"},
 	{"undecided", Error, "corral.policy.failed", "Policy failed"},
 	{"denied", Error, "", "Denied by policy"},
-	{"warning", Warning, "corral.review.warning", "Warning of the change"},
+	{"warning", Warning, "corral.review.warning", "Warning about the change"},
 	{"reroutes jobs", Warning, "corral.review.reroutes-jobs", "Jobs go elsewhere"},
-	{"for the same jobs", Warning, "corral.review.overlap", "Pools for the same jobs"},
+	{"for the same jobs", Warning, "corral.review.overlap", "Pools match the same jobs"},
 	{"replaces runners", Note, "corral.review.replaces-runners", "Another template"},
 	{"connection", Note, "corral.review.connection", "Connection changed"},
 	{"policy", Note, "corral.review.policy", "Policy changed"},
@@ -70,8 +70,8 @@ var classes = []class{
 	{"prices", Note, "corral.review.prices", "Prices changed"},
 	{"added", "", "", ""},
 	{"not compared", "", "", ""},
-	{"newly warned of", Warning, "", "Warning by policy"},
-	{"settings", Note, "corral.review.settings", "Other settings"},
+	{"newly warned", Warning, "", "Warning by policy"},
+	{"settings", Note, "corral.review.settings", "Settings changed"},
 	{"audit", Note, "corral.policy.audit", "Audited policy"},
 	{"as before", "", "", ""},
 	{"no longer", "", "", ""},
@@ -85,16 +85,16 @@ func rank(label string) int {
 
 func classOf(label string) class { return classes[rank(label)] }
 
-// blockOf is a block of one subject, with the place of what changes of it.
+// blockOf returns a block with one subject, and the place of the change.
 func blockOf(label, kind, name string, at Place) block {
 	return block{class: classOf(label), Kind: kind, Names: []string{name}, places: []Place{at}}
 }
 
-// addBlocks adds the blocks of a result, the worst first.
-func (t *telling) addBlocks(r *review.Result) {
+// addBlocks adds the blocks of a result, the most severe first.
+func (t *renderedReview) addBlocks(r *review.Result) {
 	t.problems(r)
 	for _, text := range r.Warnings {
-		t.add(block{class: classOf("warning"), Said: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
+		t.add(block{class: classOf("warning"), Statement: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
 	}
 	causes := map[string]Place{}
 	for _, p := range r.Policies {
@@ -105,7 +105,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		name := wording.Qualified(p.Namespace, p.Name)
-		if p.Change != review.Same { // what policies say is told elsewhere
+		if p.Change != review.Same { // findings are added separately
 			t.add(poolBlock(p, name, causes))
 		}
 		for _, f := range p.Findings {
@@ -114,7 +114,7 @@ func (t *telling) addBlocks(r *review.Result) {
 	}
 	for _, o := range r.Overlaps {
 		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
-		b.Said, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if that isn't meant"}
+		b.Statement, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if this isn't intended"}
 		t.add(b)
 	}
 	t.policies(r.Policies)
@@ -122,21 +122,21 @@ func (t *telling) addBlocks(r *review.Result) {
 	t.prices(r.Prices)
 	t.recorded(r.Recorded)
 	if r.Diff != "" {
-		t.add(block{class: classOf("diff"), Said: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
+		t.add(block{class: classOf("diff"), Statement: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
 	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.Label) - rank(b.Label) })
 }
 
-// add adds a block, or its subjects to the one that says the same. What is known by its subject stays alone.
-func (t *telling) add(b block) {
-	says := []any{b.class, when(b.known == "", "%q", b.Names), b.Said, afterSpec(b.Path), b.source, b.Lines, b.Details}
+// add adds a block, or adds its subjects to a block with the same statement. A block without known is never merged.
+func (t *renderedReview) add(b block) {
+	parts := []any{b.class, when(b.known == "", "%q", b.Names), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
-		says = append(says, f.Path, f.Before, f.After)
+		parts = append(parts, f.Path, f.Before, f.After)
 	}
-	key := fmt.Sprintf("%q", says)
-	same, known := t.said[key]
+	key := fmt.Sprintf("%q", parts)
+	same, known := t.byStatement[key]
 	if !known {
-		t.said[key], t.blocks = &b, append(t.blocks, &b)
+		t.byStatement[key], t.blocks = &b, append(t.blocks, &b)
 		return
 	}
 	same.Names, same.places, same.Own = append(same.Names, b.Names...), append(same.places, b.places...), append(same.Own, b.Own...)
@@ -154,7 +154,7 @@ func (b *block) At() (at Place) {
 // OtherPlaces returns the number of places other than the first.
 func (b *block) OtherPlaces() int { return max(0, sets.New(b.places...).Len()-1) }
 
-// groups puts those together that have the same key; they stay in the order of the first of each.
+// groups groups values by key, in the order of the first value of each group.
 func groups[T any](all []T, key func(T) string) (found [][]T) {
 	index := map[string]int{}
 	for _, one := range all {
@@ -169,19 +169,19 @@ func groups[T any](all []T, key func(T) string) (found [][]T) {
 	return found
 }
 
-// keyOf is a text that is the same of equal values.
+// keyOf returns a text that is equal for equal values.
 func keyOf(v any) string {
 	key, err := json.Marshal(v)
 	if err != nil {
-		return err.Error() // all of it is plain data
+		return err.Error() // cannot happen, because v is plain data
 	}
 	return string(key)
 }
 
-// heading says what is told of whom, and where.
+// heading returns the statement with its subjects and place.
 func (b *block) heading() string { return words.Phrase("heading", b) }
 
-// listed names some, and counts the others.
+// listed names up to most of the names, and counts the others.
 func listed(names []string, most int) string {
 	var shown []string
 	for _, name := range names[:min(len(names), most)] {
@@ -191,22 +191,22 @@ func listed(names []string, most int) string {
 	return strings.Join(shown, ", ") + when(more > 0, " and %d more", more)
 }
 
-// body is what people read below the heading.
+// body returns the lines below the heading.
 func (b *block) body() []string { return words.Sentences("body", b) }
 
-// differences are a line for each field.
+// differences returns a line for each field.
 func (b *block) differences() []string { return words.Sentences("fields", b.fields) }
 
-// ReviewFindings lists what of a review belongs to a line of a file: for annotations and SARIF. Denials are errors. Changes that
-// lose jobs or send them elsewhere, and what policies newly warn of, are warnings; the rest are notes.
+// ReviewFindings returns the parts of a review that belong to a line of a file, for annotations and SARIF. Denials are
+// errors. Changes that lose or reroute jobs and new policy warnings are warnings. The rest are notes.
 func ReviewFindings(r *review.Result) (findings []Finding) {
-	for _, b := range tell(r).blocks {
+	for _, b := range renderReview(r).blocks {
 		if b.rule == "" {
 			continue
 		}
-		told := text(words.Phrase("told", b))
-		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Message: told, Path: b.Path, Source: b.source, Place: b.At()}
-		f.Known = keyOf([]string{cmp.Or(b.known, told), afterSpec(b.Path)})
+		statement := text(words.Phrase("statement", b))
+		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Message: statement, Path: b.Path, Source: b.source, Place: b.At()}
+		f.Known = keyOf([]string{cmp.Or(b.known, statement), afterSpec(b.Path)})
 		for _, line := range slices.Concat(words.Sentences("names", b), b.Lines) {
 			f.Message += "\n" + text(line)
 		}
@@ -215,8 +215,8 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 	return findings
 }
 
-// problems say why a side can't be read.
-func (t *telling) problems(r *review.Result) {
+// problems adds the reasons why a side cannot be read.
+func (t *renderedReview) problems(r *review.Result) {
 	c := classOf("problem")
 	switch {
 	case r.Failed:
@@ -225,15 +225,15 @@ func (t *telling) problems(r *review.Result) {
 		c.rule, c.title = "corral.prices", "Prices can't be read"
 	}
 	for _, d := range r.Head.Diagnostics {
-		t.add(block{class: c, Said: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
+		t.add(block{class: c, Statement: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
 	if n := len(r.Base.Diagnostics); n > 0 {
-		said := fmt.Sprintf("%s of the base %s, so what changes isn't known", wording.Count(n, "problem"), code(r.Base.Name))
-		t.add(block{class: classOf("base that can't be compared"), Said: said, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
+		statement := fmt.Sprintf("%s of the base %s, so the changes are unknown", wording.Count(n, "problem"), code(r.Base.Name))
+		t.add(block{class: classOf("base that can't be compared"), Statement: statement, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
 	}
 }
 
-// afterSpec is the path of a field in its object.
+// afterSpec returns the path of a field within its object.
 func afterSpec(path string) string {
 	if _, field, ok := strings.Cut(path, ".spec."); ok {
 		return field
@@ -242,22 +242,22 @@ func afterSpec(path string) string {
 }
 
 // findingLevels contains the word for a finding of each level, its label, and its label if the base has the finding too.
-var findingLevels = map[review.Level]struct{ said, label, still string }{
+var findingLevels = map[review.Level]struct{ word, label, still string }{
 	review.Failure: {"undecided, a policy fails", "undecided", "undecided"}, review.Deny: {"denied", "denied", "denied"},
-	review.Warn: {"warned of", "newly warned of", "as before"}, review.Audit: {"audited", "audit", "as before"},
+	review.Warn: {"warned", "newly warned", "as before"}, review.Audit: {"audited", "audit", "as before"},
 }
 
 // findingStates contains the format of that word for each state.
 var findingStates = map[review.State]string{review.New: "newly %s", review.Still: "%s as before", review.Fixed: "no longer %s", review.Unknown: "%s"}
 
-// findingBlock is what a policy says of a pool's pod.
+// findingBlock returns the block for a policy's finding about a pool's pod.
 func findingBlock(pool string, f review.Finding) block {
 	level := findingLevels[f.Level]
 	label := cmp.Or(map[review.State]string{review.Fixed: "no longer", review.Still: level.still}[f.State], level.label)
 	b := blockOf(label, "pool", pool, f.At)
-	b.Said = fmt.Sprintf(findingStates[f.State], level.said) + ": " + f.Message
+	b.Statement = fmt.Sprintf(findingStates[f.State], level.word) + ": " + f.Message
 	b.Path, b.source = f.Path, placeOf(f.Rule)
-	b.known, b.Lines = text(b.Said), words.Sentences("finding", f)
+	b.known, b.Lines = text(b.Statement), words.Sentences("finding", f)
 	if b.level != "" && b.rule == "" {
 		b.rule = f.Rule.Name
 		if f.Code != "" && !strings.Contains(b.rule, f.Code) {
@@ -269,8 +269,8 @@ func findingBlock(pool string, f review.Finding) block {
 
 func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: int(r.Line)} }
 
-// changed is the place of what changes: of the first field, or else of the whole; of what is only at the base there is the file, as its lines are
-// others now.
+// changed returns the place of a change: the first changed field, or else the object. For something that only the base has,
+// it returns the file without a line, because the head has other lines.
 func changed(at review.Places, fields []review.FieldChange, class review.Class) Place {
 	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
 	switch {
@@ -284,23 +284,23 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 	return Place{}
 }
 
-// policies tell of policies that change.
-func (t *telling) policies(policies []review.PolicyChange) {
+// policies adds the policies that change.
+func (t *renderedReview) policies(policies []review.PolicyChange) {
 	for _, p := range policies {
 		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
-		b.Said = words.Phrase("policy", p)
+		b.Statement = words.Phrase("policy", p)
 		b.Lines, b.Details = words.Sentences("moves", p), words.Sentences("mode", p)
-		b.tell(p.Fields)
+		b.addFields(p.Fields)
 		t.add(b)
 	}
 }
 
-// connections tell of connections that change.
-func (t *telling) connections(connections []review.Connection) {
+// connections adds the connections that change.
+func (t *renderedReview) connections(connections []review.Connection) {
 	for _, c := range connections {
 		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
-		b.Said, b.Lines = words.Phrase("connection", c), words.Sentences("connection-effects", c)
-		b.tell(c.Fields)
+		b.Statement, b.Lines = words.Phrase("connection", c), words.Sentences("connection-effects", c)
+		b.addFields(c.Fields)
 		if c.Class == review.Replaced {
 			b.Label, b.level = classOf("replaced").Label, Warning
 		}
@@ -308,20 +308,20 @@ func (t *telling) connections(connections []review.Connection) {
 	}
 }
 
-// prices tell which prices differ.
-func (t *telling) prices(p *review.PriceChange) {
+// prices adds the prices that change.
+func (t *renderedReview) prices(p *review.PriceChange) {
 	if p == nil {
 		return
 	}
-	b := block{class: classOf("prices"), Said: "prices"}
-	b.tell(p.Fields)
+	b := block{class: classOf("prices"), Statement: "prices"}
+	b.addFields(p.Fields)
 	b.places = []Place{changed(review.Places{HeadAt: &review.Place{File: cmp.Or(p.HeadFile, p.BaseFile)}}, p.Fields, "")}
 	t.add(b)
 }
 
-// recorded tells what recorded decisions would have been.
-func (t *telling) recorded(rec *review.Recorded) {
+// recorded adds how recorded decisions would change.
+func (t *renderedReview) recorded(rec *review.Recorded) {
 	if rec != nil {
-		t.add(block{class: classOf("recorded decisions"), Said: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
+		t.add(block{class: classOf("recorded decisions"), Statement: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
 	}
 }

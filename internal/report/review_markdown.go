@@ -14,45 +14,46 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Bounds of a review in Markdown. GitHub takes comments of 65,536 characters.
+// Limits of a review in Markdown. GitHub accepts comments of up to 65,536 characters.
 const (
-	// MaxMarkdown is the most that it takes, in bytes.
+	// MaxMarkdown is the maximum size in bytes.
 	MaxMarkdown = 60_000
-	// notesShare is what the notes may take of it.
+	// notesShare is the part of it that notes may use.
 	notesShare = 8_000
-	// maxLines bounds each list of a block, and maxLine a line, in characters.
+	// maxLines limits the number of lines in each list of a block, and maxLine the length of a line in characters.
 	maxLines, maxLine = 40, 800
 )
 
-// ReviewMarkdown writes a review as a comment: it begins with the marker in an HTML comment, by which the comment is found
-// again, and takes at most MaxMarkdown bytes: the least severe end is left out and counted. Nothing of it links, mentions or formats as
-// whoever wrote the definitions pleases, but for a commit's hash, which GitHub links to that commit. The marker must not hold "--" or ">".
+// ReviewMarkdown writes a review as a comment of at most MaxMarkdown bytes. The comment begins with the marker in an HTML
+// comment, so that it can be found again. If there is not enough room, the least severe blocks are left out and counted. All
+// text is escaped, so that the authors of definitions cannot add links, mentions or formatting. The only exception are
+// commit hashes, which GitHub links to the commit. The marker must not contain "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
-	t := tell(r)
+	t := renderReview(r)
 	m := &markdown{}
 	m.add("<!-- %s -->\n### %s\n\n", marker, marked(t.headline))
 	m.lines(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
 	notes := &markdown{}
 	if len(t.notes) > 0 {
 		notes.lines(notesShare, len(t.notes), "- ", "note", t.notes, marked)
-		notes = folded("Taken for granted, or not known", notes.String())
+		notes = folded("Assumptions and unknowns", notes.String())
 	}
 	room := MaxMarkdown - notes.Len() - 1000
 	for i, b := range t.blocks {
 		if m.addWithin(room, b.markdown()) {
 			continue
 		}
-		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Said: b.Said}
-		b.Lines = []string{"more than there is room for: `corral review` prints it"}
+		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Statement: b.Statement}
+		b.Lines = []string{"too long for this comment: `corral review` prints it"}
 		if !m.addWithin(room, b.markdown()) {
-			m.add("\nLeft out, as this comment has no room for more: %s. `corral review` prints all of it.\n", counted(t.blocks[i:]))
+			m.add("\nLeft out because this comment has no room: %s. `corral review` prints everything.\n", counted(t.blocks[i:]))
 			break
 		}
 	}
 	return write(w, "the review", m.String()+notes.String())
 }
 
-// counted counts what blocks tell of by their class.
+// counted returns the number of subjects of the blocks, by class.
 func counted(blocks []*block) string {
 	var parts []string
 	for _, alike := range groups(blocks, func(b *block) string { return b.Label }) {
@@ -65,12 +66,12 @@ func counted(blocks []*block) string {
 	return strings.Join(parts, ", ")
 }
 
-// markdown is a text that grows.
+// markdown is a builder for Markdown.
 type markdown struct{ strings.Builder }
 
 func (m *markdown) add(format string, args ...any) { fmt.Fprintf(m, format, args...) }
 
-// addWithin adds a text if there is room for it.
+// addWithin adds a text if there is room for it, and reports whether there was.
 func (m *markdown) addWithin(room int, text string) bool {
 	if m.Len()+len(text) > room {
 		return false
@@ -79,7 +80,7 @@ func (m *markdown) addWithin(room int, text string) bool {
 	return true
 }
 
-// lines adds lines, each after a word, as long as there is room and there are no more than most. It counts the others.
+// lines adds up to most lines with a prefix while there is room. It counts the remaining lines.
 func (m *markdown) lines(room, most int, word, kind string, lines []string, shown func(string) string) {
 	for i, line := range lines {
 		if i == most || !m.addWithin(room, word+shown(line)+"\n") {
@@ -89,7 +90,7 @@ func (m *markdown) lines(room, most int, word, kind string, lines []string, show
 	}
 }
 
-// folded is a text that a reader unfolds.
+// folded returns a text in a collapsed section.
 func folded(title, text string) *markdown {
 	m := &markdown{}
 	m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", title, text)
@@ -112,7 +113,7 @@ func (b *block) markdown() string {
 	return m.String()
 }
 
-// marked is a line in Markdown, of at most maxLine characters.
+// marked returns a line in Markdown with at most maxLine characters.
 func marked(line string) string {
 	var b strings.Builder
 	most := maxLine
@@ -130,7 +131,7 @@ func marked(line string) string {
 	return b.String()
 }
 
-// fenceOf is more backticks than are in a text, and not fewer than a fence.
+// fenceOf returns a sequence of backticks that is at least as long as fence and does not occur in the text.
 func fenceOf(text, fence string) string {
 	for strings.Contains(text, fence) {
 		fence += "`"
@@ -138,7 +139,7 @@ func fenceOf(text, fence string) string {
 	return fence
 }
 
-// codeSpan fences code with more backticks than are in it.
+// codeSpan returns a code span, delimited by more backticks than the code contains.
 func codeSpan(text string) string {
 	fence := fenceOf(text, "`")
 	if strings.HasPrefix(text, "`") || strings.HasSuffix(text, "`") || strings.Trim(text, " ") == "" {
@@ -150,14 +151,14 @@ func codeSpan(text string) string {
 var markdownEscapes = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "~", `\~`, "$", `\$`, "!", `\!`,
 	"&", "&amp;", "<", "&lt;", ">", "&gt;",
-	// An invisible space keeps it from being a mention or a link: GitHub looks for these after Markdown has been read.
+	// An invisible space prevents a mention or a link. GitHub detects these after it has parsed the Markdown.
 	"@", "@\u200b", "#", "\\#\u200b", "://", ":\u200b//", "www.", "www\u200b.",
 )
 
-// issueLink is GH-42, another way to name an issue.
+// issueLink matches references to issues such as GH-42.
 var issueLink = regexp.MustCompile(`(?i)(GH-)(\d)`)
 
-// escapeMarkdown makes a text read as it is.
+// escapeMarkdown escapes a text so that it is shown literally.
 func escapeMarkdown(text string) string {
 	return issueLink.ReplaceAllString(markdownEscapes.Replace(text), "${1}\u200b${2}")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxLeftOut bounds how many pools a line of costs names.
+// maxLeftOut limits how many pools a line about costs names.
 const maxLeftOut = 5
 
 // changeLabels contains the labels of pools whose change matters more than the classes of the fields that differ.
@@ -30,29 +30,30 @@ type live struct {
 	Pool string
 }
 
-// poolBlock tells what becomes of a pool. Causes are the places of what changes of policies, by the pools that only they change.
+// poolBlock returns the block for a changed pool. For pools that are affected only by policies, causes contains the places
+// of the changed policies.
 func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
-	label, said := p.Class().Text(), words.Phrase("classes", p)
+	label, statement := p.Class().Text(), words.Phrase("classes", p)
 	if other := changeLabels[p.Change]; other != "" {
-		label, said = other, other
+		label, statement = other, other
 	}
 	at, ok := causes[name]
 	if !ok || p.Change != review.Moved {
 		at = changed(p.Places, p.Fields, p.Class())
 	}
 	b := blockOf(label, "pool", name, at)
-	b.Said = said
+	b.Statement = statement
 	if p.Former != "" {
 		b.Names[0] = p.Former + " → " + name
 	}
-	b.tell(p.Fields)
+	b.addFields(p.Fields)
 	b.Lines = slices.Concat(p.Effects, limitLines(p))
-	b.known = keyOf([]any{text(b.Said), p.Effects})
+	b.known = keyOf([]any{text(b.Statement), p.Effects})
 	b.Alone, b.Own, b.Cost = words.Sentences("rollout", p.Rollout), words.Sentences("live", live{p.Live, name}), p.Cost
 	return b
 }
 
-// plus adds the cost of a pool to that of others; nil if either isn't known.
+// plus adds the cost of a pool to a total; nil if either is unknown.
 func plus(total, c *review.Cost) *review.Cost {
 	if total == nil || c == nil {
 		return nil
@@ -66,17 +67,17 @@ func plus(total, c *review.Cost) *review.Cost {
 }
 
 const (
-	// maxShort bounds how many fields a heading tells of, and shortest a value there.
+	// maxShort limits how many fields a heading describes, and shortest the length of a value in it.
 	maxShort, shortest = 2, 40
 )
 
-// tell adds what differs: to what is said if that is little, and as a table unless all of it is said.
-func (b *block) tell(fields []review.FieldChange) {
+// addFields adds the fields that differ. A few short changes are part of the heading; otherwise the fields are listed below it.
+func (b *block) addFields(fields []review.FieldChange) {
 	if len(fields) != 1 {
 		b.fields = fields
 	}
 	if len(fields) > maxShort {
-		b.Said += fmt.Sprintf(" · %s", wording.Count(len(fields), "field"))
+		b.Statement += fmt.Sprintf(" · %s", wording.Count(len(fields), "field"))
 		return
 	}
 	for _, f := range fields {
@@ -85,19 +86,19 @@ func (b *block) tell(fields []review.FieldChange) {
 		if prefix := image.FindString(was); prefix == image.FindString(is) {
 			was, is = was[len(prefix):], is[len(prefix):]
 		}
-		b.Said += " · " + code(name)
+		b.Statement += " · " + code(name)
 		if len(was) > shortest || len(is) > shortest {
 			b.fields = fields
 			continue
 		}
-		b.Said += " " + code(was) + " → " + code(is)
+		b.Statement += " " + code(was) + " → " + code(is)
 	}
 }
 
-// around is what a heading leaves out of a field's path.
+// around matches the part of a field's path that a heading omits.
 var around = regexp.MustCompile(`^spec\.(scale\.|template\.spec\.containers\[[^]]*\]\.)?`)
 
-// image is what is before the tag or digest of one.
+// image matches the part of an image reference before its tag or digest.
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
 
 // limit is one number of a pool's limits that may change.
@@ -115,7 +116,7 @@ type limitOf struct {
 	Reasons []v1alpha1.LimitBound
 }
 
-// limitLines tell the numbers that change, or that policies make others.
+// limitLines describes the limits that change, or that policies restrict.
 func limitLines(p *review.Pool) (lines []string) {
 	for _, name := range []string{"max", "min", "idle"} {
 		after := reasons(p.After, name)
@@ -150,12 +151,12 @@ func isAmong(others []v1alpha1.LimitBound) func(v1alpha1.LimitBound) bool {
 	}
 }
 
-// unlessKnown leaves out what is known.
+// unlessKnown returns the texts that are not in the list of known texts.
 func unlessKnown(now, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// readable shows a JSON value as short as it is understood.
+// readable returns a JSON value, without quotes if that is unambiguous.
 func readable(raw json.RawMessage) string {
 	if raw == nil {
 		return "–"
@@ -167,9 +168,10 @@ func readable(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// leftOut says why pools aren't in amounts, and names them: those in neither side's, or in those of one.
+// leftOut states why amounts do not include some pools, and names the pools: those that are missing on both sides, or only
+// on one.
 func leftOut(what, why string, base *review.Amounts, before, after []string) (line string) {
-	if base == nil { // there is one side
+	if base == nil { // there is only one side
 		before = after
 	}
 	for _, left := range []struct {

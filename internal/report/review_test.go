@@ -53,7 +53,7 @@ func allParts() *review.Result {
 		Pools: []review.Pool{
 			{
 				Namespace: "ci", Name: "web", Change: review.Changed, Classes: []review.Class{review.ReroutesJobs, review.ReplacesRunners, review.OtherLimits},
-				Effects: []string{"Jobs that ask for x64 no longer come here.", "2 runners without any job instead of 3."}, Places: review.Places{BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7)},
+				Effects: []string{"Jobs that request x64 no longer come here.", "2 runners without any job instead of 3."}, Places: review.Places{BaseAt: at("pools.cue", 6), HeadAt: at("pools.cue", 7)},
 				Fields: []review.FieldChange{
 					{Path: "spec.scale.max", Before: json.RawMessage(`50`), Places: review.Places{BaseAt: at("pools.cue", 12)}, Class: review.OtherLimits},
 					{Path: "spec.runnerLabels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
@@ -85,7 +85,7 @@ func allParts() *review.Result {
 			{Namespace: "ci", Name: "moved", Change: review.Moved, Places: review.Places{BaseAt: at("pools.cue", 20), HeadAt: at("pools.cue", 21)},
 				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 9}, Effective: &policy.Scale{Max: 9}}, After: &review.Limits{Declared: policy.Scale{Max: 9}}}, Live: &review.Live{Runners: v1alpha1.RunnerCounts{Total: 1, Pending: 1}}},
 		},
-		Besides: review.Besides{Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Replaced, Effects: []string{"The API server refuses this."},
+		OtherChanges: review.OtherChanges{Connections: []review.Connection{{Name: "acme", Namespace: "ci", Change: review.Changed, Class: review.Replaced, Effects: []string{"The API server refuses this."},
 			Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}, Pools: []string{"ci/web"},
 			Fields: []review.FieldChange{{Path: "spec.url", Before: json.RawMessage(`"https://github.com/a"`), After: json.RawMessage(`"https://github.com/b"`), Places: review.Places{BaseAt: at("c.cue", 2), HeadAt: at("c.cue", 3)}}}}},
 			Policies: []review.PolicyChange{
@@ -93,7 +93,7 @@ func allParts() *review.Result {
 					Before: &review.PolicyState{Mode: "Enforce", Digest: "sha256:0123456789abcdef", Pools: 2}, After: &review.PolicyState{Mode: "Enforce", Digest: "sha256:fedcba9876543210", Pools: 2}},
 				{Policy: "RunnerPolicy/ci/old", Change: review.Deleted, Before: &review.PolicyState{Mode: "Audit", Digest: "sha256:0123456789abcdef"}, Places: review.Places{BaseAt: at("old.cue", 9)}},
 			},
-			Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "Jobs that ask for linux are for ci/moved as well: either may get them."}},
+			Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "Jobs that request linux also match ci/moved: either pool may get them."}},
 			Prices:   &review.PriceChange{HeadFile: "prices.yaml", Fields: []review.FieldChange{{Path: "perVCPUHour", After: json.RawMessage(`0.03`), Places: review.Places{HeadAt: at("prices.yaml", 2)}}}}},
 		Cost: &review.Cost{Currency: "EUR", Before: &review.Amounts{Typical: 3}, After: &review.Amounts{Typical: 4, Max: amount(99.994)}, Unknown: []string{"ci/x", "ci/y"}, UnknownBefore: []string{"ci/x"},
 			Unbounded: []string{"ci/web"}, UnboundedBefore: []string{"ci/gone"}, Assumptions: []string{"A month has 730 hours."}},
@@ -158,7 +158,7 @@ func TestABaseThatCantBeComparedIsAWarning(t *testing.T) {
 	if err := report.GitHub(&b, report.ReviewFindings(r)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "::warning title=The base can't be compared::1 problem of the base main, so what changes isn't known%0Ap.cue:3:1: expected }\n"
+	const want = "::warning title=The base can't be compared::1 problem of the base main, so the changes are unknown%0Ap.cue:3:1: expected }\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -183,7 +183,7 @@ func TestMarkdownHasRoomInAComment(t *testing.T) {
 		if opened, closed := strings.Count(text, "<details>"), strings.Count(text, "</details>"); opened != closed && name != "hostile" {
 			t.Errorf("%s: %d details are opened, but %d closed", name, opened, closed)
 		}
-		if len(r.Pools) > 10 && !strings.Contains(text, "Left out, as ") {
+		if len(r.Pools) > 10 && !strings.Contains(text, "Left out because ") {
 			t.Errorf("%s: the report does not state that entries were left out", name)
 		}
 	}
@@ -201,12 +201,12 @@ func TestACommentThatIsTooLongLosesItsLeastSevereEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	const leftOut = "\nLeft out, as this comment has no room for more: "
+	const leftOut = "\nLeft out because this comment has no room: "
 	deleted, denied, limits, end := strings.Index(text, "pool `pool-299`: deleted"), strings.Index(text, "pool `pool-298`: newly denied: privileged"), strings.Index(text, ": limits"), strings.Index(text, leftOut)
 	if deleted < 0 || denied < deleted || limits < denied || end < limits {
 		t.Errorf("deleted at %d, denied at %d, limits at %d, and what is left out at %d", deleted, denied, limits, end)
 	}
-	counted := regexp.MustCompile(`more: (\d+) limits, (\d+) newly warned of\. `).FindStringSubmatch(text)
+	counted := regexp.MustCompile(`room: (\d+) limits, (\d+) newly warned\. `).FindStringSubmatch(text)
 	if counted == nil {
 		t.Fatal(text[max(0, end):])
 	}

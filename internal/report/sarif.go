@@ -15,24 +15,24 @@ import (
 	"strings"
 )
 
-// maxResults is how many results GitHub keeps of one run.
+// maxResults is the number of results that GitHub keeps per run.
 const maxResults = 5000
 
 const (
 	sarifSchema = "https://json.schemastore.org/sarif-2.1.0.json"
 	toolName    = "corral"
 	toolURI     = "https://github.com/corral-dev/corral"
-	// sourceRoot is the root of the checkout, as code scanning knows it.
+	// sourceRoot is code scanning's name for the root of the checkout.
 	sourceRoot = "%SRCROOT%"
-	// nowhere is the place of a finding without one: code scanning refuses results without.
+	// nowhere is the location of a finding without a place, because code scanning rejects results without a location.
 	nowhere = "file:///"
-	// fingerprintKey is what code scanning knows findings again by. Its own would be the content of
-	// the line, which many pools may share.
+	// fingerprintKey is the fingerprint that code scanning uses to recognize findings. By default, it would be computed from
+	// the content of the line, which many pools can share.
 	fingerprintKey = "primaryLocationLineHash"
 )
 
-// SARIF writes findings as a SARIF 2.1.0 log, the worst first. Of more than 5,000, the rest is
-// counted in the last result. Version is the tool's.
+// SARIF writes findings as a SARIF 2.1.0 log, the most severe first. If there are more than 5,000, the last result counts
+// the rest. The version is the tool's.
 func SARIF(w io.Writer, version string, findings []Finding) error {
 	sorted := worstFirst(findings)
 	if rest := len(sorted) - maxResults + 1; rest > 1 {
@@ -59,7 +59,7 @@ func SARIF(w io.Writer, version string, findings []Finding) error {
 	return nil
 }
 
-// What of SARIF is written, by the names of the fields.
+// The part of SARIF that is written.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -134,7 +134,7 @@ func resultOf(f Finding, rule int) sarifResult {
 	return r
 }
 
-// fingerprint names a finding whatever moves it: neither lines nor columns are in it.
+// fingerprint identifies a finding independently of its line and column.
 func fingerprint(f Finding) string {
 	what := []string{f.Rule, f.Subject, f.Place.File, f.Path, f.Message}
 	if f.Known != "" {

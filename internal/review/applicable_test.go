@@ -41,7 +41,7 @@ func TestWhatAPoolSourceRefusesIsBroken(t *testing.T) {
 		},
 		"a kind that it doesn't apply": {
 			files{"p.cue": linux}, files{"p.cue": linux, "s.cue": "package pools\n\nsecret: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"a\"}\n"}, "",
-			[]string{"s.cue:3:1: secret: v1 Secret is not applied from here: secrets don't belong in Git: make the Secret in the cluster and name it in spec.secretRef"},
+			[]string{"s.cue:3:1: secret: v1 Secret is not applied from here: secrets don't belong in Git: create the Secret in the cluster and name it in spec.secretRef"},
 		},
 		"a connection that isn't declared": {
 			files{"p.cue": linux}, files{"p.cue": undeclared}, "ci",

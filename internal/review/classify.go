@@ -4,7 +4,7 @@
 package review
 
 import (
-	_ "embed" // the sentences about effects
+	_ "embed" // the sentences that describe effects
 	"fmt"
 	"maps"
 	"slices"
@@ -17,13 +17,13 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// fieldClasses are the classes of fields, by their path or the beginning of it; the first that fits holds.
+// fieldClasses maps field paths to classes. A path also covers all fields below it. The first match applies.
 type fieldClasses []struct {
 	path  string
 	class Class
 }
 
-// poolClasses are the classes of a pool's fields, connectionClasses those of a connection's.
+// poolClasses classifies the fields of a pool, and connectionClasses those of a connection.
 var poolClasses, connectionClasses = fieldClasses{
 	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
 	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},
@@ -33,7 +33,7 @@ var poolClasses, connectionClasses = fieldClasses{
 	{"spec.scale", OtherLimits}, {"spec.demand", OtherLimits},
 }, fieldClasses{{"spec.url", Replaced}, {"spec.allowedNamespaces", ReroutesJobs}}
 
-// of is the class that a field is of.
+// of returns the class of a field.
 func (c fieldClasses) of(path string) Class {
 	for _, f := range c {
 		if isWithin(path, f.path) {
@@ -43,7 +43,7 @@ func (c fieldClasses) of(path string) Class {
 	return Settings
 }
 
-// classOf is the class that a field of both has: labels in another order or case route no job otherwise.
+// classOf returns the class of a field that both sides have. Labels that differ only in order or case do not reroute jobs.
 func (p *pair) classOf(path string) Class {
 	class := poolClasses.of(path)
 	if class == ReroutesJobs && isWithin(path, "spec.runnerLabels") && isSame(p.base.Spec.RunnerLabels, p.head.Spec.RunnerLabels) {
@@ -52,11 +52,11 @@ func (p *pair) classOf(path string) Class {
 	return class
 }
 
-// classByTemplate gives fields of the template another class, if runners are made of the same one as before: a default that is spelled out
-// replaces none.
+// classByTemplate changes the class of template fields if the revision stays the same. For example, writing out a default
+// replaces no runners.
 func (p *pair) classByTemplate() {
 	revision := revisionOf(p.head)
-	if revision != revisionOf(p.base) || revision == p.head.Name { // that names none
+	if revision != revisionOf(p.base) || revision == p.head.Name { // the template has no revision
 		return
 	}
 	for i := range p.shown.Fields {
@@ -66,13 +66,13 @@ func (p *pair) classByTemplate() {
 	}
 }
 
-// isWithin says whether a path is that of a field, or of one below it.
+// isWithin reports whether a path is the given field or a field below it.
 func isWithin(path, field string) bool {
 	rest, ok := strings.CutPrefix(path, field)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// classesOf are the classes of a pool's change, the most far-reaching first.
+// classesOf returns the classes of a pool's change, the most far-reaching first.
 func classesOf(p *Pool) []Class {
 	return slices.DeleteFunc(slices.Clone(classes), func(class Class) bool {
 		is := p.Change == Renamed && class == Replaced
@@ -80,12 +80,12 @@ func classesOf(p *Pool) []Class {
 	})
 }
 
-// touches says whether a field, or one below it, differs.
+// touches reports whether the field, or a field below it, differs.
 func (p *Pool) touches(path string) bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 }
 
-// maxTakers bounds how many pools are named that jobs go to.
+// maxTakers limits how many of the pools that take over jobs are named.
 const maxTakers = 3
 
 func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
@@ -103,7 +103,7 @@ func (p *pool) Fate() string {
 //go:embed effects.tmpl
 var sentences string
 
-// effects renders the sentences about the effects of changes.
+// effects renders the sentences that describe the effects of changes.
 var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
 	"agreeing": Agreeing, "alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
 	"audited": isAudited, "format": compile.Format, "money": Money, "most": maxText, "signed": signed,
@@ -177,15 +177,15 @@ func (p *pair) refuse(field, message string) string {
 	return p.c.refuseChange(p.head.object, "spec."+field, message)
 }
 
-// isRefused says whether the head's template isn't taken: policies deny it, or can't be asked. Of a base that can't be compared nobody
-// knows what went on.
+// isRefused reports whether the head's template will not be used, because policies deny it or cannot be evaluated. It is
+// false if the base cannot be compared, because the previous state is then unknown.
 func (p *pair) isRefused() bool {
 	return p.shown.has(Deny, New, Still) || p.after.unasked && !p.shown.has(Failure, Unknown)
 }
 
-// runs are the pools whose templates there are runners of at either side, nil where there are none, and what is said of a pool that policies
-// deny: it goes on with the template that was allowed, if there is one.
-func (p *pair) runs() (before, after *pool, says string) {
+// runs returns the pools whose templates the runners use before and after the change; nil if there are no runners. effect
+// describes what happens if policies deny the pool. Such a pool keeps using the last allowed template, if it has one.
+func (p *pair) runs() (before, after *pool, effect string) {
 	if !p.shown.has(Deny, Still, Fixed) {
 		before = p.base
 	}
@@ -193,22 +193,22 @@ func (p *pair) runs() (before, after *pool, says string) {
 	case p.head == nil || !p.isRefused():
 		return before, p.head, ""
 	case (p.base == nil || p.shown.Change == Renamed) && p.after.unasked:
-		return before, nil, "Policies can't be asked about its pod: it starts no runners, and takes in no jobs."
+		return before, nil, "Policies can't be evaluated for its pod: it starts no runners and accepts no jobs."
 	case p.base == nil || p.shown.Change == Renamed:
-		return before, nil, "Policies deny its pod: it starts no runners, and takes in no jobs."
+		return before, nil, "Policies deny its pod: it starts no runners and accepts no jobs."
 	case p.shown.has(Deny, Still):
 		return before, nil, ""
 	case p.rollout != nil && !p.formerDenied:
 		return before, p.base, ""
-	case !p.shown.has(Deny, New): // what was decided holds
+	case !p.shown.has(Deny, New): // the previous decision stays in force
 		return before, p.head, ""
 	}
-	return before, nil, "Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs."
+	return before, nil, "Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs."
 }
 
-// say adds a sentence on what a change does to jobs and runners, if it is so.
-func say(effects *[]string, is bool, format string, args ...any) {
-	if is {
+// say adds a formatted sentence if the condition holds.
+func say(effects *[]string, condition bool, format string, args ...any) {
+	if condition {
 		*effects = append(*effects, fmt.Sprintf(format, args...))
 	}
 }
@@ -216,7 +216,7 @@ func say(effects *[]string, is bool, format string, args ...any) {
 // routed is a group of labels, and the other pools that serve jobs with these labels.
 type routed struct{ Labels, Pools string }
 
-// grouped puts labels together that the same pools have, and those first that none has.
+// grouped groups labels that the same pools serve. Labels that no pool serves come first.
 func grouped(labels []string, by func(label string) []string) (all []routed) {
 	groups := map[string][]string{}
 	for _, label := range labels {
@@ -229,17 +229,17 @@ func grouped(labels []string, by func(label string) []string) (all []routed) {
 	return all
 }
 
-// without are the texts of a list that aren't in another, whatever their case.
+// without returns the texts of a list that are not in another list, ignoring case.
 func without(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(v string) bool {
 		return slices.ContainsFunc(other, func(o string) bool { return strings.EqualFold(v, o) })
 	})
 }
 
-// isSame says whether two lists have the same texts, in whatever order and case.
+// isSame reports whether two lists contain the same texts, ignoring order and case.
 func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
 
-// isUnlike says whether claims of one cache are none of another.
+// isUnlike reports whether claims of the previous cache cannot be used for the new one.
 func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 	before, err := was.Bytes()
 	after, err2 := is.Bytes()
@@ -247,10 +247,10 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 		is.StorageClassName != "" && is.StorageClassName != was.StorageClassName
 }
 
-// rolls says whether runners are replaced.
+// rolls reports whether runners are replaced.
 func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
 
-// floor is how many runners there are without any job.
+// floor returns the number of runners while there are no jobs.
 func floor(s policy.Scale) int32 { return min(s.Max, max(s.Min, s.Idle)) }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -17,8 +17,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// refuseObjects adds which objects of the head a PoolSource refuses for where they would go, and which pools get no connection. If the
-// source's namespace isn't known, all must be in one; those of a base that aren't are applied by something else.
+// refuseObjects adds diagnostics for objects of the head that a PoolSource would refuse because of their namespace, and for
+// pools that may not use their connection. If the namespace of the source is unknown, all objects must be in one namespace.
+// If the base already uses several namespaces, something other than one PoolSource applies them, and nothing is refused for
+// its namespace.
 func (c *comparison) refuseObjects() {
 	before := c.base.namespaces()
 	anywhere := c.in.Namespace == "" && len(before) > 1
@@ -33,7 +35,7 @@ func (c *comparison) refuseObjects() {
 	}
 }
 
-// namespaces that objects name, in their order.
+// namespaces returns the namespaces that objects name, in order of appearance.
 func (s *side) namespaces() (named []string) {
 	for i := range s.Objects {
 		if namespace := s.Objects[i].Manifest.GetNamespace(); namespace != "" && !slices.Contains(named, namespace) {
@@ -43,8 +45,9 @@ func (s *side) namespaces() (named []string) {
 	return named
 }
 
-// refuseConnection adds why a pool of the head gets no connection. One that isn't declared may be in the cluster: if it is in a namespace
-// of others, if none is declared here, or if pools used it before that was undeclared, too.
+// refuseConnection adds a diagnostic if a pool of the head may not use its connection, or if the connection does not exist.
+// An undeclared connection may exist in the cluster. That is assumed if it is in another namespace, if the side declares no
+// connections at all, or if pools of the base already used it without a declaration.
 func (c *comparison) refuseConnection(p *pool) {
 	const path = "spec.connectionRef"
 	name := p.connectionName()
@@ -58,7 +61,7 @@ func (c *comparison) refuseConnection(p *pool) {
 	}
 }
 
-// compareConnections tells which connections change, and what that does to pools.
+// compareConnections reports which connections change, and how this affects pools.
 func (c *comparison) compareConnections() {
 	for _, name := range names(c.base.connections, c.head.connections) {
 		before, after := c.base.connections[name], c.head.connections[name]
@@ -81,7 +84,7 @@ func (c *comparison) compareConnections() {
 	}
 }
 
-// poolsOn are the pools that use a connection.
+// poolsOn returns the names of the pools that use a connection.
 func (s *side) poolsOn(name string) []string {
 	return s.named(func(p *pool) bool { return p.connectionName() == name })
 }

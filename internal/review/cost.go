@@ -15,23 +15,23 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// Rules may ask for another question each minute, and 200 pools are reviewed in seconds: their until is put off to an hour, and after
-// many changes those within some hours are taken together.
+// A review evaluates 200 pools in seconds, and rules may request another evaluation every minute. So evaluations are at
+// least closest apart and, after manyChanges of them, at least closestThen.
 const (
 	closest     = time.Hour
 	manyChanges = 30
 	closestThen = 6 * time.Hour
 )
 
-// profile is how many runners a pool has in a week, on average.
+// profile is a pool's average number of runners over a week.
 type profile struct {
-	// floor without any job, and most with as many jobs as there may be.
+	// floor is the average without jobs, and most the average with as many jobs as possible.
 	floor, most float64
 	unbounded   bool
-	steps       []Span // with other numbers each
+	steps       []Span // periods with constant limits
 }
 
-// price says what pools cost.
+// price computes the costs of all pools.
 func (c *comparison) price() {
 	c.comparePrices()
 	before, after := cmp.Or(c.base.Prices, c.head.Prices), c.head.Prices
@@ -54,7 +54,8 @@ func (c *comparison) price() {
 	c.result.Cost = total
 }
 
-// share takes from the highest amount of all pools of a side what ceilings don't allow that they share, and says whether that is any.
+// share subtracts from the maximum of all pools the part that shared ceilings prevent. It reports whether there is such a
+// part.
 func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
 	if all == nil {
 		return false
@@ -67,7 +68,7 @@ func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
 	return excess > 0
 }
 
-// comparePrices tells what differs between the price files.
+// comparePrices reports the differences between the price files.
 func (c *comparison) comparePrices() {
 	if c.base.Unpriced || !c.result.Comparable() {
 		return
@@ -78,7 +79,7 @@ func (c *comparison) comparePrices() {
 	}
 }
 
-// costOf is what a pool costs; nil if nobody knows a rate.
+// costOf returns the cost of a pool; nil if its rate is unknown on both sides.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
 	was, is, _ := p.runs()
@@ -89,7 +90,8 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	return cost
 }
 
-// amounts are what a pool costs on one side, with runners of a pool's template, or none if policies deny it; nil if nobody knows a rate.
+// amounts returns the cost of a pool on one side, for runners with the template of the pool runs. If policies deny the
+// template, runs is nil and the cost is zero. The result is nil if the rate is unknown.
 func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Prices) *Amounts {
 	if j == nil || prices == nil {
 		return nil
@@ -116,8 +118,8 @@ func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Price
 	return a
 }
 
-// profile asks policies about a week: at its beginning, of which the answer is known, and whenever schedules or policies say that
-// something changes.
+// profile evaluates policies over a week: at the beginning, where the answer is known already, and whenever schedules or
+// policies announce a change.
 func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	if p.rests() {
 		return week
@@ -148,11 +150,12 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	return week
 }
 
-// maxSampled bounds of how many pools of one set of policies the clock is sampled. Others are asked whenever something changes of those.
+// maxSampled limits for how many pools with the same policies the clock is sampled. Other pools are evaluated whenever the
+// answer for one of the sampled pools changes.
 const maxSampled = 8
 
-// switchesOf are the hours of the week at which rules that read the clock say something else of pools that the same policies bind: rules
-// need not say until when something holds. They are asked about pools with other labels each.
+// switchesOf returns the hours of the week at which rules that read the clock give another answer for the sampled pools.
+// Sampling is necessary because a rule need not say how long its answer holds. The sampled pools all have different labels.
 func (s *side) switchesOf(ctx context.Context, p *pool) []time.Time {
 	digest := p.bound.Digest()
 	found, known := s.switches[digest]
@@ -172,7 +175,7 @@ func (s *side) switchesOf(ctx context.Context, p *pool) []time.Time {
 	return found
 }
 
-// sample asks about each hour of the week.
+// sample evaluates policies for each hour of the week, and returns the hours at which the answer changes.
 func (s *side) sample(ctx context.Context, p *pool) (found []time.Time) {
 	last := s.scaling(ctx, p, s.in.At)
 	for at := s.in.At.Truncate(time.Hour).Add(time.Hour); at.Before(s.in.At.Add(lookout)); at = at.Add(time.Hour) {
@@ -185,10 +188,11 @@ func (s *side) sample(ctx context.Context, p *pool) (found []time.Time) {
 	return found
 }
 
-// rests says whether a pool has no runners, whatever its numbers.
+// rests reports whether a pool never has runners, whatever its limits.
 func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
 
-// inForce are the numbers that hold: while a policy fails, those of the last decision, or the declared and scheduled where they are lower.
+// inForce returns the limits that apply. While a policy fails, these are the limits of the last decision, or the declared
+// and scheduled limits where they are lower.
 func (a *scaled) inForce() policy.Scale {
 	if len(a.answer.Failures) == 0 {
 		return a.answer.Scale
@@ -197,7 +201,7 @@ func (a *scaled) inForce() policy.Scale {
 	return policy.Scale{Min: min(a.Min, last.Min), Max: min(a.Max, last.Max), Idle: min(a.Idle, last.Idle)}
 }
 
-// add adds a time with the same numbers.
+// add adds a period with constant limits.
 func (w *profile) add(from, to time.Time, scale policy.Scale) {
 	weight := float64(to.Sub(from)) / float64(lookout)
 	w.floor += weight * float64(floor(scale))
@@ -208,7 +212,7 @@ func (w *profile) add(from, to time.Time, scale policy.Scale) {
 	}
 }
 
-// add adds a pool to the total, and says what isn't in it.
+// add adds a pool to the total, and records pools that the total cannot include.
 func (t *Cost) add(p *pair) {
 	cost := cmp.Or(p.shown.Cost, &Cost{})
 	if p.base != nil && t.Before != nil {
@@ -219,7 +223,7 @@ func (t *Cost) add(p *pair) {
 	}
 }
 
-// add adds the amounts of a pool, which are nil if nobody knows its rate.
+// add adds the amounts of a pool. They are nil if the rate is unknown.
 func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
 	switch {
 	case o == nil:
@@ -232,7 +236,7 @@ func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
 	*a = *a.Plus(o)
 }
 
-// Plus adds amounts; nil if either isn't known. There is no max if either has none.
+// Plus adds amounts; nil if either is unknown. The sum has no max if either has none.
 func (a *Amounts) Plus(o *Amounts) *Amounts {
 	if a == nil || o == nil {
 		return nil
@@ -244,7 +248,7 @@ func (a *Amounts) Plus(o *Amounts) *Amounts {
 	return sum
 }
 
-// assumptions that amounts rest on.
+// assumptions returns sentences that state what the amounts assume.
 func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	shares := []float64{100 * p.share("")}
 	for _, s := range p.Typical.Pools {
@@ -257,11 +261,11 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 	}{p.HoursPerMonth, slices.Min(shares), slices.Max(shares), c.in.At.UTC().Format(time.DateOnly), strings.TrimSuffix(p.Note, "."), isShared, len(c.in.Records) > 0})
 }
 
-// maxQuestions bounds how often policies of a side are asked what pools have together.
+// maxQuestions limits how often the policies of a side are evaluated to find out how many runners pools can have together.
 const maxQuestions = 2000
 
-// sharers are the pools of a side that what others have may keep from having more: their rules read that, and they have a rate and a max.
-// The dearest are first.
+// sharers returns the priced pools of a side whose limits depend on the usage of other pools, the most expensive first.
+// Pools without a max are left out.
 func (s *side) sharers() []*judgement {
 	sharers := slices.DeleteFunc(slices.Clone(s.judged), func(j *judgement) bool {
 		return j.rate == 0 || j.pool.rests() || !j.pool.bound.Needs().Usage() || j.week().unbounded
@@ -270,8 +274,8 @@ func (s *side) sharers() []*judgement {
 	return sharers
 }
 
-// excess is how much of the highest amounts of pools, by hour, they never have together: one after the other, the dearest first, asks for
-// as many runners as it may have beside those of the former.
+// excess returns the hourly cost that pools under shared ceilings can never incur together. It fills the ceilings greedily,
+// the most expensive pool first.
 func (s *side) excess(ctx context.Context) float64 {
 	sharers := s.sharers()
 	alone, together := 0.0, 0.0
@@ -285,7 +289,8 @@ func (s *side) excess(ctx context.Context) float64 {
 	return max(0, alone-together)
 }
 
-// momentsOf are the times of the week from which on any of the pools has other numbers; of many, some.
+// momentsOf returns the times of the week at which the limits of any of the pools change. If there are many, it returns a
+// selection.
 func momentsOf(sharers []*judgement) (some []time.Time) {
 	var times []time.Time
 	for _, p := range sharers {
@@ -302,7 +307,7 @@ func momentsOf(sharers []*judgement) (some []time.Time) {
 	return some
 }
 
-// fill is what all pay by hour that have as many runners as the former leave them.
+// fill returns the hourly cost if each pool in turn gets as many runners as the pools before it leave.
 func (s *side) fill(ctx context.Context, sharers []*judgement, at time.Time) float64 {
 	fleet, total := s.idleFleet(), 0.0
 	for _, p := range sharers {

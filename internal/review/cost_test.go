@@ -97,13 +97,13 @@ func TestWhatIsDeniedCostsWhatRunsThen(t *testing.T) {
 		max        float64
 	}{
 		"added": {files{"prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld},
-			"Policies deny its pod: it starts no runners, and takes in no jobs.", 0},
+			"Policies deny its pod: it starts no runners and accepts no jobs.", 0},
 		"of the same template": {files{"p.cue": linux, "prices.yaml": prices}, files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld},
-			"Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.", 0},
+			"Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs.", 0},
 		"of another template": {files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyBig}, files{"p.cue": dear, "prices.yaml": prices, "d.rego": denyBig},
-			"Policies deny it, or can't be asked: runners go on with the former template.", 10_000},
+			"Policies deny it or can't be evaluated: runners keep the previous template.", 10_000},
 		"of another template, and the former, too": {files{"p.cue": linux, "prices.yaml": prices}, files{"p.cue": dear, "prices.yaml": prices, "d.rego": denyOld},
-			"Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.", 0},
+			"Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs.", 0},
 		"as before": {files{"p.cue": linux, "prices.yaml": prices, "d.rego": denyOld}, files{"p.cue": change(t, linux, "max: 50", "max: 25"), "prices.yaml": prices, "d.rego": denyOld},
 			"", 0},
 	} {
@@ -180,7 +180,7 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Policies say of 1 pool that something changes more than 30 times in the week: from then on, changes within six hours are taken together."}
+	want := []string{"For 1 pool, policies announce more than 30 changes in the week: later changes within six hours are combined."}
 	if diff := cmp.Diff(want, r.Notes); diff != "" || asked > 60+7*24 {
 		t.Errorf("evaluated %d times, %s", asked, diff)
 	}

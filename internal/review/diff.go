@@ -21,18 +21,19 @@ import (
 )
 
 const (
-	// maxValue bounds how much of a value is shown, in bytes of JSON.
+	// maxValue limits how much of a value is shown, in bytes of JSON.
 	maxValue = 400
-	// maxFields bounds how many fields of one object are told of.
+	// maxFields limits how many changed fields of one object are reported.
 	maxFields = 200
-	// maxDiff bounds a unified diff, and maxDiffed an object in it, in bytes.
+	// maxDiff limits the size of a unified diff, and maxDiffed the size of one object in it, in bytes.
 	maxDiff, maxDiffed = 1 << 20, 256 << 10
-	// diffContext is how many lines are around each change.
+	// diffContext is the number of context lines around each change.
 	diffContext = 3
 )
 
-// diff tells in which fields two objects differ, in the order of their paths at the head. Elements of a list that have a name are
-// compared by it, and their order as one value; other lists of scalars are compared as one value. A field that isn't declared has its default.
+// diff returns the fields in which two objects differ, in the order of their paths at the head. List elements with a name
+// are compared by name, and their order is compared as one value. Other lists of scalars are compared as one value. A field
+// that is not declared has its default.
 func diff(base, head *compile.Object, class func(path string) Class) []FieldChange {
 	d := &differ{base: base, head: head, class: class}
 	was, is := admission.WithDefaults(base.Manifest.Object), admission.WithDefaults(head.Manifest.Object)
@@ -42,14 +43,15 @@ func diff(base, head *compile.Object, class func(path string) Class) []FieldChan
 	return d.changes
 }
 
-// differ goes through two objects at once.
+// differ walks two objects in parallel.
 type differ struct {
 	base, head *compile.Object
 	class      func(path string) Class
 	changes    []FieldChange
 }
 
-// compare looks at a value, which may be nil, by its path at the base and at the head: elements of lists move.
+// compare compares two values, either of which may be nil. The value's path may differ between base and head, because list
+// elements move.
 func (d *differ) compare(basePath, headPath string, before, after any) {
 	if reflect.DeepEqual(before, after) || len(d.changes) >= maxFields {
 		return
@@ -67,20 +69,20 @@ func (d *differ) compare(basePath, headPath string, before, after any) {
 	d.note(basePath, headPath, before, after)
 }
 
-// both are two values of a type, either of which may be absent.
+// both converts two values to a type. Either value may be absent.
 func both[T any](before, after any) (was, is T, ok bool) {
 	was, wasT := before.(T)
 	is, isT := after.(T)
 	return was, is, (wasT || before == nil) && (isT || after == nil)
 }
 
-// names are the sorted keys of two maps.
+// names returns the sorted keys of two maps.
 func names[T any](a, b map[string]T) []string {
 	return sets.List(sets.KeySet(a).Union(sets.KeySet(b)))
 }
 
-// compareLists pairs the elements by name, or else by their place. The order of those with names matters: containers start in it,
-// and runners roll when it is another.
+// compareLists pairs elements by name or, if they have no names, by index. The order of named elements matters: containers
+// start in that order, and a different order replaces runners.
 func (d *differ) compareLists(basePath, headPath string, before, after []any) {
 	was, is := namesOf(before), namesOf(after)
 	if was == nil || is == nil {
@@ -107,7 +109,7 @@ func hasStructs(list []any) bool {
 	return slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return ok })
 }
 
-// namesOf are the names of a list's elements; nil unless each has one of its own.
+// namesOf returns the names of a list's elements; nil unless each element has a unique name.
 func namesOf(list []any) []any {
 	names := []any{}
 	for _, element := range list {
@@ -129,12 +131,12 @@ func indexes(list []any) []any {
 	return all
 }
 
-// common are the elements of a list that another has, too.
+// common returns the elements of a list that the other list also contains.
 func common(list, other []any) []any {
 	return slices.DeleteFunc(slices.Clone(list), func(v any) bool { return !slices.Contains(other, v) })
 }
 
-// note adds a field that differs. It goes by its path at the head, unless it is gone.
+// note adds a changed field. Its path is the one at the head, or at the base if the head does not have the field.
 func (d *differ) note(basePath, headPath string, before, after any) {
 	change := FieldChange{Path: headPath}
 	if after == nil {
@@ -153,14 +155,14 @@ func (d *differ) note(basePath, headPath string, before, after any) {
 	d.changes = append(d.changes, change)
 }
 
-// isRemoved reports whether the head no longer writes a field that the base writes: a default takes its place.
+// isRemoved reports whether the base sets a field and the head does not, so that a default takes its place.
 func (d *differ) isRemoved(basePath, headPath string) bool {
 	_, isWritten := d.head.Positions[headPath]
 	_, wasWritten := d.base.Positions[basePath]
 	return wasWritten && !isWritten
 }
 
-// shown is a value as JSON, as it was written. Of a long list, the first elements; of a long text, the beginning.
+// shown returns a value as JSON, as it was written. Long lists and long texts are cut.
 func shown(v any) json.RawMessage {
 	data := encoded(v)
 	switch v := v.(type) {
@@ -184,9 +186,9 @@ func encoded(v any) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// ChangedObject is an object that isn't the same on both sides; nil on a side without it.
+// ChangedObject is an object that differs between the sides; nil on a side without it.
 type ChangedObject struct {
-	Name       string // as RunnerPool/NAMESPACE/NAME
+	Name       string // KIND/NAMESPACE/NAME, for example RunnerPool/ci/linux
 	Base, Head *compile.Object
 }
 
@@ -211,7 +213,7 @@ func (s *Side) byName() map[string]*compile.Object {
 	return objects
 }
 
-// diffObjects is a unified diff of the objects as they are applied, in YAML.
+// diffObjects returns a unified diff of the objects in YAML, as they are applied.
 func diffObjects(base, head *Side) string {
 	var b strings.Builder
 	changed := ChangedObjects(base, head)
@@ -238,7 +240,7 @@ func (c *ChangedObject) diff() string {
 	if c.Head == nil {
 		d.B, d.ToFile = nil, "/dev/null"
 	}
-	text, _ := difflib.GetUnifiedDiffString(d) // a text takes all that is written to it
+	text, _ := difflib.GetUnifiedDiffString(d) // writing to a string cannot fail
 	return text
 }
 
@@ -246,6 +248,6 @@ func manifest(o *compile.Object) string {
 	if o == nil {
 		return ""
 	}
-	text, _ := yaml.Marshal(o.Manifest.Object) // it was read from such
+	text, _ := yaml.Marshal(o.Manifest.Object) // the object was decoded from such data
 	return strings.TrimSuffix(string(text), "\n")
 }

@@ -104,12 +104,12 @@ func TestPoolsThatAreFreedOfALimitAreWarnedOf(t *testing.T) {
 		"a selector": {files{"p.cue": pools, "c.cue": caps("")}, files{"p.cue": pools, "c.cue": caps(`selector: matchLabels: team: "web", `)}, []string{
 			"RunnerPolicy/ci/caps selects other pools: 2 pools are free of it: ci/a, ci/b."}},
 		"a label that a rule reads": {ruled, files{"p.cue": teams(t, `{}`, 100, "a", "b"), "r/g.rego": grant, "r/data.yaml": data}, []string{
-			"Without team=ads: 2 pools are free of limits that hang on labels: ci/a, ci/b."}},
+			"Without team=ads: 2 pools are free of limits that depend on labels: ci/a, ci/b."}},
 		"another value of a label": {ruled, files{"p.cue": teams(t, `{team: "web"}`, 100, "a", "b"), "r/g.rego": grant, "r/data.yaml": "grants: {ads: 30, web: 40}\n"}, []string{
-			"Without team=ads: 2 pools are free of limits that hang on labels: ci/a, ci/b."}},
+			"Without team=ads: 2 pools are free of limits that depend on labels: ci/a, ci/b."}},
 		"a label that a selector reads": {
 			files{"p.cue": pools, "c.cue": caps(`selector: matchLabels: team: "ads", `)}, files{"p.cue": teams(t, `{}`, 100, "a", "b"), "c.cue": caps(`selector: matchLabels: team: "ads", `)},
-			[]string{"Without team=ads: 2 pools are free of limits that hang on labels: ci/a, ci/b."}},
+			[]string{"Without team=ads: 2 pools are free of limits that depend on labels: ci/a, ci/b."}},
 		"a label on which none hangs": {
 			files{"p.cue": teams(t, `{team: "ads", x: "y"}`, 100, "a"), "r/g.rego": grant, "r/data.yaml": data}, files{"p.cue": teams(t, `{team: "ads"}`, 100, "a"), "r/g.rego": grant, "r/data.yaml": data}, nil},
 		"a limit that the declared numbers keep": {files{"p.cue": teams(t, `{team: "ads"}`, 20, "a"), "r/g.rego": grant, "r/data.yaml": data},

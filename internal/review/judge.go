@@ -21,26 +21,26 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// judgement is what a side's policies say of a pool.
+// judgement contains the answers of a side's policies about a pool.
 type judgement struct {
 	pool     *pool
 	limits   *Limits
 	findings []Finding // without state and place
-	// refused says why there can be no pod; empty if there can.
+	// refused is the reason why no pod can be created; empty if one can.
 	refused string
 	digest  string
-	// unasked is true when a policy fails that has a say about the pod.
+	// unasked is true if a policy that decides about the pod fails.
 	unasked bool
-	// asked is the answer on limits at the time of the review.
+	// asked is the answer about limits at the time of the review.
 	asked scaled
-	// week is made once, when it is first asked for. Judgements that are the same share it.
+	// week computes the profile on the first call. Identical judgements share it.
 	week func() profile
-	// rate is what a runner costs by month; 0 if nobody knows, or there are none.
+	// rate is the monthly cost of one runner; 0 if it is unknown or there are no runners.
 	rate float64
 }
 
-// holdsFor says whether a judgement at the base is the one at the head, too: the same pool, beside
-// the same others if its rules read those, and the same policies at the same places.
+// holdsFor reports whether a judgement of the base also applies at the head. This requires the same pool, the same policies
+// at the same places and, if rules read the usage of other pools, the same usage.
 func (j *judgement) holdsFor(base, head *side, p *pair) bool {
 	if j.digest != p.head.bound.Digest() || base.network(p.base) != head.network(p.head) || !reflect.DeepEqual(p.base.usage, p.head.usage) {
 		return false
@@ -48,12 +48,12 @@ func (j *judgement) holdsFor(base, head *side, p *pair) bool {
 	return reflect.DeepEqual(p.base.object.Manifest.Object, p.head.object.Manifest.Object) && base.samePlaces(head)
 }
 
-// samePlaces says whether the policies of two sides are declared at the same places.
+// samePlaces reports whether both sides declare the same policies at the same places.
 func (s *side) samePlaces(o *side) bool {
 	return maps.EqualFunc(s.policies, o.policies, func(a, b *Policy) bool { return a.At == b.At && a.Digest() == b.Digest() })
 }
 
-// judge asks the side's policies about a pool.
+// judge evaluates the side's policies for a pool.
 func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	j := &judgement{pool: p, digest: p.bound.Digest(), asked: s.scaling(ctx, p, s.in.At)}
 	j.week = sync.OnceValue(func() profile { return s.profile(ctx, p, j.asked) })
@@ -79,17 +79,17 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 func (s *side) denies(ctx context.Context, p *pair) bool {
 	question, err := TemplateInput(p.base.RunnerPool, s.network(p.head))
 	if err != nil {
-		return true // it can't be made any more
+		return true // it is no longer valid
 	}
 	return len(p.head.bound.Template(ctx, question).Denials) > 0
 }
 
-// unruled is what is said of a policy, and by none of its rules.
+// unruled returns a finding that concerns a whole policy rather than one of its rules.
 func unruled(ref, message string) v1alpha1.PolicyFinding {
 	return v1alpha1.PolicyFinding{Message: message, Rule: v1alpha1.RuleReference{Policy: ref}}
 }
 
-// add adds findings, each once: scaling and template rules may fail at the same.
+// add adds findings, each once: scaling and template rules may fail for the same reason.
 func (j *judgement) add(s *side, level Level, findings ...v1alpha1.PolicyFinding) {
 	for _, f := range findings {
 		if f.Rule.Name != "" {
@@ -107,7 +107,7 @@ func (j *judgement) addFailures(s *side, failures []policy.Failure) {
 	}
 }
 
-// findingPlace is where a field of the pod is declared.
+// findingPlace returns the place where a field of the pod is declared.
 func findingPlace(p *pool, path string) Place {
 	if path == "" {
 		return *p.at()
@@ -115,7 +115,8 @@ func findingPlace(p *pool, path string) Place {
 	return fieldPlace(p.object, podspec.DeclaredPath(p.RunnerPool, "spec.template."+path))
 }
 
-// TemplateInput is the question whether a pool's pod may run, over a network of its connection. An error names the field of the pool.
+// TemplateInput returns the policy input to decide whether a pool's pod may run with the network settings of its connection.
+// An error names the field of the pool.
 func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateInput, error) {
 	pod, err := podspec.SpecimenOver(p, n)
 	if err != nil {
@@ -128,14 +129,14 @@ func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateIn
 	return policy.TemplateInput{Pool: policy.PoolOf(p), Pod: content}, nil
 }
 
-// scaled is an answer on limits, and what was asked: the numbers that schedules make.
+// scaled is a policy's answer about limits, with the scheduled limits that were the input.
 type scaled struct {
 	schedule.Now
 	answer policy.Scaling
 	last   *policy.Scale
 }
 
-// scaling asks what limits hold for an idle pool in an idle fleet at a time.
+// scaling evaluates which limits apply at a time to an idle pool in an idle fleet.
 func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: p.usage}
 	now := p.plan.At(at, p.Spec.Scale)
@@ -143,7 +144,7 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	return scaled{now, p.bound.Scaling(ctx, in), p.last}
 }
 
-// limits are an answer as it is shown.
+// limits converts an answer for the report.
 func (s *side) limits(p *pool, a scaled) *Limits {
 	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, AssignedJobs: a.answer.AssignedJobs, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
@@ -162,7 +163,7 @@ func (s *side) limits(p *pool, a scaled) *Limits {
 	return l
 }
 
-// same says whether two limits come to the same.
+// same reports whether two limits have the same effect.
 func (l *Limits) same(o *Limits) bool {
 	if (l.Effective == nil) != (o.Effective == nil) || l.Declared != o.Declared || l.AssignedJobs != o.AssignedJobs || !slices.Equal(l.Audit, o.Audit) {
 		return false
@@ -170,8 +171,8 @@ func (l *Limits) same(o *Limits) bool {
 	return l.Effective == nil || *l.Effective == *o.Effective
 }
 
-// compareFindings tells what is new, still there and fixed. The same rule's word on the same field is the same finding, if there is
-// no other of the very same words.
+// compareFindings sets whether each finding is new, still there or fixed. Findings with equal texts are matched first. Then
+// the finding of a rule about a field matches any other finding of that rule about that field.
 func compareFindings(before, after *judgement) []Finding {
 	old, all := slices.Clone(cmp.Or(before, &judgement{}).findings), slices.Clone(cmp.Or(after, &judgement{}).findings)
 	for _, alike := range []func(a, b *Finding) bool{(*Finding).equals, (*Finding).resembles} {
@@ -209,7 +210,7 @@ func (f *Finding) resembles(o *Finding) bool {
 	return f.Level == o.Level && f.Rule.Policy == o.Rule.Policy && f.Rule.Name == o.Rule.Name && f.Code == o.Code && f.Path == o.Path
 }
 
-// rollout asks how a change of a pool's template may roll out.
+// rollout evaluates how a change of a pool's template may roll out.
 func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to string) *Rollout {
 	spec, runners := p.Spec.Update, int32(1)
 	if e := j.limits.Effective; e != nil && e.Max != v1alpha1.UnboundedMax {
@@ -239,7 +240,7 @@ func rolloutOf(a *policy.Update) *Rollout {
 	return &Rollout{Hold: a.Hold, Strategy: a.Strategy, MaxSurge: a.MaxSurge, MaxUnavailable: a.MaxUnavailable, Canary: a.Canary}
 }
 
-// revisionOf names the revision of a pool's template; the pool's name if there is none.
+// revisionOf returns the revision of a pool's template, or the pool's name if it has none.
 func revisionOf(p *pool) string {
 	revision, _, err := podspec.RevisionOf(p.RunnerPool)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestNumbersOfSchedulesAreNotDeclared(t *testing.T) {
 
 // If a change has no effect now, the review reports when it takes effect.
 func TestWhatMattersLaterSaysWhen(t *testing.T) {
-	const is = "From %s on it has max %d, min 0, idle 2 instead of max %d, min 0, idle 2."
+	const is = "From %s on, its limits are max %d, min 0, idle 2 instead of max %d, min 0, idle 2."
 	later := func(at string, max, former int) []string { return []string{fmt.Sprintf(is, at, max, former)} }
 	evening := scheduled(t, "evening", "17:00", "19:00", "max: 80")
 	once := func(max int) string {
@@ -75,7 +75,7 @@ limit contains {"field": "max", "atMost": 5000, "reason": "none", "until": "2026
 		"a new schedule in December": {files{"p.cue": linux}, files{"p.cue": once(80)}, later("2026-12-24T08:00:00Z", 80, 50)},
 		"another one in December":    {files{"p.cue": once(60)}, files{"p.cue": once(80)}, later("2026-12-24T08:00:00Z", 80, 60)},
 		"one in December beside one of each day": {files{"p.cue": evening}, files{"p.cue": change(t, evening, "schedules: [", `schedules: [{name: "rush", once: {from: "2026-12-24T08:00:00Z", to: "2026-12-26T08:00:00Z"}, scale: max: 9}, `)},
-			[]string{"From 2026-12-24T08:00:00Z on it has max 9, min 0, idle 2 instead of max 50, min 0, idle 2."}},
+			[]string{"From 2026-12-24T08:00:00Z on, its limits are max 9, min 0, idle 2 instead of max 50, min 0, idle 2."}},
 		"one in December that a ceiling bounds": {files{"p.cue": once(60), "r.rego": ceiling}, files{"p.cue": once(80), "r.rego": ceiling}, nil},
 		"rules for December":                    {files{"p.cue": linux, "r.rego": change(t, ceiling, "60", "6000")}, files{"p.cue": linux, "r.rego": december}, later("2026-12-20T00:00:00Z", 1, 50)},
 		"rules that say no until":               {files{"p.cue": linux}, files{"p.cue": linux, "r.rego": lunch}, later("2026-07-06T12:00:00Z", 2, 50)},

@@ -16,10 +16,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxDiffering bounds how many fields are named in which the cluster isn't the base.
+// maxDiffering limits how many fields are named in which the cluster differs from the base.
 const maxDiffering = 10
 
-// look adds what runs now.
+// look adds the state of the cluster.
 func (c *comparison) look() {
 	if c.in.Live == nil {
 		return
@@ -46,20 +46,20 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	return l
 }
 
-// specOf is a pool's spec, written the way that Go writes it.
+// specOf returns a pool's spec in the form that the Go types produce.
 func specOf(p *v1alpha1.RunnerPool) *compile.Object {
-	spec, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec) // it was read from such
+	spec, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec) // the spec was decoded from such a map
 	return &compile.Object{Manifest: unstructured.Unstructured{Object: map[string]any{"spec": spec}}}
 }
 
-// judge describes what the change does to what runs.
+// judge describes how the change affects the running pool.
 func (l *Live) judge(p *pair) {
 	f := struct {
 		Pool                    *pool
 		Acts, IsReplaced, Rolls bool
 		Jobs, Busy, Free        int
 		Waiting, There          int // jobs without a runner, and runners that have not ended
-		Most, Over, Beyond      int // the new max, and how many runners and jobs there are beyond it
+		Most, Over, Beyond      int // the new max, and how many runners and jobs exceed it
 	}{
 		Pool: cmp.Or(p.base, p.head), Acts: p.base == nil || !p.base.observes(), IsReplaced: p.shown.Class() == Replaced, Rolls: p.shown.rolls(),
 		Jobs: int(ptr.Deref(l.Jobs, 0)), Busy: int(l.Runners.Busy), Free: int(l.Runners.Idle + l.Runners.Pending),
@@ -72,7 +72,7 @@ func (l *Live) judge(p *pair) {
 	l.Effects = effects.Sentences("live", f)
 }
 
-// Agreeing counts something, with a verb for one and for several.
+// Agreeing returns a count with its noun, followed by the singular or plural form of a verb.
 func Agreeing(n int, noun, one, many string) string {
 	if n == 1 {
 		many = one

@@ -40,22 +40,22 @@ func TestWhatRunsIsTold(t *testing.T) {
 		live func(map[string]*v1alpha1.RunnerPool)
 		want []string
 	}{
-		"a template rolls": {files{"p.cue": newImage}, nil, []string{"20 8/4 []", "4 runners are without a job: replaced. 8 runners are busy: each finishes its job."}},
+		"a template rolls": {files{"p.cue": newImage}, nil, []string{"20 8/4 []", "4 runners have no job and will be replaced. 8 runners are busy: each finishes its job."}},
 		"a lower max": {files{"p.cue": change(t, linux, "max: 50", "max: 5")}, nil, []string{
-			"20 8/4 []", "12 runners are there now, 7 more than the new max of 5: those without a job end, the others finish.", "20 jobs now: beyond 5 at once they wait.",
+			"20 8/4 []", "12 runners exist now, 7 more than the new max of 5: idle runners stop, and busy runners finish their job.", "20 jobs exist now: at most 5 can run at once, and the others wait.",
 		}},
 		"another identity": {files{"p.cue": change(t, linux, `"acme"`, `"other"`)}, nil, []string{
-			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners have no job and will be stopped. 8 runners are busy: each finishes its job.",
 		}},
 		"a pool that goes": {files{}, nil, []string{
-			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+			"20 8/4 []", "12 jobs wait for it now without a runner: such jobs are lost.", "4 runners have no job and will be stopped. 8 runners are busy: each finishes its job.",
 		}},
 		"a denial": {files{"p.cue": newImage, "d.rego": change(t, denyOld, `"runner:1"`, `"runner:2"`)}, nil, []string{
 			"20 8/4 []",
 		}},
 		"a cluster that is not the base": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) {
 			pools["ci/linux"].Spec.StopPolicy, pools["ci/linux"].Spec.Scale.Max = v1alpha1.StopDrain, nil
-		}, []string{"20 8/4 [spec.scale.max spec.stopPolicy]", "4 runners are without a job: replaced. 8 runners are busy: each finishes its job."}},
+		}, []string{"20 8/4 [spec.scale.max spec.stopPolicy]", "4 runners have no job and will be replaced. 8 runners are busy: each finishes its job."}},
 		"a pool that the cluster hasn't": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) { clear(pools) }, []string{"absent"}},
 	}
 	for name, tt := range tests {

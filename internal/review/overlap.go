@@ -10,16 +10,16 @@ import (
 	"github.com/corral-dev/corral/internal/jobmatch"
 )
 
-// maxOverlaps bounds how many pairs are told of.
+// maxOverlaps limits how many pairs are reported.
 const maxOverlaps = 100
 
-// findOverlaps looks for pairs of pools that the same jobs are for at the head and weren't at the base. A job that asks for all labels
-// of one pool is also for each other that has these and more.
+// findOverlaps finds pairs of pools that compete for the same jobs at the head but did not at the base. A job that requests
+// all labels of one pool also matches every pool that has these labels and more.
 func (c *comparison) findOverlaps() {
 	found := 0
 	for i, p := range c.pairs {
 		for j, o := range c.pairs {
-			isKnown := i == j || j < i && o.redeclared() // the other has looked at the pair
+			isKnown := i == j || j < i && o.redeclared() // the other pool of the pair has already checked it
 			if !p.redeclared() || isKnown || !p.overlaps(o) {
 				continue
 			}
@@ -32,17 +32,17 @@ func (c *comparison) findOverlaps() {
 	say(&c.result.Notes, found > maxOverlaps, "%d more pairs of pools overlap.", found-maxOverlaps)
 }
 
-// overlaps says whether the same jobs are for both at the head, and weren't at the base.
+// overlaps reports whether the pools compete for jobs at the head and did not at the base.
 func (p *pair) overlaps(o *pair) bool {
 	return o.head != nil && p.head.overlaps(o.head) && (p.base == nil || o.base == nil || !p.base.overlaps(o.base))
 }
 
-// redeclared says whether the head has the pool, and not as the base has it.
+// redeclared reports whether the head declares the pool differently from the base.
 func (p *pair) redeclared() bool {
 	return p.head != nil && p.shown.Change != Same && p.shown.Change != Moved
 }
 
-// readJobs fills in which jobs a pool is for.
+// readJobs fills in which jobs a pool matches.
 func (s *side) readJobs(p *pool) {
 	p.match, p.asked = jobmatch.Of(p.RunnerPool, s.scopeOf(p)), p.GetRunnerLabels()
 	if p.isREST() {
@@ -50,14 +50,15 @@ func (s *side) readJobs(p *pool) {
 	}
 }
 
-// takers name the other pools of the side that jobs are for which ask for a label, and are otherwise as those of a pool.
+// takers returns the names of the other pools of a side that match jobs with a label and are otherwise for the same jobs as
+// the given pool.
 func (s *side) takers(as *pool, label string) []string {
 	return s.named(func(p *pool) bool {
 		return p.name() != as.name() && !p.rests() && p.match.Bears([]string{label}) && as.competes(p)
 	})
 }
 
-// scopeOf is what a pool's connection is for. Of one that isn't declared here, only the name is known.
+// scopeOf returns the scope of a pool's connection. If the connection is not declared here, only its name is known.
 func (s *side) scopeOf(p *pool) jobmatch.Scope {
 	if c := s.connections[p.connectionName()]; c != nil {
 		if scope, ok := jobmatch.ScopeOf(c.Spec.URL); ok {
@@ -67,12 +68,12 @@ func (s *side) scopeOf(p *pool) jobmatch.Scope {
 	return jobmatch.Scope{Kind: jobmatch.Organization, Path: p.connectionName()}
 }
 
-// overlaps says whether there are jobs for both.
+// overlaps reports whether any job matches both pools.
 func (p *pool) overlaps(o *pool) bool {
 	return p.competes(o) && (p.match.Bears(o.asked) || o.match.Bears(p.asked) || p.sharedName(o) != "")
 }
 
-// sharedName is the name of the scale set of one of the pools that is a label of both.
+// sharedName returns the scale set name of one of the pools if both have it as a label.
 func (p *pool) sharedName(o *pool) string {
 	if p.isREST() || o.isREST() {
 		return ""
@@ -80,7 +81,7 @@ func (p *pool) sharedName(o *pool) string {
 	return jobmatch.SharedName(&p.match, &o.match, p.GetScaleSetName(), o.GetScaleSetName())
 }
 
-// competes says whether there are jobs for both, if their labels are the same.
+// competes reports whether jobs can match both pools, apart from labels.
 func (p *pool) competes(o *pool) bool {
 	a, b := p.match, o.match
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
@@ -104,6 +105,6 @@ func overlapOf(p, other *pool) Overlap {
 	}
 	return Overlap{
 		Pool: p.name(), Other: other.name(), At: fieldPlace(p.object, path), Labels: labels,
-		Message: fmt.Sprintf("Jobs that ask for %s are for %s as well: either may get them.", strings.Join(labels, " and "), other.name()),
+		Message: fmt.Sprintf("Jobs that request %s also match %s: either pool may get them.", strings.Join(labels, " and "), other.name()),
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// maxGuesses bounds how many pairs of a deleted and an added pool are looked at for a new name.
+// maxGuesses limits the number of pairs of a deleted and an added pool that are compared to detect renames.
 const maxGuesses = 40_000
 
-// pairUp finds the pools of both sides that belong together, by name, and then those that go on under another name.
+// pairUp pairs the pools of both sides by name, and then detects renamed pools.
 func pairUp(base, head *side) []*pair {
 	var pairs, deleted, added []*pair
 	for _, name := range names(base.pools, head.pools) {
@@ -30,7 +30,7 @@ func pairUp(base, head *side) []*pair {
 	return slices.DeleteFunc(pairs, func(p *pair) bool { return p.either() == nil })
 }
 
-// matchRenamed gives added pools the deleted ones that they most likely are.
+// matchRenamed pairs each added pool with the most similar deleted pool.
 func matchRenamed(deleted, added []*pair) {
 	if len(deleted)*len(added) > maxGuesses {
 		return
@@ -38,13 +38,13 @@ func matchRenamed(deleted, added []*pair) {
 	guesses := map[int][][2]*pair{}
 	for _, from := range deleted {
 		for _, to := range added {
-			likes := likeness(from.base, to.head)
-			guesses[likes] = append(guesses[likes], [2]*pair{from, to})
+			score := similarity(from.base, to.head)
+			guesses[score] = append(guesses[score], [2]*pair{from, to})
 		}
 	}
 	delete(guesses, 0)
-	for _, likes := range slices.Backward(slices.Sorted(maps.Keys(guesses))) {
-		for _, g := range guesses[likes] {
+	for _, score := range slices.Backward(slices.Sorted(maps.Keys(guesses))) {
+		for _, g := range guesses[score] {
 			if from, to := g[0], g[1]; from.base != nil && to.base == nil {
 				to.base, from.base = from.base, nil
 			}
@@ -52,15 +52,15 @@ func matchRenamed(deleted, added []*pair) {
 	}
 }
 
-// likeness says how much two pools are the same under two names; 0 if they aren't: they serve the same jobs of the same connection, or
-// are the same but for what follows from the name.
-func likeness(a, b *pool) int {
+// similarity returns how likely it is that two pools are the same pool under different names; 0 if they are not. They must use
+// the same connection and serve the same jobs, or be equal apart from what depends on the name.
+func similarity(a, b *pool) int {
 	if a.Spec.ConnectionRef.Name != b.Spec.ConnectionRef.Name || a.Spec.GetRegistration() != b.Spec.GetRegistration() {
 		return 0
 	}
-	likes := 0
+	score := 0
 	for _, one := range []struct {
-		likes int
+		score int
 		is    bool
 	}{
 		{4, a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName},
@@ -68,11 +68,11 @@ func likeness(a, b *pool) int {
 		{2, equality.Semantic.DeepEqual(a.Spec, b.Spec)},
 	} {
 		if one.is {
-			likes += one.likes
+			score += one.score
 		}
 	}
-	if likes > 0 && a.Namespace == b.Namespace {
-		likes++
+	if score > 0 && a.Namespace == b.Namespace {
+		score++
 	}
-	return likes
+	return score
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// comparePolicies tells which policies change, and which pools only they move.
+// comparePolicies reports which policies change, and which pools are affected only by such changes.
 func (c *comparison) comparePolicies() {
 	for _, ref := range names(c.base.policies, c.head.policies) {
 		if p, changes := c.comparePolicy(ref); changes {
@@ -28,7 +28,7 @@ func (c *comparison) comparePolicies() {
 	c.warnOfLabels()
 }
 
-// comparePolicy returns how a policy changes, and the pools that it moves; false if it is the same.
+// comparePolicy returns how a policy changes, and the pools that it affects; false if it is the same.
 func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	before, after := c.base.policies[ref], c.head.policies[ref]
 	p := PolicyChange{Policy: ref, Change: changeOf(before, after)}
@@ -47,7 +47,7 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	return p, p.Change != Changed || len(p.What) > 0
 }
 
-// stateOf is a policy on a side; nil if it has none.
+// stateOf returns the state of a policy on a side; nil if the side does not have it.
 func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 	if p == nil {
 		return nil, nil
@@ -58,7 +58,7 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-// specFields are what differs of two specs that have no classes; none if either isn't among the objects.
+// specFields returns the differences between two specs without classes; none if either spec is not among the objects.
 func specFields(was, is *compile.Object) []FieldChange {
 	if was == nil || is == nil {
 		return nil
@@ -70,7 +70,7 @@ func specFields(was, is *compile.Object) []FieldChange {
 	return slices.DeleteFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, "metadata") })
 }
 
-// whatChanged names what two policies differ in: one that moves no pool today may tomorrow.
+// whatChanged names the parts in which two policies differ. This matters even if no pool is affected today.
 func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	touches := (&Pool{Fields: fields}).touches
 	differs := map[string]bool{
@@ -86,7 +86,7 @@ func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }
 
 func isEnforced(p *Policy, on *pool) bool { return binds(p, on) && !isAudited(p) }
 
-// warnOfPolicy warns of a policy that bound pools, and that binds none any more that is labelled so.
+// warnOfPolicy warns about a policy that applied to pools with certain labels, and no longer does.
 func (c *comparison) warnOfPolicy(ref string) {
 	before, after := c.base.policies[ref], c.head.policies[ref]
 	var freed []string
@@ -98,9 +98,9 @@ func (c *comparison) warnOfPolicy(ref string) {
 	c.warnOfFreed(ref+" "+effects.Phrase("frees", after), "it", ref, freed)
 }
 
-// warnOfLabels warns of labels that go from pools, if limits of the head hang on them.
+// warnOfLabels warns about labels that were removed from pools if limits of the head depend on them.
 func (c *comparison) warnOfLabels() {
-	const onLabels = "limits that hang on labels"
+	const onLabels = "limits that depend on labels"
 	freed := map[string][]string{}
 	for _, p := range c.pairs {
 		gone := p.goneLabels()
@@ -119,7 +119,7 @@ func (c *comparison) warnOfLabels() {
 	}
 }
 
-// goneLabels are the labels that a pool doesn't have any more, as NAME=VALUE,NAME=VALUE.
+// goneLabels returns the labels that the head's pool no longer has, as NAME=VALUE,NAME=VALUE.
 func (p *pair) goneLabels() string {
 	if p.base == nil || p.head == nil {
 		return ""
@@ -129,12 +129,12 @@ func (p *pair) goneLabels() string {
 	return labels.Set(gone).String()
 }
 
-// isLooser says whether numbers in force, if anybody knows them, keep a pool from less than others.
+// isLooser reports whether the limits in force, if known, allow more runners or guarantee fewer than other limits.
 func isLooser(now *policy.Scale, than policy.Scale) bool {
 	return now != nil && (now.Max > than.Max || now.Min < than.Min)
 }
 
-// warnOfFreed warns of pools that are free of something by a name.
+// warnOfFreed warns about pools to which a limit no longer applies.
 func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
 	if len(pools) == 0 {
 		return

@@ -23,65 +23,68 @@ import (
 )
 
 const (
-	// hoursPerMonth is a twelfth of a year's hours.
+	// hoursPerMonth is a twelfth of the hours of a year.
 	hoursPerMonth = 730
-	// defaultShare is where the typical number of runners lies between the fewest and the most.
+	// defaultShare is the default position of the typical number of runners between the minimum (0) and the maximum (1).
 	defaultShare = 0.25
-	// MaxPriceBytes bounds a price file.
+	// MaxPriceBytes limits the size of a price file.
 	MaxPriceBytes = 1 << 20
-	// maxPrice bounds each price.
+	// maxPrice limits each price.
 	maxPrice = 1e9
 )
 
-// Prices are what runners cost, from a reviewed file: nobody else is asked.
+// Prices contains the prices of runners from a reviewed file. No other source is consulted.
 type Prices struct {
-	// Currency of all prices, as EUR.
+	// Currency of all prices, for example EUR.
 	Currency string `yaml:"currency"`
-	// HoursPerMonth is what an amount by month is of. Default: 730.
+	// HoursPerMonth is the number of hours on which monthly amounts are based. Default: 730.
 	HoursPerMonth float64 `yaml:"hoursPerMonth"`
-	// Note says where the prices are from.
+	// Note describes the source of the prices.
 	Note string `yaml:"note"`
-	// PerVCPUHour and PerGiBHour are the price of what a runner's pod requests.
+	// PerVCPUHour and PerGiBHour are the prices for the resources that a runner's pod requests.
 	PerVCPUHour float64 `yaml:"perVCPUHour"`
 	PerGiBHour  float64 `yaml:"perGiBHour"`
-	// Labels are prices of runners by a label that jobs ask for. The first that a pool has holds, before all others.
+	// Labels contains prices for runners with a label. The first entry whose label a pool has applies, and takes precedence
+	// over all other prices.
 	Labels []LabelPrice `yaml:"labels"`
-	// Nodes are prices of nodes. The first whose labels a pool's node selector has holds, before what it requests.
+	// Nodes contains prices of nodes. The first entry whose labels are in the pool's node selector applies, and takes
+	// precedence over the price of the requested resources.
 	Nodes []NodePrice `yaml:"nodes"`
-	// Typical says where the typical number of runners lies.
+	// Typical sets the typical number of runners.
 	Typical TypicalShare `yaml:"typical"`
 
 	file   string
-	object compile.Object // for what differs
+	object compile.Object // for comparing price files
 }
 
 // LabelPrice is the price of runners with a label.
 type LabelPrice struct {
-	// Label as runs-on names it, whatever its case.
+	// Label as in runs-on, ignoring case.
 	Label string `yaml:"label"`
-	// PerRunnerHour is the price of one runner and hour.
+	// PerRunnerHour is the price of one runner per hour.
 	PerRunnerHour float64 `yaml:"perRunnerHour"`
 }
 
-// NodePrice is the price of a kind of nodes. A runner costs its share of one: of its CPUs or its memory, whichever is larger.
+// NodePrice is the price of a kind of node. A runner costs its share of the node: of the CPUs or of the memory, whichever is
+// larger.
 type NodePrice struct {
 	Name string `yaml:"name"`
-	// NodeSelector are the labels that a pool's node selector must have, at least one.
+	// NodeSelector contains the labels that a pool's node selector must have, at least one.
 	NodeSelector map[string]string `yaml:"nodeSelector"`
-	// VCPU and Memory that a node has for pods, as quantities.
+	// VCPU and Memory are the resources that a node provides for pods, as quantities.
 	VCPU   string `yaml:"vcpu"`
 	Memory string `yaml:"memory"`
-	// PerHour is the price of one node and hour.
+	// PerHour is the price of one node per hour.
 	PerHour float64 `yaml:"perHour"`
 
 	vcpu, gib float64
 }
 
-// TypicalShare says where the typical number of runners lies between the fewest, at 0, and the most, at 1.
+// TypicalShare sets where the typical number of runners lies between the minimum (0) and the maximum (1).
 type TypicalShare struct {
-	// Share of all pools. Default: 0.25.
+	// Share for all pools. Default: 0.25.
 	Share *float64 `yaml:"share"`
-	// Pools that differ, by name with * for any characters but /; the first that fits holds.
+	// Pools with another share, by name. * matches any characters except /. The first match applies.
 	Pools []PoolShare `yaml:"pools"`
 }
 
@@ -91,7 +94,7 @@ type PoolShare struct {
 	Share float64 `yaml:"share"`
 }
 
-// ReadPrices reads a price file, in YAML, and names the file in places and diagnostics.
+// ReadPrices reads a price file in YAML. Places and diagnostics contain the given file name.
 func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	if len(data) > MaxPriceBytes {
 		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the most that is read", MaxPriceBytes)}}
@@ -117,7 +120,7 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	return p, nil
 }
 
-// yamlProblems are what the parser doesn't like.
+// yamlProblems returns the errors of the YAML parser as diagnostics.
 func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
 	for _, p := range yamldoc.Problems(err) {
 		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: strings.TrimSuffix(p.Message, " in type review.Prices")})
@@ -125,29 +128,29 @@ func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
 	return diagnostics
 }
 
-// index keeps the file as an object with places, for what differs.
+// index keeps the file as an object with the places of its fields, for comparing price files.
 func (p *Prices) index(data []byte, content map[string]any) {
 	p.object = compile.Object{File: p.file, Line: 1, Column: 1, Positions: map[string]compile.Position{}}
 	p.object.Manifest = unstructured.Unstructured{Object: map[string]any{"spec": content}}
 	compile.YAMLPositions("spec", p.file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })
 }
 
-// faults are found by looking at what a file says.
+// faults collects the problems of a price file.
 type faults []v1alpha1.Diagnostic
 
-// must adds a field that isn't as it must be.
-func (f *faults) must(is bool, path, format string, args ...any) {
-	if !is {
+// must adds a problem with a field unless the condition holds.
+func (f *faults) must(condition bool, path, format string, args ...any) {
+	if !condition {
 		*f = append(*f, v1alpha1.Diagnostic{Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-// upTo must be a number from 0 to another; what is not a number is neither.
+// upTo requires a number from 0 to most. NaN is rejected.
 func (f *faults) upTo(most int64, path string, v float64) {
 	f.must(v >= 0 && v <= float64(most), path, "must be from 0 to %d, found %v", most, v)
 }
 
-// check looks at what the file says, and reads its quantities.
+// check validates the file, and parses its quantities.
 func (p *Prices) check() (f faults) {
 	f.must(p.Currency != "" && len(p.Currency) <= 8, "currency", "is required, as EUR")
 	f.must(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31, "hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
@@ -181,17 +184,17 @@ func (f *faults) quantity(path, text string) float64 {
 	return q.AsApproximateFloat64()
 }
 
-// share of a pool between the fewest and the most runners.
+// share returns where a pool's typical number of runners lies between the minimum and the maximum.
 func (p *Prices) share(name string) float64 {
 	for _, s := range p.Typical.Pools {
-		if ok, _ := path.Match(s.Name, name); ok { // check saw the patterns
+		if ok, _ := path.Match(s.Name, name); ok { // check rejected invalid patterns
 			return s.Share
 		}
 	}
 	return ptr.Deref(p.Typical.Share, defaultShare)
 }
 
-// rate is what a pool's runner costs by hour, and what that is made of; false if nobody knows.
+// rate returns the hourly price of a pool's runner, and what the price is based on; false if the price is unknown.
 func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
 	for _, l := range p.Labels {
 		if slices.ContainsFunc(pool.GetRunnerLabels(), func(label string) bool { return strings.EqualFold(label, l.Label) }) {
@@ -215,5 +218,5 @@ func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
 	return rate, "requests of " + resources, rate > 0
 }
 
-// cents rounds an amount.
+// cents rounds an amount to two decimals.
 func cents(v float64) float64 { return math.Round(v*100) / 100 }

@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// maxRecords and maxRecordBytes bound what is read of a decision log, maxRecord one line.
+	// maxRecords and maxRecordBytes limit how much of a decision log is read, and maxRecord the length of one line.
 	maxRecords     = 50_000
 	maxRecordBytes = 256 << 20
 	maxRecord      = 1 << 20
-	// maxRecordedChanges bounds how many decisions that would have been others are listed.
+	// maxRecordedChanges limits how many changed decisions are listed.
 	maxRecordedChanges = 200
 )
 
-// Record is a decision of the decision log, as far as its line is read.
+// Record is a decision in the decision log, with the fields that a review uses.
 type Record struct {
 	ID        string          `json:"decision_id"`
 	Path      string          `json:"path"`
@@ -41,7 +41,7 @@ type Record struct {
 	Timestamp time.Time       `json:"timestamp"`
 }
 
-// decided is an outcome, as it is logged.
+// decided is a logged outcome.
 type decided struct {
 	Limits       *policy.Scale            `json:"limits"`
 	AssignedJobs v1alpha1.AssignedJobs    `json:"assignedJobs"`
@@ -50,9 +50,9 @@ type decided struct {
 	Failures     []policy.Failure         `json:"failures"`
 }
 
-// ReadRecords reads the lines of a decision log, JSON each, and passes over lines that are none, as those of other loggers. It returns
-// how many of the lines that are decisions it could not read. An error says that reading failed, or that there is more than is read:
-// 50,000 decisions or 256 MiB.
+// ReadRecords reads the lines of a decision log, each in JSON. It ignores lines that are not decisions, such as the lines of
+// other loggers. It returns how many decisions it could not read. It fails if reading fails or if the log is too long: more
+// than 50,000 decisions or 256 MiB.
 func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxRecordBytes + 1}
 	lines := bufio.NewReaderSize(limited, maxRecord)
@@ -97,7 +97,7 @@ type question struct {
 	update   policy.UpdateInput
 }
 
-// question reads the input of a record; false if it is none of a pool.
+// question reads the input of a record; false if it is not about a pool.
 func (r *Record) question() (q question, ok bool) {
 	q.decision = strings.TrimPrefix(r.Path, "corral/")
 	inputs := map[string]any{policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update}
@@ -112,7 +112,7 @@ func (r *Record) question() (q question, ok bool) {
 	return q, q.pool.Name != ""
 }
 
-// replay judges recorded decisions by the policies of both sides.
+// replay evaluates recorded decisions with the policies of both sides.
 func (c *comparison) replay() {
 	if c.in.Records == nil {
 		return
@@ -161,10 +161,11 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 	})
 }
 
-// longestHold is how long a recorded number of jobs is taken to hold at most.
+// longestHold limits how long a recorded number of jobs is assumed to stay valid.
 const longestHold = time.Hour
 
-// ask puts a recorded question to the side's policies that bind its pool. It returns the rules that make the answer.
+// ask evaluates a recorded question with the policies of the side that apply to its pool. It also returns the rules that
+// determine the answer.
 func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided, rules []v1alpha1.RuleReference) {
 	by := func(r v1alpha1.RuleReference) { rules = append(rules, s.locate(r)) }
 	switch q.decision {
@@ -193,7 +194,7 @@ func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided
 	return d, rules
 }
 
-// text is an outcome; empty if there is none.
+// text describes an outcome; empty if there is none.
 func (d *decided) text(decision string) string {
 	return effects.Phrase("outcome", struct {
 		*decided
@@ -201,7 +202,7 @@ func (d *decided) text(decision string) string {
 	}{d, decision})
 }
 
-// waiting is how many of the jobs at the time wait beyond max.
+// waiting returns how many of the recorded jobs exceed max and wait.
 func (d *decided) waiting(q *question) int32 {
 	if d.Limits == nil {
 		return 0
@@ -213,8 +214,9 @@ func scaleText(s policy.Scale) string { return effects.Phrase("scale", s) }
 
 func (r *Rollout) text() string { return effects.Phrase("rollout", r) }
 
-// recordedRunners is how many runners a pool would have had on average, by the jobs of its recorded decisions and the limits of a side;
-// false if there are fewer than two of them. Each holds until the next, and an hour at most.
+// recordedRunners returns the average number of runners that a pool would have had, given the jobs in its recorded decisions
+// and the limits of a side; false if there are fewer than two decisions. Each number of jobs counts until the next decision,
+// for at most an hour.
 func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	if j.limits.Effective == nil {
 		return 0, false
@@ -233,13 +235,13 @@ func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	return total / hours, true
 }
 
-// jobsAt is how many jobs there were at a time.
+// jobsAt is the number of jobs at a time.
 type jobsAt struct {
 	at   time.Time
 	jobs int32
 }
 
-// recordedJobs are the jobs in recorded decisions, by pool and time.
+// recordedJobs returns the numbers of jobs in recorded decisions, by pool and time.
 func recordedJobs(records []Record) map[string][]jobsAt {
 	jobs := map[string][]jobsAt{}
 	for i := range records {

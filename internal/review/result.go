@@ -12,64 +12,66 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// APIVersion and Kind of a Result as JSON. Fields may be added within a version; none changes its meaning.
+// APIVersion and Kind of a Result in JSON. New fields may be added within a version, but no field changes its meaning.
 const (
 	APIVersion = "review.corral.dev/v1alpha1"
 	Kind       = "Review"
 )
 
-// Result is what a change of definitions and policies would do. Equal inputs give equal results.
+// Result contains the effects of a change of definitions and policies. Equal inputs give equal results.
 type Result struct {
 	// APIVersion and Kind are the constants above.
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Compared
-	// Verdict on the head.
+	// Verdict about the head.
 	Verdict Verdict `json:"verdict"`
-	// Failed is true if the review failed itself: the head's diagnostics say why, and nothing else is known.
+	// Failed is true if the review itself failed. The diagnostics of the head contain the reason, and no other results
+	// exist.
 	Failed bool `json:"failed,omitempty"`
-	// Worst tells what it comes to, the worst first; see Worst.
+	// Worst summarizes the consequences, the most severe first. See the function Worst.
 	Worst []Consequence `json:"worst,omitempty"`
-	// Warnings of the change as a whole, in whole sentences: what sync refuses until it is allowed there.
+	// Warnings about the change as a whole, in complete sentences: for example, changes that a PoolSource refuses until it
+	// is told to allow them.
 	Warnings []string `json:"warnings,omitempty"`
-	// Summary counts.
+	// Summary contains counts.
 	Summary Summary `json:"summary"`
-	// Pools that change in any way, that policies judge otherwise, or that they deny: the most far-reaching change first,
-	// then by namespace and name. Others are only counted.
+	// Pools that change, whose policy results change, or that policies deny: the most far-reaching change first, then by
+	// namespace and name. Other pools are only counted.
 	Pools []Pool `json:"pools,omitempty"`
-	Besides
+	OtherChanges
 	// Cost of all pools together; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
-	// Recorded is what the head's policies make of decisions that were recorded; nil unless they were asked for.
+	// Recorded compares the policies on recorded decisions; nil unless requested.
 	Recorded *Recorded `json:"recorded,omitempty"`
-	// Diff is a unified diff of the objects as they are applied; empty unless it was asked for.
+	// Diff is a unified diff of the objects as they are applied; empty unless requested.
 	Diff string `json:"diff,omitempty"`
-	// Notes tell what this review can't know or takes for granted, in whole sentences.
+	// Notes state what this review cannot know or assumes, in complete sentences.
 	Notes []string `json:"notes,omitempty"`
-	// freed are pools that policies no longer bind, with what they are free of as text.
+	// freed lists pools to which limits no longer apply. The text names the policy or the labels.
 	freed []Consequence
 }
 
-// Besides is what changes beside pools, or between them.
-type Besides struct {
+// OtherChanges contains the changes of other objects, and changes that concern several pools.
+type OtherChanges struct {
 	// Connections that change, by namespace and name.
 	Connections []Connection `json:"connections,omitempty"`
 	// Policies that change, by reference.
 	Policies []PolicyChange `json:"policies,omitempty"`
-	// Overlaps are pairs of pools that the same jobs are for at the head and weren't at the base.
+	// Overlaps are pairs of pools that compete for the same jobs at the head but did not at the base.
 	Overlaps []Overlap `json:"overlaps,omitempty"`
-	// Prices that differ; nil if none does.
+	// Prices that differ; nil if none do.
 	Prices *PriceChange `json:"prices,omitempty"`
 }
 
-// Compared are the two sides of a review, and the moment that it is for.
+// Compared contains the two sides of a review and its time.
 type Compared struct {
 	Base Revision `json:"base"`
 	Head Revision `json:"head"`
 	Moment
 }
 
-// Moment is the time that policies and schedules are asked about, in the zone of the controller.
+// Moment is the time at which policies and schedules are evaluated, in the time zone of the controller.
 type Moment struct {
 	At   time.Time `json:"at"`
 	Zone string    `json:"zone"`
@@ -77,16 +79,16 @@ type Moment struct {
 
 func (m Moment) utc() Moment { return Moment{m.At.UTC(), m.Zone} }
 
-// Verdict is what a review comes to.
+// Verdict is the outcome of a review.
 type Verdict string
 
 // Verdicts.
 const (
-	// Allowed is a head that no policy denies.
+	// Allowed means that no policy denies a pool of the head.
 	Allowed Verdict = "Allowed"
-	// Denied is a head with a pool that a policy denies, or with a policy that fails.
+	// Denied means that a policy denies a pool of the head, or fails.
 	Denied Verdict = "Denied"
-	// Broken is a head that can't be applied, or whose prices can't be read: its diagnostics say why.
+	// Broken means that the head cannot be applied, or its prices cannot be read. Its diagnostics contain the reason.
 	Broken Verdict = "Broken"
 )
 
@@ -94,82 +96,86 @@ const (
 type Revision struct {
 	// Name of the revision or folder.
 	Name string `json:"name"`
-	// Digest of all policies; empty without any.
+	// Digest of all policies; empty if there are none.
 	Digest string `json:"digest,omitempty"`
-	// Pools that it declares.
+	// Pools is the number of pools that it declares.
 	Pools int `json:"pools"`
-	// Policies that were asked, by reference.
+	// Policies that were evaluated, by reference.
 	Policies []string `json:"policies,omitempty"`
-	// Diagnostics say why it can't be applied. A base that can't isn't compared.
+	// Diagnostics are the reasons why it cannot be applied. A base with diagnostics is not compared.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
-	// Unpriced is true when its prices can't be read. At the head, the diagnostics are about them then, and the definitions are well.
+	// Unpriced is true if its prices cannot be read. The diagnostics of the head then concern the prices, and its
+	// definitions are valid.
 	Unpriced bool `json:"unpriced,omitempty"`
 }
 
-// Summary counts pools of a review.
+// Summary counts the pools of a review.
 type Summary struct {
-	// Added, Deleted, Renamed and Changed pools; Moved are those that only policies judge otherwise; Same the rest of the head's.
+	// Added, Deleted, Renamed and Changed count changed pools. Moved counts pools that are affected only by changes of
+	// policies, and Same all other pools of the head.
 	Added   int `json:"added"`
 	Deleted int `json:"deleted"`
 	Renamed int `json:"renamed"`
 	Changed int `json:"changed"`
 	Moved   int `json:"moved"`
 	Same    int `json:"same"`
-	// Uncompared are all of the head's, if the base can't be compared.
+	// Uncompared counts all pools of the head if the base cannot be compared.
 	Uncompared int `json:"uncompared,omitempty"`
-	// Denied are the head's pools that a policy denies or that a policy fails for; NewlyDenied those of them with a denial or failure
-	// that they don't have at the base.
+	// Denied counts the pools of the head that a policy denies or for which a policy fails. NewlyDenied counts those pools
+	// with a denial or failure that the base does not have.
 	Denied      int `json:"denied"`
 	NewlyDenied int `json:"newlyDenied"`
-	// Warnings of policies at the head.
+	// Warnings is the number of policy warnings at the head.
 	Warnings int `json:"warnings"`
-	// MaxBefore and MaxAfter are the max in force of all pools together that policies let start runners; 2147483647 stands for none.
+	// MaxBefore and MaxAfter are the sums of the max in force of all pools that policies allow to start runners. 2147483647
+	// means unbounded.
 	MaxBefore int64 `json:"maxBefore"`
 	MaxAfter  int64 `json:"maxAfter"`
-	// Classes counts changed pools by the first of their classes.
+	// Classes counts changed pools by the most far-reaching class of their change.
 	Classes map[Class]int `json:"classes,omitempty"`
 }
 
-// Comparable says whether there is a base to compare with. With none, only what the head alone shows is told.
+// Comparable reports whether there is a base to compare with. If not, the review only reports on the head.
 func (r *Result) Comparable() bool { return len(r.Base.Diagnostics) == 0 }
 
-// HasChanges says whether the head is anything else than the base, or may be.
+// HasChanges reports whether the head differs from the base, or may differ.
 func (r *Result) HasChanges() bool {
 	s := r.Summary
 	return !r.Comparable() || s.Added+s.Deleted+s.Renamed+s.Changed+s.Moved+len(r.Connections)+len(r.Policies) > 0 || r.Prices != nil
 }
 
-// Failed is the result of a review that failed itself: nothing is known but why.
+// Failed returns the result of a review that failed with an error. It contains nothing else.
 func Failed(err error, at Moment) *Result {
 	head := Revision{Diagnostics: []v1alpha1.Diagnostic{{Message: err.Error()}}}
 	return (&Result{APIVersion: APIVersion, Kind: Kind, Failed: true, Compared: Compared{Head: head, Moment: at.utc()}}).broken()
 }
 
-// broken is a result of which nothing else is known.
+// broken completes a result for which nothing else is known.
 func (r *Result) broken() *Result {
 	r.Verdict = Broken
 	r.Worst = Worst(r)
 	return r
 }
 
-// Problem says in words what keeps a broken head from being reviewed.
+// Problem describes why a broken head cannot be reviewed.
 func (r *Result) Problem() string { return effects.Phrase("problem", r) }
 
-// Change says what becomes of a pool, connection or policy.
+// Change is the kind of change of a pool, connection or policy.
 type Change string
 
 // Changes.
 const (
 	Added   Change = "Added"
 	Deleted Change = "Deleted"
-	// Renamed is a pool that goes on under another name or namespace; to the cluster it is another pool.
+	// Renamed is a pool that has another name or namespace at the head. In the cluster, it becomes a different pool.
 	Renamed Change = "Renamed"
 	Changed Change = "Changed"
-	// Moved is a pool that is declared as before, and that policies judge otherwise: now, later in the week, or when its template changes.
+	// Moved is a pool whose declaration is unchanged but whose policy results change: now, later in the week, or when its
+	// template changes.
 	Moved Change = "Moved"
-	// Same is a pool that is listed because a policy denies it, as before.
+	// Same is an unchanged pool. It is listed because a policy denies it, as before.
 	Same Change = "Same"
-	// Uncompared is a pool of the head whose base can't be compared.
+	// Uncompared is a pool of the head if the base cannot be compared.
 	Uncompared Change = "Uncompared"
 )
 
@@ -178,31 +184,33 @@ func changeOf[T any](base, head *T) Change {
 	return map[[2]bool]Change{{false, true}: Added, {true, false}: Deleted, {true, true}: Changed}[[2]bool{base != nil, head != nil}]
 }
 
-// Class says how far a change of a pool reaches.
+// Class is how far a change of a pool reaches.
 type Class string
 
 // Classes, the most far-reaching first.
 const (
-	// Replaced is a pool that becomes another one on GitHub: jobs that wait for its scale set are lost.
+	// Replaced means that the pool becomes a different one on GitHub. Jobs that wait for its scale set are lost.
 	Replaced Class = "Replaced"
-	// ReroutesJobs sends jobs elsewhere than before: runners go on.
+	// ReroutesJobs means that jobs go to other pools. Existing runners continue.
 	ReroutesJobs Class = "ReroutesJobs"
-	// ReplacesRunners is another template: those of the former template are replaced when they have no job.
+	// ReplacesRunners means that the template changes. Runners with the previous template are replaced when they have no
+	// job.
 	ReplacesRunners Class = "ReplacesRunners"
-	// OtherLimits change how many runners there are, and nothing else.
+	// OtherLimits means that only the number of runners changes.
 	OtherLimits Class = "Limits"
-	// Settings changes none of these: deadlines, how updates roll out, trust, metadata, a default of spec.containerMode that is spelled out.
+	// Settings means none of the above: for example deadlines, the update strategy, trust, metadata, or a default of
+	// spec.containerMode that is now written out.
 	Settings Class = "Settings"
 )
 
-// Text is the class as people read it.
+// Text returns the class as shown in reports.
 func (c Class) Text() string {
 	return map[Class]string{Replaced: "replaced", ReroutesJobs: "reroutes jobs", ReplacesRunners: "replaces runners", OtherLimits: "limits", Settings: "settings"}[c]
 }
 
 var classes = []Class{Replaced, ReroutesJobs, ReplacesRunners, OtherLimits, Settings}
 
-// Place is a place in a file, as seen from where the review's files are named from.
+// Place is a position in a file. The file name is relative to the folder of the review.
 type Place struct {
 	// File with slashes; empty if unknown.
 	File string `json:"file,omitempty"`
@@ -211,7 +219,7 @@ type Place struct {
 	Column int `json:"column,omitempty"`
 }
 
-// String writes a place as FILE:LINE.
+// String formats a place as FILE:LINE.
 func (p Place) String() string {
 	if p.Line == 0 {
 		return p.File
@@ -219,48 +227,49 @@ func (p Place) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line)
 }
 
-// Pool is what becomes of one pool.
+// Pool describes the change of one pool.
 type Pool struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Change    Change `json:"change"`
-	// Former is NAMESPACE/NAME of a renamed pool at the base.
+	// Former is the NAMESPACE/NAME that a renamed pool has at the base.
 	Former string `json:"former,omitempty"`
-	// Classes of the change, the most far-reaching first; none of a pool that is only moved, or the same.
+	// Classes of the change, the most far-reaching first. Pools that are moved or the same have none.
 	Classes []Class `json:"classes,omitempty"`
-	// LosesJobs is true when jobs that wait for it are lost.
+	// LosesJobs is true if jobs that wait for the pool are lost.
 	LosesJobs bool `json:"losesJobs,omitempty"`
-	// Effects say in a sentence each what the change does to jobs and runners.
+	// Effects describe what the change does to jobs and runners, one sentence each.
 	Effects []string `json:"effects,omitempty"`
 	Places
-	// Fields that differ, in the order of their paths; none of pools that are added or deleted.
+	// Fields that differ, in the order of their paths; none for pools that are added or deleted.
 	Fields []FieldChange `json:"fields,omitempty"`
 	InForce
-	// Findings are what policies say of its pod at either side, and which policies fail: the worst first.
+	// Findings are the results of policies about the pool's pod on both sides, and the policies that fail, the most severe
+	// first.
 	Findings []Finding `json:"findings,omitempty"`
-	// Rollout is how a change of the template rolls out; nil if it does not change, or is denied.
+	// Rollout describes how a change of the template rolls out; nil if the template does not change or is denied.
 	Rollout *Rollout `json:"rollout,omitempty"`
-	// Cost by month; nil without prices.
+	// Cost per month; nil without prices.
 	Cost *Cost `json:"cost,omitempty"`
-	// Live is what runs now; nil unless it was asked for.
+	// Live is the state in the cluster; nil unless requested.
 	Live *Live `json:"live,omitempty"`
 }
 
-// InForce has the limits at either side; nil on one that has none.
+// InForce contains the limits on each side; nil on a side without the pool.
 type InForce struct {
 	Before *Limits `json:"before,omitempty"`
 	After  *Limits `json:"after,omitempty"`
-	// mostBefore and mostAfter are how many runners there may be.
+	// mostBefore and mostAfter are the maximum numbers of runners.
 	mostBefore, mostAfter int64
 }
 
-// Places are where something is declared at the base and at the head; nil on a side that has none.
+// Places are where something is declared at the base and at the head; nil on a side without it.
 type Places struct {
 	BaseAt *Place `json:"baseAt,omitempty"`
 	HeadAt *Place `json:"headAt,omitempty"`
 }
 
-// Class is the most far-reaching of the classes; empty if there is none.
+// Class returns the most far-reaching class; empty if there is none.
 func (p *Pool) Class() Class {
 	if len(p.Classes) == 0 {
 		return ""
@@ -270,50 +279,50 @@ func (p *Pool) Class() Class {
 
 // FieldChange is a field that differs.
 type FieldChange struct {
-	// Path as spec.template.spec.containers[0].image.
+	// Path, for example spec.template.spec.containers[0].image.
 	Path string `json:"path"`
-	// Before and After are the values as JSON, shortened if they are long; nil on a side that doesn't declare it.
+	// Before and After are the values in JSON, shortened if they are long; nil on a side that does not declare the field.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	// Places of the values, or else of what holds them.
+	// Places of the values or, if unknown, of the enclosing field or object.
 	Places
-	// Class that the field is of.
+	// Class of the field.
 	Class Class `json:"class,omitempty"`
 }
 
-// Limits are a pool's numbers before and after policy, of an idle pool in an idle fleet.
+// Limits contains a pool's limits before and after policies apply, for an idle pool in an idle fleet.
 type Limits struct {
-	// Declared numbers of the pool by itself. A max of 2147483647 stands for none.
+	// Declared limits of the pool. A max of 2147483647 means unbounded.
 	Declared policy.Scale `json:"declared"`
-	// Scheduled are the numbers that schedules make of them at the time; nil if none holds.
+	// Scheduled limits at the time of the review; nil if no schedule is active.
 	Scheduled *Span `json:"scheduled,omitempty"`
-	// Effective numbers; nil when a policy failed: then those before stay in force.
+	// Effective limits; nil if a policy failed, because the previous limits then stay in force.
 	Effective *policy.Scale `json:"effective,omitempty"`
 	inForce   int32         // max, also when a policy failed
-	// AssignedJobs is Wait if jobs accepted beyond max wait, and otherwise absent.
+	// AssignedJobs is Wait if accepted jobs above max wait, and otherwise absent.
 	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs,omitempty"`
-	// Until is when policies want to be asked again.
+	// Until is when policies request the next evaluation.
 	Until time.Time `json:"until,omitzero"`
-	// Bounds are the rules that made a number another. Files of rules are named as those of definitions.
+	// Bounds are the rules that changed a limit. Their file names are relative to the same folder as those of definitions.
 	Bounds []v1alpha1.LimitBound `json:"bounds,omitempty"`
-	// Conflicts tell of rules that lost against others.
+	// Conflicts describe rules that other rules overrode.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Audit tells what audited policies would change.
+	// Audit describes what audited policies would change.
 	Audit []string `json:"audit,omitempty"`
 }
 
 // Level of a finding.
 type Level string
 
-// Levels, the worst first.
+// Levels, the most severe first.
 const (
-	// Failure is a policy that can't be asked, or has no valid answer.
+	// Failure means that a policy cannot be evaluated, or its answer is invalid.
 	Failure Level = "Failure"
-	// Deny keeps the pod from running.
+	// Deny means that the pod must not run.
 	Deny Level = "Deny"
-	// Warn keeps nothing.
+	// Warn has no effect on the pod.
 	Warn Level = "Warn"
-	// Audit is what an audited policy would say.
+	// Audit is a finding of an audited policy, which has no effect.
 	Audit Level = "Audit"
 )
 
@@ -322,88 +331,88 @@ type State string
 
 // States.
 const (
-	// New is at the head alone.
+	// New findings are only at the head.
 	New State = "New"
-	// Still is at both sides.
+	// Still findings are on both sides.
 	Still State = "Still"
-	// Fixed is at the base alone.
+	// Fixed findings are only at the base.
 	Fixed State = "Fixed"
-	// Unknown is at the head, and the base can't be compared.
+	// Unknown findings are at the head, and the base cannot be compared.
 	Unknown State = "Unknown"
 )
 
-// Finding is what a policy says of a pool.
+// Finding is a policy result about a pool.
 type Finding struct {
 	Level Level `json:"level"`
 	State State `json:"state"`
-	// PolicyFinding is what the rule says. Of a failure or an audit, only its message and the policy.
+	// PolicyFinding is the rule's finding. For failures and audits it contains only the message and the policy.
 	v1alpha1.PolicyFinding `json:",inline"`
-	// At is where the field of Path is declared, or else the pool; of a fixed one, at the base.
+	// At is where the field of Path is declared, or else the pool. Fixed findings use the place at the base.
 	At Place `json:"at"`
 }
 
-// Rollout is how a change of the template rolls out, by what the pool declares and policies say.
+// Rollout describes how a change of the template rolls out, according to the pool and its policies.
 type Rollout struct {
-	// Hold is true when a policy holds it, or the pool declares it paused.
+	// Hold is true if a policy holds the rollout, or the pool is paused.
 	Hold bool `json:"hold,omitempty"`
-	// Strategy, as declared or more careful.
+	// Strategy is the declared strategy, or a more careful one.
 	Strategy v1alpha1.UpdateStrategy `json:"strategy"`
-	// MaxSurge, MaxUnavailable and Canary are what the pool declares, of as many runners as its max, or 1 if it has none, and policies
-	// allow.
+	// MaxSurge, MaxUnavailable and Canary are the declared values within the limits of policies. Percentages are computed
+	// from max, or from 1 if there is no max.
 	MaxSurge       int32 `json:"maxSurge"`
 	MaxUnavailable int32 `json:"maxUnavailable"`
 	Canary         int32 `json:"canary"`
-	// Reasons of the rules that bound it.
+	// Reasons given by the rules that restrict the rollout.
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Span is a time with the same numbers.
+// Span is a period with constant limits.
 type Span struct {
 	From time.Time `json:"from"`
-	// Active are the names of the schedules that hold.
+	// Active lists the names of the active schedules.
 	Active []string `json:"active,omitempty"`
-	// Scale that they make.
+	// Scale contains the resulting limits.
 	Scale policy.Scale `json:"scale"`
 }
 
-// Cost is what runners cost by month.
+// Cost is the cost of runners per month.
 type Cost struct {
 	Currency string `json:"currency"`
-	// Before and After; nil on a side that has none.
+	// Before and After; nil on a side without an amount.
 	Before *Amounts `json:"before,omitempty"`
 	After  *Amounts `json:"after,omitempty"`
-	// Rate by runner and hour at the head, or else at the base; 0 of several pools together.
+	// Rate per runner and hour at the head, or at the base if the head has none; 0 for several pools together.
 	Rate float64 `json:"rate,omitempty"`
-	// Basis says in words what the rate is made of.
+	// Basis describes what the rate is based on.
 	Basis string `json:"basis,omitempty"`
-	// Unknown are the pools without a rate at the head, NAMESPACE/NAME, and UnknownBefore those at the base: they aren't in the
-	// amounts of that side. Only of several pools together.
+	// Unknown lists the pools without a rate at the head as NAMESPACE/NAME, and UnknownBefore those at the base. The amounts
+	// of that side do not include them. Only set for several pools together.
 	Unknown       []string `json:"unknown,omitempty"`
 	UnknownBefore []string `json:"unknownBefore,omitempty"`
-	// Unbounded are the pools without a max at the head, and UnboundedBefore those at the base, which the largest amount of that side
-	// leaves out. Only of several pools together.
+	// Unbounded lists the pools without a max at the head, and UnboundedBefore those at the base. The maximum amount of that
+	// side does not include them. Only set for several pools together.
 	Unbounded       []string `json:"unbounded,omitempty"`
 	UnboundedBefore []string `json:"unboundedBefore,omitempty"`
-	// Assumptions that the amounts rest on, in whole sentences. Only of several pools together.
+	// Assumptions behind the amounts, in complete sentences. Only set for several pools together.
 	Assumptions []string `json:"assumptions,omitempty"`
 }
 
-// PriceChange is a price file that changes.
+// PriceChange is a changed price file.
 type PriceChange struct {
-	// BaseFile and HeadFile name the file; empty on a side without one.
+	// BaseFile and HeadFile are the names of the file; empty on a side without one.
 	BaseFile string `json:"baseFile,omitempty"`
 	HeadFile string `json:"headFile,omitempty"`
-	// Fields that differ, as perVCPUHour; their class is empty.
+	// Fields that differ, for example perVCPUHour. Their class is empty.
 	Fields []FieldChange `json:"fields,omitempty"`
 }
 
-// Amounts by month, of the effective limits.
+// Amounts per month, for the effective limits.
 type Amounts struct {
-	// Min is without any job.
+	// Min is the cost without jobs.
 	Min float64 `json:"min"`
-	// Typical is between the two, as the price file or recorded decisions say.
+	// Typical lies between Min and Max, as set in the price file or computed from recorded decisions.
 	Typical float64 `json:"typical"`
-	// Max is with as many runners as may be, always; nil of a pool without a max.
+	// Max is the cost if the pool always has its maximum number of runners; nil for a pool without a max.
 	Max *float64 `json:"max,omitempty"`
 }
 
@@ -416,7 +425,7 @@ type Connection struct {
 	Effects   []string `json:"effects,omitempty"`
 	Places
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Pools of the head that use it, NAMESPACE/NAME; of a deleted one, those of the base too.
+	// Pools of the head that use it, as NAMESPACE/NAME. For a deleted connection, pools of the base too.
 	Pools []string `json:"pools,omitempty"`
 }
 
@@ -425,16 +434,16 @@ type PolicyChange struct {
 	// Policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
 	Change Change `json:"change"`
-	// What changed: rules (modules, and what else they are made of), data, parameters, mode, selector (of pools), or rules in ConfigMaps
-	// (which ConfigMaps; they aren't read).
+	// What changed: rules (modules and the library), data, parameters, mode, selector (of pools), or rules in ConfigMaps
+	// (the references; a review does not read ConfigMaps).
 	What []string `json:"what,omitempty"`
-	// Fields of data, parameters, library and selector that differ, as data.grants.ads; their class is empty.
+	// Fields of data, parameters, library and selector that differ, for example data.grants.ads. Their class is empty.
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Before and After are its mode and digest.
+	// Before and After contain its mode and digest.
 	Before *PolicyState `json:"before,omitempty"`
 	After  *PolicyState `json:"after,omitempty"`
 	Places
-	// Moved are the pools that are declared as before and judged otherwise, NAMESPACE/NAME, and that it binds at either side.
+	// Moved lists the pools with an unchanged declaration that the policy affects, as NAMESPACE/NAME.
 	Moved []string `json:"moved,omitempty"`
 }
 
@@ -442,74 +451,76 @@ type PolicyChange struct {
 type PolicyState struct {
 	Mode   v1alpha1.PolicyMode `json:"mode"`
 	Digest string              `json:"digest"`
-	// Pools that it binds.
+	// Pools is the number of pools to which it applies.
 	Pools int `json:"pools"`
 }
 
-// Overlap is a pair of pools that the same jobs are for.
+// Overlap is a pair of pools that compete for the same jobs.
 type Overlap struct {
-	// Pool and Other, NAMESPACE/NAME. Pool is the one that changed.
+	// Pool and Other as NAMESPACE/NAME. Pool is the one that changed.
 	Pool  string `json:"pool"`
 	Other string `json:"other"`
 	// At is where the labels of Pool are declared.
 	At Place `json:"at"`
-	// Labels that a job may name to be for either.
+	// Labels are the labels of a job that matches both pools.
 	Labels []string `json:"labels"`
-	// Message says that, in a whole sentence that names Other and Labels.
+	// Message describes the overlap in a sentence that names Other and Labels.
 	Message string `json:"message"`
 }
 
-// Live is what runs in the cluster of a pool.
+// Live is the state of a pool in the cluster.
 type Live struct {
-	// Namespace that was asked for it.
+	// Namespace in which the pool was looked up.
 	Namespace string `json:"namespace,omitempty"`
-	// Absent is true when the cluster has no such pool there.
+	// Absent is true if the cluster has no such pool in the namespace.
 	Absent bool `json:"absent,omitempty"`
-	// Differs names the fields in which the cluster's pool is not the base's, at most 10.
+	// Differs names up to 10 fields in which the pool in the cluster differs from the base.
 	Differs []string `json:"differs,omitempty"`
-	// Jobs, Runners and the Decision that holds, as in status.
+	// Jobs, Runners and Decision, as in the pool's status.
 	Jobs     *int32                `json:"jobs,omitempty"`
 	Runners  v1alpha1.RunnerCounts `json:"runners"`
 	Decision *v1alpha1.Decision    `json:"decision,omitempty"`
-	// Effects say in a sentence each what the change does to what runs.
+	// Effects describe what the change does to the running pool, one sentence each.
 	Effects []string `json:"effects,omitempty"`
 }
 
-// Recorded is what policies make of recorded decisions.
+// Recorded contains the results of evaluating policies on recorded decisions.
 type Recorded struct {
-	// Decisions that were judged, and those Skipped because they aren't understood or are of pools that none of the policies binds.
+	// Decisions is the number of evaluated decisions. Skipped is the number of decisions that could not be read or concern
+	// pools to which no policy applies.
 	Decisions int `json:"decisions"`
 	Skipped   int `json:"skipped"`
-	// Unbound counts those of Skipped that are of pools that none of the policies binds.
+	// Unbound is the part of Skipped that concerns pools to which no policy applies.
 	Unbound int `json:"unbound,omitempty"`
 	// From and To are the times of the first and last decision.
 	From time.Time `json:"from,omitzero"`
 	To   time.Time `json:"to,omitzero"`
-	// Differ counts the decisions that the head's policies would have taken otherwise than the base's; Changed are the first 200 of
-	// them, by time.
+	// Differ is the number of decisions on which the policies of the head and the base differ. Changed contains the first
+	// 200 of them, by time.
 	Differ  int              `json:"differ"`
 	Changed []RecordedChange `json:"changed,omitempty"`
-	// Drifted counts the decisions that already the base's policies take otherwise than was recorded: others were asked then, or what
-	// they read isn't in the log.
+	// Drifted is the number of decisions for which the base's policies give another answer than was recorded: other policies
+	// were used at the time, or the log lacks some of their input.
 	Drifted int `json:"drifted"`
 }
 
-// RecordedChange is a recorded decision that would have been another.
+// RecordedChange is a recorded decision that the head's policies change.
 type RecordedChange struct {
 	Time time.Time `json:"time"`
-	// Pool NAMESPACE/NAME, and the decision: scaling, template or update.
+	// Pool as NAMESPACE/NAME, and the kind of decision: scaling, template or update.
 	Pool     string `json:"pool"`
 	Decision string `json:"decision"`
 	// ID of the decision in the log.
 	ID string `json:"id,omitempty"`
-	// Recorded, Before and After are the outcomes in words: as recorded, by the base's and by the head's policies.
+	// Recorded, Before and After describe the outcomes: as recorded, with the base's policies, and with the head's policies.
 	Recorded string `json:"recorded,omitempty"`
 	Before   string `json:"before"`
 	After    string `json:"after"`
-	// Rules that make the head's outcome.
+	// Rules that determine the outcome at the head.
 	Rules []v1alpha1.RuleReference `json:"rules,omitempty"`
-	// Waiting is how many of the jobs at the time would have waited because of it.
+	// Waiting is how many of the jobs at the time would have waited as a result.
 	Waiting int32 `json:"waiting,omitempty"`
-	// Inexact is true when the log leaves out something of the input: values of annotations and variables, members of large groups.
+	// Inexact is true if the log lacks some of the input: values of annotations and environment variables, or members of
+	// large groups.
 	Inexact bool `json:"inexact,omitempty"`
 }

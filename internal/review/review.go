@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package review says what a change of definitions and policies would do, before it is merged: to pools, their numbers, their pods
-// and their jobs, and what it costs. It is pure: two compiled sides and what is known of prices, of recorded decisions and of the
-// cluster go in, one Result comes out, from which every form of report is made.
+// Package review predicts what a change of definitions and policies would do before it is merged: to pools, their limits,
+// their pods, their jobs and their cost. It is pure. Its inputs are two compiled sides and what is known about prices,
+// recorded decisions and the cluster. The output is one Result, from which all reports are rendered.
 package review
 
 import (
@@ -20,53 +20,55 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Input is what a review is made of.
+// Input contains everything that a review depends on.
 type Input struct {
-	// Base is what is; Head what would be.
+	// Base is the current state, and Head the proposed one.
 	Base, Head Side
 	Moment
-	// Namespace of the PoolSource that applies either side; empty if it isn't known.
+	// Namespace of the PoolSource that applies both sides; empty if unknown.
 	Namespace string
-	// Records of decisions; nil unless they were asked for; see ReadRecords. Unread is how many lines were passed over.
+	// Records of decisions, see ReadRecords; nil unless requested. Unread is how many decisions could not be read.
 	Records []Record
 	Unread  int
-	// Live is the cluster as it is, by pool NAMESPACE/NAME; nil unless it was asked for. A pool that isn't in it is not in the cluster.
+	// Live contains the pools in the cluster by NAMESPACE/NAME; nil unless requested. A pool without an entry does not exist
+	// in the cluster.
 	Live map[string]*v1alpha1.RunnerPool
-	// LiveNamespace is the cluster's for pools that name none.
+	// LiveNamespace is the namespace in which pools without a namespace were looked up.
 	LiveNamespace string
-	// Refused is what the cluster would refuse of the head.
+	// Refused contains the cluster's reasons for refusing objects of the head.
 	Refused []v1alpha1.Diagnostic
-	// Diff asks for the objects' differences.
+	// Diff requests a diff of the objects.
 	Diff bool
 }
 
-// Side is one of the two compared: definitions that were compiled, and the policies that bind its pools.
+// Side is one of the two compared sides: compiled definitions, and the policies that apply to its pools.
 type Side struct {
 	// Name of the revision or folder.
 	Name string
-	// Objects with their namespaces filled in. Positions of fields are told where they were compiled with
+	// Objects with their namespaces filled in. They include the positions of fields if they were compiled with
 	// compile.Options.Positions.
 	Objects []compile.Object
-	// Policies that are asked: those beside the pools, and those that a command is given.
+	// Policies to evaluate: the ones declared with the pools, and any others passed to the command.
 	Policies []Policy
-	// Prices, or nil; see ReadPrices. Unpriced is true when there are some that can't be read.
+	// Prices, see ReadPrices; nil if there are none. Unpriced is true if they cannot be read.
 	Prices   *Prices
 	Unpriced bool
-	// Diagnostics say why it can't be applied. With any, nothing else is read.
+	// Diagnostics are the reasons why the side cannot be applied. If there are any, nothing else is read.
 	Diagnostics []v1alpha1.Diagnostic
 }
 
-// Policy is a loaded policy, and where it is declared.
+// Policy is a loaded policy with the place of its declaration.
 type Policy struct {
 	*policy.Policy
-	// At is where the object is declared, or the first of its files.
+	// At is where the object is declared, or its first file.
 	At Place
-	// Locate returns where a line of one of its modules stands, an empty Place if in no file; nil knows none.
+	// Locate returns the place of a line of one of the modules, or an empty Place if the line is not in a file. It may be
+	// nil.
 	Locate func(module string, line int) Place
 }
 
-// Compare reviews a change. Each evaluation of a policy is bounded by the context's guard, see policy.WithGuard.
-// An error says that an object is not of its kind; what policies fail at is in the result.
+// Compare reviews a change. The context's guard limits each evaluation of a policy, see policy.WithGuard. An error means
+// that an object is not valid for its kind. Failures of policies are part of the result.
 func Compare(ctx context.Context, in Input) (*Result, error) {
 	base, err := open(&in.Base, &in)
 	head, err2 := open(&in.Head, &in)
@@ -86,32 +88,32 @@ func Compare(ctx context.Context, in Input) (*Result, error) {
 	return r, nil
 }
 
-// comparison is one review under way.
+// comparison is a review in progress.
 type comparison struct {
 	ctx        context.Context
 	in         *Input
 	base, head *side
 	result     *Result
 	pairs      []*pair
-	jobs       map[string][]jobsAt // of the records
+	jobs       map[string][]jobsAt // from the records
 }
 
-// pair is a pool on both sides, or on one.
+// pair is a pool on both sides, or on one of them.
 type pair struct {
 	c          *comparison
 	base, head *pool
 	before     *judgement
 	after      *judgement
-	// rollout of a template that changes, allowed or not.
+	// rollout of a changed template, whether allowed or not.
 	rollout *Rollout
-	// later says from when on it has other numbers than before, if it has the same now.
+	// later describes from when on the pool has other limits than before, if they are the same now.
 	later string
-	// formerDenied is true if the head's policies deny the template of the base, too.
+	// formerDenied is true if the head's policies also deny the base's template.
 	formerDenied bool
 	shown        Pool
 }
 
-// name of the pool as it is at the head, or else was.
+// name returns the pool's name at the head, or at the base if it was deleted.
 func (p *pair) name() string { return p.either().name() }
 
 func (p *pair) either() *pool { return cmp.Or(p.head, p.base) }
@@ -130,7 +132,7 @@ func (c *comparison) run() {
 		c.findOverlaps()
 		c.replay()
 	}
-	say(&c.result.Notes, !c.result.Comparable() && len(c.in.Records) > 0, "Recorded decisions weren't replayed: the base's policies aren't known.")
+	say(&c.result.Notes, !c.result.Comparable() && len(c.in.Records) > 0, "Recorded decisions weren't evaluated, because the base's policies are unknown.")
 	c.price()
 	c.look()
 	c.summarize()
@@ -138,7 +140,7 @@ func (c *comparison) run() {
 	c.result.Worst = Worst(c.result)
 }
 
-// judge asks each side's policies.
+// judge evaluates the policies of each side.
 func (c *comparison) judge(p *pair) {
 	if p.base != nil {
 		p.before = c.base.judge(c.ctx, p.base)
@@ -158,7 +160,7 @@ func (c *comparison) judge(p *pair) {
 	}
 }
 
-// lastDecision is the base's on a pool; one that is new has none, so that it may have nothing.
+// lastDecision returns the base's limits for a pool. A new pool has none, so it gets no runners while a policy fails.
 func (c *comparison) lastDecision(p *pair) *policy.Scale {
 	switch {
 	case !c.result.Comparable():
@@ -169,7 +171,7 @@ func (c *comparison) lastDecision(p *pair) *policy.Scale {
 	return p.before.limits.Effective
 }
 
-// describe fills in what is shown of a pair.
+// describe fills in what is shown for a pair.
 func (c *comparison) describe(p *pair) {
 	s := &p.shown
 	s.Namespace, s.Name, s.Change = p.either().Namespace, p.either().Name, Same
@@ -198,7 +200,7 @@ func (c *comparison) describe(p *pair) {
 	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
 }
 
-// compareFields says what differs between the sides of a pool, and what that does.
+// compareFields reports the differences between the sides of a pool, and their effects.
 func (c *comparison) compareFields(p *pair) {
 	s := &p.shown
 	s.Fields = diff(p.base.object, p.head.object, p.classOf)
@@ -226,7 +228,7 @@ func (c *comparison) compareFields(p *pair) {
 	}
 }
 
-// refuse adds why an object of the head can't be applied, in the words of the cluster.
+// refuse adds a diagnostic for an object of the head that cannot be applied, with the same message that the cluster returns.
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	at := fieldPlace(o, path)
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
@@ -234,32 +236,34 @@ func (c *comparison) refuse(o *compile.Object, path, message string) {
 	})
 }
 
-// refuseChange adds what the API server refuses of a change, as the types' validation rules say, and what to do. It returns that as an effect.
+// refuseChange adds a diagnostic for a change that the API server refuses according to the CRD's validation rules, with a
+// remedy. It returns the same as an effect.
 func (c *comparison) refuseChange(o *compile.Object, path, message string) string {
 	c.refuse(o, path, message)
 	what, remedy, _ := strings.Cut(message, ": ")
 	return fmt.Sprintf("The API server refuses this: %s. %s", what, capital(remedy))
 }
 
-// isMoved says whether policies judge a pool otherwise that is declared as before.
+// isMoved reports whether policy results change for a pool with an unchanged declaration.
 func isMoved(p *pair) bool {
 	return !p.before.limits.same(p.after.limits) || slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.State != Still })
 }
 
-// rollsOtherwise tells if another template of a pool that is declared as before would roll out otherwise.
+// rollsOtherwise adds an effect and reports true if a future template of a pool with an unchanged declaration would roll out
+// differently.
 func (c *comparison) rollsOtherwise(p *pair) bool {
 	if p.before.digest == p.after.digest {
 		return false
 	}
-	// Of as many runners: that a max makes smaller steps is no news.
+	// Both use the same number of runners: smaller steps because of a smaller max are not worth reporting.
 	next := p.head.Name + "-next"
 	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).text()
 	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).text()
-	say(&p.shown.Effects, was != is, "Another template would roll out otherwise: %s instead of %s.", is, was)
+	say(&p.shown.Effects, was != is, "A new template would roll out differently: %s instead of %s.", is, was)
 	return was != is
 }
 
-// summarize counts, sorts, and drops what isn't worth showing.
+// summarize counts and sorts the pools, and drops pools that are not worth showing.
 func (c *comparison) summarize() {
 	r, s := c.result, &c.result.Summary
 	s.Classes = map[Class]int{}
@@ -287,7 +291,7 @@ func (c *comparison) summarize() {
 	c.notes()
 }
 
-// prune warns of what a PoolSource refuses for the number of pools that go. To the cluster a renamed pool is one that goes, too.
+// prune warns if a PoolSource would refuse to delete that many pools. In the cluster, a renamed pool is also deleted.
 func (c *comparison) prune() {
 	removed := slices.DeleteFunc(names(c.base.pools, nil), func(name string) bool { return c.head.pools[name] != nil })
 	why := compile.RemovesTooMany(len(c.base.order), removed, len(c.head.order))
@@ -317,20 +321,20 @@ func (s *Summary) count(p *Pool) {
 	s.Warnings += p.count(Warn, New, Still, Unknown)
 }
 
-// isDenied says whether a policy denies the pool at the head, or fails for it.
+// isDenied reports whether a policy denies the pool at the head, or fails for it.
 func (p *Pool) isDenied() bool { return p.Fails() || p.has(Deny, New, Still, Unknown) }
 
-// reaches are classes, and changes without, by how far they reach.
+// reaches lists classes, and changes of pools without a class, the most far-reaching first.
 var reaches = []string{string(Replaced), string(ReroutesJobs), string(ReplacesRunners), string(Added), string(OtherLimits), string(Settings), string(Moved), string(Same), string(Uncompared)}
 
-// rank orders pools by how far their change reaches.
+// rank returns the pool's position when ordered by how far its change reaches.
 func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()), string(p.Change))) }
 
-// notes tell what the review takes for granted.
+// notes adds notes about assumptions of the review.
 func (c *comparison) notes() {
 	usage := slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() })
-	say(&c.result.Notes, usage, "Rules that read what runs were asked about an idle pool in an idle fleet: shared ceilings and fair shares may bound it further.")
+	say(&c.result.Notes, usage, "Rules that read usage were evaluated for an idle pool in an idle fleet: shared ceilings and fair shares may limit it further.")
 	n := len(names(c.base.coarse, c.head.coarse))
-	say(&c.result.Notes, n > 0, "Policies say of %s that something changes more than %d times in the week: from then on, changes within six hours are taken together.",
+	say(&c.result.Notes, n > 0, "For %s, policies announce more than %d changes in the week: later changes within six hours are combined.",
 		wording.Count(n, "pool"), manyChanges)
 }

@@ -291,7 +291,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Allowed", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Runners without a job are replaced in steps; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy runners finish their job first.",
 			},
 		},
 		"container mode": {
@@ -300,7 +300,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Denied", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.containerMode.type  -> "Docker" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: no privileged containers, p.cue:10 by RunnerPolicy/ci/repository d.rego:5",
-				"  : Policies deny it, or can't be asked: runners go on with the former template.",
+				"  : Policies deny it or can't be evaluated: runners keep the previous template.",
 			},
 		},
 		"a default of the container mode spelled out": {
@@ -314,7 +314,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": docker}, files{"p.cue": change(t, docker, `{type: "Docker"}`, `{type: "Docker", docker: groupID: 124}`)},
 			[]string{
 				"Allowed", `Changed linux [ReplacesRunners] from ""`, `  spec.containerMode.docker.groupID  -> 124 - p.cue:10`, `  spec.containerMode.docker.image  -> "docker:dind" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Runners without a job are replaced in steps; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy runners finish their job first.",
 			},
 		},
 		"a container mode that is refused before and after": {
@@ -324,7 +324,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"broken p.cue:6:2: pools.linux: spec.containerMode.kubernetes.workVolumeClaim: must be set, or a volume work in the template: the pods of jobs share it; or choose type KubernetesNoVolume",
 				`Changed linux [ReplacesRunners] from ""`,
 				`  spec.containerMode.kubernetes.hookTemplate.key  -> "k" - p.cue:10`, `  spec.containerMode.kubernetes.hookTemplate.name  -> "n" - p.cue:10`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Runners without a job are replaced in steps; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy runners finish their job first.",
 			},
 		},
 		"access modes of the work volume spelled out": {
@@ -340,7 +340,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Denied", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.template.spec.containers ["runner","helper"] -> ["helper","runner"] p.cue:9 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: the runner comes first, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
-				"  : Policies deny it, or can't be asked: runners go on with the former template.",
+				"  : Policies deny it or can't be evaluated: runners keep the previous template.",
 			},
 		},
 		"labels in another order and case": {
@@ -353,8 +353,8 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": two}, files{"p.cue": change(t, two, "scale: {", "runnerLabels: [\"windows\", \"big\"]\n\t\tscale: {")},
 			[]string{
 				"Allowed", `Changed linux [ReroutesJobs] from ""`, `  spec.runnerLabels  -> ["windows","big"] - p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Jobs that ask for linux no longer come here: without another pool for them they wait.",
-				"  : Jobs that ask for windows or big may come here from now on.",
+				"  : Jobs that request linux no longer run here: they wait, because no other pool matches them.",
+				"  : Jobs that request windows or big may run here from now on.",
 				"overlap ci/linux ci/windows [windows] p.cue:9",
 			},
 		},
@@ -362,7 +362,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, `"acme"`, `"other"`)},
 			[]string{
 				"Allowed", `Changed linux [Replaced] from ""`, `  spec.connectionRef.name "acme" -> "other" p.cue:7 p.cue:7`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : It moves from ci/acme to ci/other. Runners without a job end, busy ones finish; jobs that wait for it are lost.",
+				"  : It moves from ci/acme to ci/other. Runners without a job stop, and busy runners finish their job; jobs that wait for it are lost.",
 			},
 		},
 		"registration": {
@@ -401,7 +401,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux, "r.rego": nightly}, files{"p.cue": linux, "r.rego": change(t, nightly, `"atMost": 9`, `"atMost": 0`)},
 			[]string{
 				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : From 2026-07-05T20:00:00Z on it has max 0, min 0, idle 0 instead of max 9, min 0, idle 2.",
+				"  : From 2026-07-05T20:00:00Z on, its limits are max 0, min 0, idle 0 instead of max 9, min 0, idle 2.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
 		},
@@ -409,7 +409,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			files{"p.cue": linux, "u.rego": holding}, files{"p.cue": linux, "u.rego": change(t, holding, `{"hold": true`, `{"maxSurge": 2`)},
 			[]string{
 				"Allowed", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : Another template would roll out otherwise: RollingUpdate, maxSurge 2, maxUnavailable 0, canary 0 instead of hold, RollingUpdate, maxSurge 13, maxUnavailable 0, canary 0.",
+				"  : A new template would roll out differently: RollingUpdate, maxSurge 2, maxUnavailable 0, canary 0 instead of hold, RollingUpdate, maxSurge 13, maxUnavailable 0, canary 0.",
 				"policy Changed RunnerPolicy/ci/repository [rules] moved [ci/linux]",
 			},
 		},
@@ -426,7 +426,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
-				"  : Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.",
+				"  : Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs.",
 				"policy Added RunnerPolicy/ci/repository [] moved [ci/linux]",
 			},
 		},
@@ -444,7 +444,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Allowed", `Changed linux [ReplacesRunners] from ""`,
 				`  spec.template.spec.containers[0].image "runner:1" -> "runner:2" connections.cue:13 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  Fixed Deny: image is old, connections.cue:13 by RunnerPolicy/ci/repository d.rego:5",
-				"  : Runners without a job are replaced in steps; busy ones finish.",
+				"  : Runners without a job are replaced in steps; busy runners finish their job first.",
 			},
 		},
 		"certificates, and a rule against Secrets": {
@@ -453,9 +453,9 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Denied", `Moved linux [] from ""`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
 				"  New Deny: a Secret, p.cue:6 by RunnerPolicy/ci/repository d.rego:5",
-				"  : Policies deny its pod from now on: runners without a job end, busy ones finish, and it takes in no jobs.",
+				"  : Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs.",
 				"connection Changed acme Settings [ci/linux]",
-				"  : It reaches GitHub by another proxy, or trusts other certificates: whoever runs both can read the credentials.",
+				"  : It reaches GitHub through another proxy, or trusts other certificates: anyone who controls both can read the credentials.",
 			},
 		},
 		"credentials and url": {
@@ -464,14 +464,14 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 				"Broken", "broken connections.cue:6:20: connections.acme.spec.url: url never changes: make another GitHubConnection and point the pools at it",
 				"connection Changed acme Replaced [ci/linux]",
 				"  : The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on https://github.com/acme are lost then.",
-				"  : It signs in with other credentials, Secret app2 instead of Secret app: its 1 pool go on once GitHub takes them.",
+				"  : It uses other credentials, Secret app2 instead of Secret app: its 1 pool continue once GitHub accepts them.",
 			},
 		},
 		"deleted": {
 			files{"p.cue": two}, files{"p.cue": linux},
 			[]string{
 				"Allowed", `Deleted windows [Replaced] from ""`, "  0/0/5 0/0/5 -> -",
-				`  : Runners without a job end, busy ones finish; jobs that wait for it are lost.`,
+				`  : Runners without a job stop, and busy runners finish their job; jobs that wait for it are lost.`,
 			},
 		},
 		"renamed": {
@@ -479,7 +479,7 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 			[]string{
 				"Allowed", `Renamed tux [Replaced Limits] from "ci/linux"`, `  metadata.name "linux" -> "tux" p.cue:6 p.cue:6`, "  spec.scale.idle 2 -> 3 p.cue:9 p.cue:9",
 				"  0/2/50 0/2/50 -> 0/3/50 0/3/50",
-				"  : To the cluster it is another pool: this one is made, and the former is deleted. Runners without a job end, busy ones finish; jobs that wait for it are lost.",
+				"  : The cluster treats it as a different pool: it creates this one and deletes the previous one. Runners without a job stop, and busy runners finish their job; jobs that wait for it are lost.",
 			},
 		},
 		"broken": {
@@ -538,18 +538,18 @@ func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
 		want       []string
 	}{
 		"REST, on another connection": {rest, moved(rest), []string{
-			"It moves from ci/acme to ci/other. Runners without a job end, busy ones finish; jobs that wait for it stay queued until other runners take them.",
+			"It moves from ci/acme to ci/other. Runners without a job stop, and busy runners finish their job; jobs that wait for it stay queued until other runners take them.",
 			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
-			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+			"live: 4 runners have no job and will be stopped. 8 runners are busy: each finishes its job.",
 		}},
 		"REST, under another name": {rest, renamed(rest), []string{
-			"To the cluster it is another pool: this one is made, and the former is deleted. Runners without a job end, busy ones finish; jobs that wait for it stay queued until other runners take them.",
+			"The cluster treats it as a different pool: it creates this one and deletes the previous one. Runners without a job stop, and busy runners finish their job; jobs that wait for it stay queued until other runners take them.",
 			"live: 12 jobs wait for it now without a runner: such jobs stay queued until other runners take them.",
-			"live: 4 runners are without a job: ended. 8 runners are busy: each finishes its job.",
+			"live: 4 runners have no job and will be stopped. 8 runners are busy: each finishes its job.",
 		}},
-		"observed, on another connection": {watching, moved(watching), []string{"It moves from ci/acme to ci/other. It only observes: no runner goes."}},
+		"observed, on another connection": {watching, moved(watching), []string{"It moves from ci/acme to ci/other. It only observes and has no runners."}},
 		"observed, under another name": {watching, renamed(watching), []string{
-			"To the cluster it is another pool: this one is made, and the former is deleted. It only observes: no runner goes.",
+			"The cluster treats it as a different pool: it creates this one and deletes the previous one. It only observes and has no runners.",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -568,7 +568,7 @@ func TestWhatBecomesOfJobsOfPoolsWithoutAScaleSet(t *testing.T) {
 }
 
 func TestWhatBecomesOfClaimsOfACacheIsTold(t *testing.T) {
-	const without, empty = "Claims of the cache that no runner holds are deleted: the next jobs start without.", "Claims of the cache that no runner holds are deleted: the next jobs start with empty ones."
+	const without, empty = "Claims of the cache that no runner holds are deleted: the next jobs start without a cache.", "Claims of the cache that no runner holds are deleted: the next jobs start with an empty cache."
 	const cache = `size: "20Gi", mountPath: "/cache", maxClaims: 3`
 	for name, tt := range map[string]struct{ before, after, want string }{
 		"added":                  {"", cache, ""},
@@ -602,7 +602,7 @@ func TestWhatBecomesOfClaimsOfACacheIsTold(t *testing.T) {
 }
 
 func TestConsentOfAConnectionIsTold(t *testing.T) {
-	const may, mayNot = "Pools of the namespaces %s may use it.", "Pools of the namespaces %s may no longer use it: they start no runners and take in no jobs, busy runners finish."
+	const may, mayNot = "Pools in the namespaces %s may use it.", "Pools in the namespaces %s may no longer use it: they start no runners and accept no jobs, and busy runners finish their job."
 	for name, tt := range map[string]struct{ before, after, want string }{
 		"given":               {``, `"team-a"`, fmt.Sprintf(may, "team-a")},
 		"given to all":        {`"team-a"`, `"*"`, fmt.Sprintf(may, "that it doesn't name")},

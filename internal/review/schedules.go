@@ -12,17 +12,18 @@ import (
 )
 
 const (
-	// lookout is how far schedules are looked at.
+	// lookout is the period for which costs and limits are evaluated.
 	lookout = 7 * 24 * time.Hour
-	// year is how far schedules, and times that policies name, are looked at for a first difference.
+	// year is the period in which schedules, and times named by policies, are searched for the first difference.
 	year = 366 * 24 * time.Hour
-	// maxSwitches bounds how many changes of schedules are looked at in it: two schedules of each day have 1,464. maxAsked bounds about how
-	// many of them policies are asked.
+	// maxSwitches limits how many schedule changes of a year are considered: two daily schedules have 1,464. maxAsked is the
+	// approximate limit of how many of them policies are evaluated for.
 	maxSwitches = 1500
 	maxAsked    = 32
 )
 
-// laterText says from when on a pool has other numbers than by the base, if it has the same now; empty if there is no such time.
+// laterText describes from when on a pool has other limits than at the base, if they are the same now; empty if there is no
+// such time.
 func (c *comparison) laterText(p *pair) string {
 	mayDiffer := p.before.digest != p.after.digest || p.shown.Change == Changed && (p.shown.touches("spec.scale") || p.shown.touches("metadata"))
 	if !mayDiffer || p.before.asked.inForce() != p.after.asked.inForce() || p.head.rests() {
@@ -31,14 +32,14 @@ func (c *comparison) laterText(p *pair) string {
 	for _, at := range slices.SortedFunc(slices.Values(append(c.changesInWeek(p), c.changesInYear(p)...)), time.Time.Compare) {
 		before, after := c.base.scaling(c.ctx, p.base, at), c.head.scaling(c.ctx, p.head, at)
 		if was, is := before.inForce(), after.inForce(); was != is {
-			return fmt.Sprintf("From %s on it has %s instead of %s.", at.UTC().Format(time.RFC3339), scaleText(is), scaleText(was))
+			return fmt.Sprintf("From %s on, its limits are %s instead of %s.", at.UTC().Format(time.RFC3339), scaleText(is), scaleText(was))
 		}
 	}
 	return ""
 }
 
-// changesInWeek are the times at which the weeks of both sides differ. Changes that are close are taken together, and not by both sides alike:
-// what counts is the answer.
+// changesInWeek returns the times at which the weeks of both sides differ. The two sides may combine close changes
+// differently, so the caller evaluates the policies at each of these times.
 func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
 	before, after := p.before.week().steps, p.after.week().steps
 	for _, s := range slices.Concat(before, after) {
@@ -49,7 +50,7 @@ func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
 	return times
 }
 
-// scaleAt are the numbers at a time.
+// scaleAt returns the limits at a time.
 func scaleAt(steps []Span, at time.Time) (scale policy.Scale) {
 	for _, s := range steps {
 		if !s.From.After(at) {
@@ -59,7 +60,8 @@ func scaleAt(steps []Span, at time.Time) (scale policy.Scale) {
 	return scale
 }
 
-// changesInYear are the changes of the schedules of either side, and when policies want to be asked again, that may make a difference.
+// changesInYear returns the schedule changes of both sides and the times at which policies request an evaluation, if they
+// may make a difference.
 func (c *comparison) changesInYear(p *pair) []time.Time {
 	times := []time.Time{p.before.asked.answer.Until, p.after.asked.answer.Until}
 	for _, side := range []*pool{p.base, p.head} {

@@ -48,7 +48,7 @@ limit contains {"field": "max", "atMost": max([0, 40 - input.usage.namespace.gra
 			if got := *r.Cost.After.Max; got != tt.want || r.Cost.After.Typical > got {
 				t.Errorf("max %v, typical %v, want %v", got, r.Cost.After.Typical, tt.want)
 			}
-			const assumption = "Max of all pools together is what ceilings allow that they share."
+			const assumption = "The max of all pools together respects the ceilings that they share."
 			if has := strings.Contains(fmt.Sprint(r.Cost.Assumptions), assumption); has != (tt.want < 50*200+30*1000) {
 				t.Error(r.Cost.Assumptions)
 			}

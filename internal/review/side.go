@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// side is a Side, ready to be asked.
+// side is a Side that was opened for evaluation.
 type side struct {
 	*Side
 	in          *Input
@@ -32,7 +32,7 @@ type side struct {
 	set         *policy.Set
 	judged      []*judgement
 	switches    map[string][]time.Time // see switchesOf
-	coarse      map[string]bool        // pools of which changes that are close were taken together
+	coarse      map[string]bool        // pools for which changes close to each other were combined
 }
 
 // pool is a pool of one side.
@@ -40,15 +40,15 @@ type pool struct {
 	*v1alpha1.RunnerPool
 	object *compile.Object
 	plan   *schedule.Plan
-	// input is what policies are told of it, with the numbers that it declares by itself.
+	// input is the pool as passed to policies, with its declared limits.
 	input policy.Pool
 	bound *policy.Bound
-	// match is the pool as jobs see it, and asked are the labels that they ask for.
+	// match decides which jobs the pool matches, and asked contains the labels that such jobs request.
 	match jobmatch.Pool
 	asked []string
-	// usage is what its rules read of an idle fleet.
+	// usage is the usage of an idle fleet, as far as the pool's rules read it.
 	usage policy.Usage
-	// last decision, which holds while a policy fails; nil if it isn't known.
+	// last is the last decision, which stays in force while a policy fails; nil if unknown.
 	last *policy.Scale
 }
 
@@ -60,13 +60,13 @@ type connection struct {
 
 func (p *pool) name() string { return wording.Qualified(p.Namespace, p.Name) }
 
-// connectionName names the connection that the pool uses.
+// connectionName returns the name of the connection that the pool uses.
 func (p *pool) connectionName() string {
 	ref := p.Spec.ConnectionRef.From(p.Namespace)
 	return wording.Qualified(ref.Namespace, ref.Name)
 }
 
-// network is what the pool's pods get of its connection's, as far as that is declared beside it.
+// network returns the network settings that the pool's pods get from its connection, if the side declares that connection.
 func (s *side) network(p *pool) podspec.Network {
 	if c := s.connections[p.connectionName()]; c != nil {
 		return podspec.NetworkOf(&c.Spec)
@@ -74,7 +74,7 @@ func (s *side) network(p *pool) podspec.Network {
 	return podspec.Network{}
 }
 
-// named are the names of the side's pools of which something is true.
+// named returns the names of the side's pools that satisfy a condition.
 func (s *side) named(is func(*pool) bool) (all []string) {
 	for _, p := range s.order {
 		if is(p) {
@@ -86,10 +86,10 @@ func (s *side) named(is func(*pool) bool) (all []string) {
 
 func (p *pool) at() *Place { return new(fieldPlace(p.object, "")) }
 
-// fieldPlace is where a field of an object is written, or else the object.
+// fieldPlace returns where a field is set, or the place of the object if the field is not set.
 func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionOf(path)) }
 
-// open reads the objects of a side. One with diagnostics is as good as empty.
+// open reads the objects of a side. A side with diagnostics is treated as empty.
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
@@ -119,7 +119,7 @@ func open(s *Side, in *Input) (*side, error) {
 	return o, nil
 }
 
-// idleFleet is all of the side's pools without a job.
+// idleFleet returns a fleet of all pools of the side without jobs.
 func (s *side) idleFleet() *policy.Fleet {
 	inputs := make([]policy.Pool, len(s.order))
 	for i, p := range s.order {
@@ -136,7 +136,7 @@ func (s *side) add(o *compile.Object) error {
 		if err := v1alpha1.FromUnstructured(o.Manifest.Object, p.RunnerPool); err != nil {
 			return err
 		}
-		p.plan, _ = schedule.Compile(p.Spec.Scale.Schedules) // whoever compiled the side told what is wrong
+		p.plan, _ = schedule.Compile(p.Spec.Scale.Schedules) // the compiler has already reported errors
 		p.input = policy.PoolOf(p.RunnerPool)
 		s.pools[p.name()] = p
 		s.order = append(s.order, p)
@@ -153,7 +153,7 @@ func (s *side) add(o *compile.Object) error {
 	return nil
 }
 
-// revision is what is shown of the side.
+// revision returns the description of the side for the result.
 func (s *side) revision() Revision {
 	r := Revision{Name: s.Name, Pools: len(s.order), Policies: names(s.policies, nil), Diagnostics: s.Diagnostics, Unpriced: s.Unpriced}
 	h := sha256.New()
@@ -166,7 +166,7 @@ func (s *side) revision() Revision {
 	return r
 }
 
-// locate puts the place of a rule where it stands, or else where its policy does.
+// locate sets the place of a rule, or of its policy if the rule's place is unknown.
 func (s *side) locate(r v1alpha1.RuleReference) v1alpha1.RuleReference {
 	p := s.policies[r.Policy]
 	if p == nil {

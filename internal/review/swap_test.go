@@ -26,18 +26,18 @@ func TestALabelThatMovesSaysWhoseJobsGoWhere(t *testing.T) {
 		want       []string
 	}{
 		"swapped": {labelled(`"x64"`, `"arm"`), labelled(`"arm"`, `"x64"`), []string{
-			"a: Jobs that ask for x64 no longer come here: ci/b takes them.",
-			"a: Jobs that ask for arm, which ci/b took, come here from now on.",
-			"b: Jobs that ask for arm no longer come here: ci/a takes them.",
-			"b: Jobs that ask for x64, which ci/a took, come here from now on.",
+			"a: Jobs that request x64 no longer run here: ci/b takes them.",
+			"a: Jobs that request arm, which ran on ci/b, run here from now on.",
+			"b: Jobs that request arm no longer run here: ci/a takes them.",
+			"b: Jobs that request x64, which ran on ci/a, run here from now on.",
 		}},
 		"given away and lost": {labelled(`"x64", "old"`, `"arm"`), labelled(`"arm"`, `"arm", "X64"`), []string{
-			"a: Jobs that ask for old no longer come here: without another pool for them they wait.",
-			"a: Jobs that ask for x64 no longer come here: ci/b takes them.",
-			"a: Jobs that ask for arm may come here from now on.",
-			"b: Jobs that ask for X64, which ci/a took, come here from now on.",
+			"a: Jobs that request old no longer run here: they wait, because no other pool matches them.",
+			"a: Jobs that request x64 no longer run here: ci/b takes them.",
+			"a: Jobs that request arm may run here from now on.",
+			"b: Jobs that request X64, which ran on ci/a, run here from now on.",
 		}},
-		"of nobody": {labelled(`"x64"`), labelled(`"x64", "arm"`), []string{"a: Jobs that ask for arm may come here from now on."}},
+		"of nobody": {labelled(`"x64"`), labelled(`"x64", "arm"`), []string{"a: Jobs that request arm may run here from now on."}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -18,24 +18,24 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxNamed bounds how many pools a consequence names.
+// maxNamed limits how many pools a consequence names.
 const maxNamed = 10
 
-// Consequence is what a change comes to.
+// Consequence is one consequence of a change.
 type Consequence struct {
-	// Class as Broken, Deleted, NewlyDenied, one of Classes, or Cost.
+	// Class is one of the Classes, or for example Broken, Deleted, NewlyDenied or Cost.
 	Class string `json:"class"`
-	// Count pools, or what the class is about, of Of.
+	// Count is the number of affected pools or other objects, out of Of.
 	Count int `json:"count"`
 	Of    int `json:"of,omitempty"`
-	// Pools NAMESPACE/NAME, the first 10.
+	// Pools as NAMESPACE/NAME, the first 10.
 	Pools []string `json:"pools,omitempty"`
-	// Text says it in plain words. The texts of all, joined, are one line.
+	// Text describes the consequence. The texts of all consequences, joined, form one line.
 	Text string `json:"text"`
 }
 
-// poolConsequences are the consequences for pools, the worst first, with words for one and for several: those before pools that are freed of policies,
-// those before numbers, and the rest.
+// poolConsequences are the consequences for pools, the most severe first, with texts for one pool and for several. The first
+// group comes before pools that are freed of policies, the second before changed limits, and the third at the end.
 var poolConsequences = [3][]poolConsequence{{
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && p.LosesJobs }, "deleted: its waiting jobs are lost", "deleted: their waiting jobs are lost"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && p.LosesJobs }, "renamed: its waiting jobs are lost", "renamed: their waiting jobs are lost"},
@@ -52,11 +52,11 @@ var poolConsequences = [3][]poolConsequence{{
 	{string(ReplacesRunners), (*Pool).rolls, "replaces its runners", "replace their runners"},
 	{"Denied", func(p *Pool) bool { return !p.has(Deny, New) && p.has(Deny, Still) }, "denied as before", "denied as before"},
 	{"PolicyFailed", func(p *Pool) bool { return !p.has(Failure, New) && p.has(Failure, Still) }, "undecided as before", "undecided as before"},
-	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned of", "newly warned of"},
+	{"Warned", func(p *Pool) bool { return p.has(Warn, New) }, "newly warned", "newly warned"},
 }, {
 	{string(ReplacesRunners), func(p *Pool) bool { return p.Rollout != nil && p.Rollout.Hold }, "with a template on hold", "with a template on hold"},
 	{string(Moved), func(p *Pool) bool { return p.Change == Moved }, "changed by policies alone", "changed by policies alone"},
-	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with other settings", "with other settings"},
+	{string(Settings), func(p *Pool) bool { return p.Class() == Settings }, "with changed settings", "with changed settings"},
 }}
 
 type poolConsequence struct {
@@ -65,7 +65,8 @@ type poolConsequence struct {
 	one, many string
 }
 
-// Worst tells what a review comes to, the worst first; nothing if nothing changes and nothing is wrong.
+// Worst returns the consequences of a review, the most severe first. It returns none if nothing changes and nothing is
+// wrong.
 func Worst(r *Result) []Consequence {
 	w := worst{result: r}
 	w.problems()
@@ -74,7 +75,7 @@ func Worst(r *Result) []Consequence {
 		w.addPools(c, "freed of "+c.Text)
 	}
 	w.pools(poolConsequences[1]...)
-	w.besides(Deleted)
+	w.otherObjects(Deleted)
 	fell := r.Summary.MaxAfter < r.Summary.MaxBefore
 	if fell {
 		w.limits()
@@ -85,9 +86,9 @@ func Worst(r *Result) []Consequence {
 	}
 	w.cost()
 	w.pools(poolConsequences[2]...)
-	w.others("Overlaps", "%s newly for the same jobs", "pool pair", len(r.Overlaps))
-	w.besides(Changed)
-	w.besides(Added)
+	w.others("Overlaps", "%s newly matching the same jobs", "pool pair", len(r.Overlaps))
+	w.otherObjects(Changed)
+	w.otherObjects(Added)
 	w.others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields))
 	return w.all
 }
@@ -99,8 +100,8 @@ type worst struct {
 
 func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
 
-// besides counts the connections and policies of which something becomes.
-func (w *worst) besides(change Change) {
+// otherObjects adds how many connections and policies have a kind of change.
+func (w *worst) otherObjects(change Change) {
 	connections := slices.DeleteFunc(slices.Clone(w.result.Connections), func(c Connection) bool { return c.Change != change })
 	policies := slices.DeleteFunc(slices.Clone(w.result.Policies), func(p PolicyChange) bool { return p.Change != change })
 	format := "%s " + strings.ToLower(string(change))
@@ -108,7 +109,7 @@ func (w *worst) besides(change Change) {
 	w.others("Policies", format, "policy", len(policies))
 }
 
-// problems are what keeps a side from being read.
+// problems adds the reason why a side cannot be read.
 func (w *worst) problems() {
 	r := w.result
 	if r.Verdict == Broken {
@@ -118,7 +119,7 @@ func (w *worst) problems() {
 	}
 }
 
-// pools adds what is true of some.
+// pools adds the given consequences for the pools to which they apply.
 func (w *worst) pools(consequences ...poolConsequence) {
 	for _, what := range consequences {
 		switch c := w.count(what.class, what.of); c.Count {
@@ -131,7 +132,7 @@ func (w *worst) pools(consequences ...poolConsequence) {
 	}
 }
 
-// count names and counts pools.
+// count returns a consequence with the number and names of the pools that satisfy a condition.
 func (w *worst) count(class string, of func(*Pool) bool) Consequence {
 	var names []string
 	for i := range w.result.Pools {
@@ -142,7 +143,7 @@ func (w *worst) count(class string, of func(*Pool) bool) Consequence {
 	return Consequence{Class: class, Count: len(names), Pools: names[:min(len(names), maxNamed)]}
 }
 
-// addPools adds what becomes of some pools. The first to name pools says of how many.
+// addPools adds a consequence for pools. The first such consequence also states the total number of pools.
 func (w *worst) addPools(c Consequence, text string) {
 	c.Of = w.result.Head.Pools
 	if c.Class == string(Deleted) {
@@ -156,7 +157,7 @@ func (w *worst) addPools(c Consequence, text string) {
 	w.add(c)
 }
 
-// limits tell of numbers in force: of max all together.
+// limits adds the change of the sum of max in force.
 func (w *worst) limits() {
 	c := w.count(string(OtherLimits), func(p *Pool) bool {
 		return p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After)
@@ -170,7 +171,7 @@ func (w *worst) limits() {
 	}
 }
 
-// cost tells how much more a month is.
+// cost adds the change of the monthly cost.
 func (w *worst) cost() {
 	total := w.result.Cost
 	if total == nil || total.Before == nil || total.After == nil {
@@ -189,8 +190,8 @@ func (w *worst) cost() {
 	w.add(c)
 }
 
-// Uncounted is how many pools may cost more than the amounts tell: without a price or a max that they had before, or with a greater
-// max and no price.
+// Uncounted returns how many pools may cost more than the amounts show: pools that no longer have a price or a max, or that
+// have a greater max and no price.
 func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
 	n := len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
@@ -201,7 +202,7 @@ func (r *Result) Uncounted() int {
 	return n + more.Count
 }
 
-// typicalRise is how much more a month typically is; nothing on a side without amounts.
+// typicalRise returns the rise of the typical monthly cost. A side without amounts counts as zero.
 func (c *Cost) typicalRise() float64 {
 	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
 }
@@ -212,7 +213,7 @@ func (w *worst) others(class, format, noun string, n int) {
 	}
 }
 
-// suspends says whether the pool accepts no more jobs from now on.
+// suspends reports whether the pool stops accepting jobs.
 func (p *Pool) suspends() bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool {
 		return f.Path == "spec.stopPolicy" && !stops(f.Before) && stops(f.After)
@@ -224,10 +225,10 @@ func stops(value json.RawMessage) bool { return len(value) > 0 && string(value) 
 
 func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Replaced }
 
-// Fails says whether a policy fails for the pool at the head.
+// Fails reports whether a policy fails for the pool at the head.
 func (p *Pool) Fails() bool { return p.has(Failure, New, Still, Unknown) }
 
-// has says whether policies say something at a level, in one of some states.
+// has reports whether there are findings with a level and one of the states.
 func (p *Pool) has(level Level, states ...State) bool { return p.count(level, states...) > 0 }
 
 // count returns the number of findings with a level and one of the states.
@@ -240,7 +241,7 @@ func (p *Pool) count(level Level, states ...State) (n int) {
 	return n
 }
 
-// most is how many runners of the pool there may be within limits.
+// most returns the maximum number of runners of the pool within limits.
 func (p *pool) most(l *Limits) int64 {
 	if p == nil {
 		return 0
@@ -248,7 +249,7 @@ func (p *pool) most(l *Limits) int64 {
 	return int64(l.inForce)
 }
 
-// addMax adds a max to a sum; none makes the sum none.
+// addMax adds a max to a sum. If either is unbounded, so is the sum.
 func addMax(sum *int64, most int64) { *sum = min(*sum+most, v1alpha1.UnboundedMax) }
 
 func maxText(n int64) string {

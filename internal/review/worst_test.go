@@ -26,7 +26,7 @@ func TestTheFirstLineIsTheWorstInTrueNumbers(t *testing.T) {
 		"a label on which a limit hangs": {
 			files{"p.cue": pools(100), "g.rego": rego(granting), "data.yaml": "grants: {ads: 30}\n"},
 			files{"p.cue": teams(t, `{}`, 100, "a", "b", "c"), "g.rego": rego(granting), "data.yaml": "grants: {ads: 30}\n"},
-			"3 of 3 pools freed of limits that hang on labels · max in force 90 → 300 · 3 with other settings"},
+			"3 of 3 pools freed of limits that depend on labels · max in force 90 → 300 · 3 with changed settings"},
 		"denied pools have no max": {
 			files{"p.cue": pools(100)}, files{"p.cue": pools(100), "d.rego": old},
 			"2 of 3 pools newly denied · max in force 300 → 100 · 2 changed by policies alone · 1 policy added"},

@@ -300,7 +300,7 @@ var (
 	queueDepth = meter.Gauges("corral_queue_depth", "Objects that wait for a worker of a controller.", "controller")
 	queueWait  = meter.Histograms("corral_queue_wait_seconds",
 		"Time from an event to a worker of a controller.", []float64{.001, .01, .1, 1, 10, 60, 300}, "controller")
-	queueRetries = meter.Counters("corral_queue_retries_total", "Objects put back because their reconciliation failed.", "controller")
+	queueRetries = meter.Counters("corral_queue_retries_total", "Objects queued again because their reconciliation failed.", "controller")
 )
 
 func metricsOf(name string) metrics {

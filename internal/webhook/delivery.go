@@ -308,5 +308,5 @@ func explainJSON(err error) string {
 		}
 		return fmt.Sprintf("%s is of another kind", kind.Field)
 	}
-	return "the body isn't as GitHub sends it"
+	return "the body doesn't have GitHub's format"
 }

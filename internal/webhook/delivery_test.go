@@ -136,7 +136,7 @@ func TestBadEventsAreRefusedWithWhatIsWrong(t *testing.T) {
 		"negative id":       {WorkflowJobEvent, `{"workflow_job":{"id":-1},` + place + `}`, "bad event: workflow_job.id is missing"},
 		"huge id":           {WorkflowJobEvent, `{"workflow_job":{"id":99999999999999999999},` + place + `}`, "bad event: workflow_job.id is of another kind"},
 		"text for labels":   {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":"x"},` + place + `}`, "bad event: workflow_job.labels is of another kind"},
-		"time that is none": {WorkflowJobEvent, `{"workflow_job":{"id":1,"created_at":"soon"},` + place + `}`, "bad event: the body isn't as GitHub sends it"},
+		"time that is none": {WorkflowJobEvent, `{"workflow_job":{"id":1,"created_at":"soon"},` + place + `}`, "bad event: the body doesn't have GitHub's format"},
 		"many labels":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x"` + strings.Repeat(`,"x"`, MaxLabels) + `]},` + place + `}`, "bad event: workflow_job.labels has 101 entries, above 100"},
 		"long label":        {WorkflowJobEvent, `{"workflow_job":{"id":1,"labels":["x","` + long + `"]},` + place + `}`, `bad event: "Labels" has more than 256 bytes`},
 		"long runner":       {WorkflowJobEvent, `{"workflow_job":{"id":1,"runner_name":"` + long + `"},` + place + `}`, `bad event: "RunnerName" has more than 256 bytes`},

@@ -25,10 +25,10 @@ const (
 // errCrowded is the error of a body that was dropped to free memory for other addresses.
 var errCrowded = errors.New("too many bytes from this address")
 
-// intake bounds the bytes of bodies in memory, and divides them between addresses. Bodies that are not verified yet take nothing that GitHub's
-// bodies need. An address that sends more than a quarter of the bytes loses its largest body that isn't verified. So does the address that sent
-// the most when there are too many bytes. A verified body counts for its namespace instead, whatever addresses a tenant sends from, and makes room
-// in the same way until it is decoded.
+// intake limits the bytes of bodies in memory, and divides them between addresses, so that bodies that are not verified
+// cannot displace GitHub's. An address with more than a quarter of the bytes loses its largest body that is not verified
+// yet. If there are too many bytes in total, so does the address with the most. A verified body counts for its namespace
+// instead, regardless of its address, and may be dropped in the same way until it is decoded.
 type intake struct{ bytes *share.Bytes }
 
 // arrival is a body that is being read. Its deadline enforces the minimum rate.
@@ -43,9 +43,9 @@ type arrival struct {
 
 func newIntake() *intake { return &intake{share.NewBytes(IntakeBytes, IntakeBytes/4)} }
 
-// begin has a body of a sender read, of which Leave is to be called.
+// begin starts reading a sender's body. The caller must call Leave.
 func (i *intake) begin(body io.Reader, sender string, deadline func(time.Time) error) *arrival {
-	stop := func() { _ = deadline(time.Unix(1, 0)) } // it waits for no more bytes
+	stop := func() { _ = deadline(time.Unix(1, 0)) } // ends the read
 	return &arrival{Reader: body, Hold: i.bytes.Hold(sender, stop), of: i, began: time.Now(), deadline: deadline}
 }
 

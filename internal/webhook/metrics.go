@@ -45,12 +45,12 @@ func (r result) isRefused() bool { return r.isBad() || r == unusable }
 
 var (
 	requests = meter.Counters("corral_webhook_requests_total",
-		"Requests to the webhook server by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy or unready.", "result")
+		"Requests to the webhook server, by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy or unready.", "result")
 	durations = meter.Histograms("corral_webhook_request_duration_seconds",
-		"Time to the answer of the webhook server, by result.", []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "result")
+		"Response time of the webhook server, by result.", []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "result")
 	// events is bounded by the connections there are: only signed events count.
 	events = meter.OwnedBy[prometheus.Counter](meter.Counters("corral_webhook_events_total",
-		"Events that were taken, by connection and name of the event.", "namespace", "connection", "event"))
+		"Accepted events, by connection and name of the event.", "namespace", "connection", "event"))
 )
 
 func init() {

@@ -125,7 +125,7 @@ func (s *Server) verify(d *delivery, body []byte) answer {
 			return answer{}
 		}
 	}
-	a := answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature isn't by the secret of GitHubConnection %s.", d.connection)}
+	a := answer{result: forged, status: http.StatusUnauthorized, text: fmt.Sprintf("The signature doesn't match the secret of GitHubConnection %s.", d.connection)}
 	if why != nil {
 		a.result, a.cause = unknown, why.Error()
 	}

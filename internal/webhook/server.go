@@ -185,7 +185,7 @@ func (d *delivery) wait(pause time.Duration) {
 // body has arrived, because only then is it known when a refusal is due.
 func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
-		return answer{result: probed, status: http.StatusOK, text: "GitHub's events are taken in at " + pathPrefix + "NAMESPACE/CONNECTION."}
+		return answer{result: probed, status: http.StatusOK, text: "The webhook server accepts GitHub's events at " + pathPrefix + "NAMESPACE/CONNECTION."}
 	}
 	if !d.replica && s.sources.isExhausted(d.source, d.began) {
 		return answer{result: limited, status: http.StatusTooManyRequests, text: "Too many bad requests from this address.", retry: retryAfter}
@@ -238,7 +238,7 @@ func (d *delivery) readHead(w http.ResponseWriter) answer {
 	}
 	if d.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return answer{result: malformed, status: http.StatusMethodNotAllowed, text: "GitHub's events are POSTed."}
+		return answer{result: malformed, status: http.StatusMethodNotAllowed, text: "GitHub sends events with POST."}
 	}
 	d.event, d.guid = d.Header.Get(eventHeader), d.Header.Get(guidHeader)
 	if !isToken(d.event) || !isToken(d.guid) {
@@ -280,7 +280,7 @@ func isToken(value string) bool {
 func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	switch {
 	case d.event == pingEvent:
-		return answer{result: unused, status: http.StatusOK, text: "pong: the signature is right."}
+		return answer{result: unused, status: http.StatusOK, text: "pong: the signature is valid."}
 	case !IsDecoded(d.event):
 		return answer{result: unused, status: http.StatusAccepted, text: "Events of this name aren't used."}
 	}
@@ -289,7 +289,7 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	}
 	this := sightingOf(d.connection, d.claimed)
 	if s.seen.has(d.connection.Namespace, this, d.began) {
-		return answer{result: duplicate, status: http.StatusAccepted, text: "This event was taken before."}
+		return answer{result: duplicate, status: http.StatusAccepted, text: "This event was already accepted."}
 	}
 	payload, err := payloadOf(d.Header.Get("Content-Type"), body.Bytes())
 	if err != nil {
@@ -301,7 +301,7 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 	}
 	event.GUID, event.Connection, event.At = d.guid, d.connection, d.began
 	if err := s.Tracker.Accept(d.Context(), event); err != nil {
-		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader can't take events yet.", retry: retryAfter}
+		return answer{result: unready, status: http.StatusServiceUnavailable, text: "The leader can't accept events yet.", retry: retryAfter}
 	}
 	s.seen.add(d.connection.Namespace, this, d.began)
 	events.WithLabelValues(d.connection.Namespace, d.connection.Name, d.event).Inc()

@@ -183,16 +183,16 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		text   string
 	}{
 		"no signature":      {func(r *http.Request) { r.Header.Del(signatureHeader) }, 401, "X-Hub-Signature-256 is missing: give the webhook a secret on GitHub, the same as in the connection's Secret."},
-		"other signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, Sign([]byte("x"), []byte(queued))) }, 401, "The signature isn't by the secret of GitHubConnection team/main."},
-		"other body":        {func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(strings.ToUpper(queued))) }, 401, "The signature isn't by the secret of GitHubConnection team/main."},
+		"other signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, Sign([]byte("x"), []byte(queued))) }, 401, "The signature doesn't match the secret of GitHubConnection team/main."},
+		"other body":        {func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader(strings.ToUpper(queued))) }, 401, "The signature doesn't match the secret of GitHubConnection team/main."},
 		"short signature":   {func(r *http.Request) { r.Header.Set(signatureHeader, "sha256=00") }, 400, "X-Hub-Signature-256 must be sha256= and 64 hexadecimal digits."},
 		"SHA-1 alone":       {func(r *http.Request) { r.Header.Set(signatureHeader, "sha1="+strings.Repeat("0", 64)) }, 400, "X-Hub-Signature-256 must be sha256= and 64 hexadecimal digits."},
-		"other connection":  {func(r *http.Request) { r.URL.Path = "/github/team/other" }, 401, "The signature isn't by the secret of GitHubConnection team/other."},
+		"other connection":  {func(r *http.Request) { r.URL.Path = "/github/team/other" }, 401, "The signature doesn't match the secret of GitHubConnection team/other."},
 		"no connection":     {func(r *http.Request) { r.URL.Path = "/github/team" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
 		"longer path":       {func(r *http.Request) { r.URL.Path = "/github/team/main/" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
 		"endless path":      {func(r *http.Request) { r.URL.Path = "/github/team/" + strings.Repeat("x", 1000) }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
 		"root":              {func(r *http.Request) { r.URL.Path = "/" }, 404, "The path must be /github/NAMESPACE/CONNECTION."},
-		"GET":               {func(r *http.Request) { r.Method = http.MethodGet }, 405, "GitHub's events are POSTed."},
+		"GET":               {func(r *http.Request) { r.Method = http.MethodGet }, 405, "GitHub sends events with POST."},
 		"no event":          {func(r *http.Request) { r.Header.Del(eventHeader) }, 400, token},
 		"no GUID":           {func(r *http.Request) { r.Header.Del(guidHeader) }, 400, token},
 		"odd GUID":          {func(r *http.Request) { r.Header.Set(guidHeader, "a b") }, 400, token},
@@ -262,14 +262,14 @@ func TestAnotherSecretShows(t *testing.T) {
 
 func TestEventsThatAreNotUsedAreAnswered(t *testing.T) {
 	s := newStage(t)
-	s.want(s.send(signed("ping", "guid-1", `{"zen":"."}`)), http.StatusOK, "pong: the signature is right.")
+	s.want(s.send(signed("ping", "guid-1", `{"zen":"."}`)), http.StatusOK, "pong: the signature is valid.")
 	s.want(s.send(signed("issues", "guid-2", `{}`)), http.StatusAccepted, "Events of this name aren't used.")
 	large := strings.Repeat(" ", smallBody+1)
 	s.want(s.send(signed("issues", "guid-3", large)), http.StatusAccepted, "Events of this name aren't used.")
 	forged := signed("issues", "guid-4", large)
 	forged.Header.Set(signatureHeader, Sign([]byte("x"), []byte(large)))
-	s.want(s.send(forged), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
-	s.want(s.send(httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusOK, "GitHub's events are taken in at /github/NAMESPACE/CONNECTION.")
+	s.want(s.send(forged), http.StatusUnauthorized, "The signature doesn't match the secret of GitHubConnection team/main.")
+	s.want(s.send(httptest.NewRequest(http.MethodGet, "/", nil)), http.StatusOK, "The webhook server accepts GitHub's events at /github/NAMESPACE/CONNECTION.")
 	if s.tracker.count() != 0 {
 		t.Errorf("taken: %+v", s.tracker.taken)
 	}
@@ -280,9 +280,9 @@ func TestEventIsTakenOnceForEachConnection(t *testing.T) {
 	other := types.NamespacedName{Namespace: "team", Name: "other"}
 	s.secrets.known[other] = [][]byte{secret}
 	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
-	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was taken before.")
+	s.want(s.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was already accepted.")
 	// The GUID is not signed: anyone with a copy of an event could send it under another GUID.
-	s.want(s.send(signed(WorkflowJobEvent, "guid-2", queued)), http.StatusAccepted, "This event was taken before.")
+	s.want(s.send(signed(WorkflowJobEvent, "guid-2", queued)), http.StatusAccepted, "This event was already accepted.")
 	elsewhere := signed(WorkflowJobEvent, "guid-1", queued)
 	elsewhere.URL.Path = "/github/team/other"
 	s.want(s.send(elsewhere), http.StatusAccepted, "taken")
@@ -311,7 +311,7 @@ func TestEventThatIsNotTakenIsTakenTheNextTime(t *testing.T) {
 	s := newStage(t)
 	s.tracker.err = ErrNotReady
 	w := s.send(signed(WorkflowJobEvent, "guid-1", queued))
-	s.want(w, http.StatusServiceUnavailable, "The leader can't take events yet.")
+	s.want(w, http.StatusServiceUnavailable, "The leader can't accept events yet.")
 	if got := w.Header().Get("Retry-After"); got != "5" {
 		t.Errorf("Retry-After %q", got)
 	}
@@ -325,7 +325,7 @@ func TestWithoutSecretNothingIsTaken(t *testing.T) {
 		status int
 		text   string
 	}{
-		"absent":     {fmt.Errorf("reading: %w", ErrNoSecret), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main."},
+		"absent":     {fmt.Errorf("reading: %w", ErrNoSecret), http.StatusUnauthorized, "The signature doesn't match the secret of GitHubConnection team/main."},
 		"no cluster": {errors.New("refused: 10.0.0.1"), http.StatusServiceUnavailable, "The secret can't be read now."},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -563,7 +563,7 @@ func newPair(t *testing.T) (replica, lead *stage, l *leader) {
 func TestReplicaPassesEventsOnToTheLeader(t *testing.T) {
 	replica, lead, _ := newPair(t)
 	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "taken")
-	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was taken before.")
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusAccepted, "This event was already accepted.")
 	if replica.tracker.count() != 0 || lead.tracker.count() != 1 || lead.tracker.taken[0].GUID != "guid-1" {
 		t.Errorf("replica %+v, leader %+v", replica.tracker.taken, lead.tracker.taken)
 	}
@@ -590,7 +590,7 @@ func TestReplicaSaysWhatTheLeaderSays(t *testing.T) {
 	unready("The leader answered 503.")
 	lead.tracker.err = nil
 	lead.secrets.known[main] = [][]byte{[]byte("newer")}
-	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusUnauthorized, "The signature isn't by the secret of GitHubConnection team/main.")
+	replica.want(replica.send(signed(WorkflowJobEvent, "guid-1", queued)), http.StatusUnauthorized, "The signature doesn't match the secret of GitHubConnection team/main.")
 	lead.secrets.known[main] = [][]byte{secret}
 	l.err = errors.New("nobody")
 	unready("There is no leader now.")

@@ -59,7 +59,7 @@ func SecretOf(data map[string][]byte, key string) []byte { return bytes.TrimRigh
 // Wrong reports whether a connection's secret seems to differ from GitHub's: within the last hour, an event had a wrong
 // signature or none, and no event in the ten minutes before it had a correct one. Anyone can send such events, so this
 // is a guess. It also returns the SHA-256 of the compared secret.
-func (s *Signatures) Wrong(connection types.NamespacedName, now time.Time) (secret [sha256.Size]byte, isIt bool) {
+func (s *Signatures) Wrong(connection types.NamespacedName, now time.Time) (secret [sha256.Size]byte, isWrong bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.known[connection]

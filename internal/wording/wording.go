@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wording makes texts fit for their place: short enough, with dots for what is left out, without what acts on a terminal or is a
-// credential, and with numbers that agree with their nouns.
+// Package wording formats texts for their destination. It shortens them, masks credentials, removes control characters, and
+// inflects nouns.
 package wording
 
 import (
@@ -23,12 +23,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Clock is the layout of a time of day, in UTC, as package time has layouts.
+// Clock is the layout of a time of day in UTC, for package time.
 const Clock = "15:04:05Z"
 
 const dots = "…"
 
-// Truncate returns a text of at most so many bytes, 3 or more. No character is cut in two.
+// Truncate returns at most the given number of bytes of a text. The limit must be 3 or more. No character is cut in two.
 func Truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -36,7 +36,7 @@ func Truncate(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
-// TruncateStart returns the end of a text, of at most so many bytes, 3 or more.
+// TruncateStart returns the end of a text with at most the given number of bytes. The limit must be 3 or more.
 func TruncateStart(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -44,7 +44,7 @@ func TruncateStart(text string, most int) string {
 	return dots + strings.ToValidUTF8(text[len(text)-most+len(dots):], "")
 }
 
-// TruncateRunes returns a text of at most so many characters; none if most is not above 0.
+// TruncateRunes returns at most the given number of characters of a text.
 func TruncateRunes(text string, most int) string {
 	switch {
 	case utf8.RuneCountInString(text) <= most:
@@ -55,7 +55,8 @@ func TruncateRunes(text string, most int) string {
 	return string([]rune(text)[:most-1]) + dots
 }
 
-// Texts visits the texts of a value, given by its pointer, with the field that each is in. Fields that aren't exported and maps are left out.
+// Texts visits all strings in a value, given by a pointer, with the field that contains each. It skips unexported fields and
+// maps.
 func Texts(value any, visit func(text reflect.Value, of reflect.StructField)) {
 	visitTexts(reflect.ValueOf(value).Elem(), reflect.StructField{}, visit)
 }
@@ -84,8 +85,8 @@ func FirstLine(text string) string {
 	return line
 }
 
-// Escape returns a text with those characters escaped, as \u001b, that act on a terminal or turn the direction of reading, but for the
-// ones to keep.
+// Escape escapes control characters and characters that change the text direction, for example as \u001b, except for the
+// ones in keep.
 func Escape(text, keep string) string {
 	acts := func(r rune) bool {
 		return (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !strings.ContainsRune(keep, r)
@@ -104,21 +105,21 @@ func Escape(text, keep string) string {
 	return b.String()
 }
 
-// workflowCommand is what GitHub's runner takes for a command at the beginning of a line: it passes over all that
-// Unicode takes for spaces.
+// workflowCommand matches the beginning of a line that GitHub's runner treats as a command. The runner ignores leading
+// characters that Unicode classifies as spaces.
 var workflowCommand = regexp.MustCompile(`(?m)^([ \t\v\f\r\x{85}\p{Z}]*):(:)`)
 
-// EscapeCommands returns a text of which no line begins with a command to GitHub's runner.
+// EscapeCommands escapes the beginning of lines that GitHub's runner would treat as commands.
 func EscapeCommands(text string) string { return workflowCommand.ReplaceAllString(text, `$1\u003a$2`) }
 
-// credentials are expressions of what looks like one, each with parts, in lower case, one of which each of them has: expressions are slow, and most texts
-// have none. Groups are kept.
+// credentials are patterns for credentials. Because matching is slow and most texts contain none, a pattern is only applied
+// to texts that contain one of its parts in lower case. Groups are kept in the redacted text.
 var credentials = []struct {
 	of    *regexp.Regexp
 	parts []string
 }{
 	{regexp.MustCompile(`()(?:gh[oprsu]_|github_pat_)[\w.-]+`), []string{"gh"}},
-	{regexp.MustCompile(`()ey[IJ][\w.+/=-]{16,}`), []string{"ey"}}, // what begins as JSON does, in base64: JWTs and JIT configurations
+	{regexp.MustCompile(`()ey[IJ][\w.+/=-]{16,}`), []string{"ey"}}, // the base64 encoding of a JSON object, as in JWTs and JIT configurations
 	{regexp.MustCompile(`(?i)(--[\w-]*(?:passw(?:or)?d|secret|token)\s+|(?:passw(?:or)?d|secret|token)["']?\s*[:=]\s*)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)`),
 		[]string{"passw", "secret", "token"}},
 	{regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?(?:\w+\s+)?)[^\s"',;]+`), []string{"authorization"}},
@@ -128,13 +129,13 @@ var credentials = []struct {
 	{regexp.MustCompile(`()(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), []string{"private key"}},
 }
 
-// longBase64 is a run of characters of base64, of which only long ones are masked.
+// longBase64 matches sequences of base64 characters. Only long ones are masked.
 var longBase64 = regexp.MustCompile(`[\w+/-]+=*`)
 
-// maxBase64 is the length from which on base64 is taken for a credential.
+// maxBase64 is the length from which a base64 sequence is treated as a credential.
 const maxBase64 = 100
 
-// Redact returns a text with *** for what looks like credentials.
+// Redact replaces everything that looks like a credential with ***.
 func Redact(text string) string {
 	lower := strings.ToLower(text)
 	for _, c := range credentials {
@@ -153,7 +154,7 @@ func Redact(text string) string {
 	})
 }
 
-// Count writes how many there are of a noun, as "1 pool", "2 pools" and "2 policies".
+// Count returns a number with its noun: "1 pool", "2 pools" or "2 policies".
 func Count[N int | int32](n N, noun string) string {
 	if stem, ok := strings.CutSuffix(noun, "cy"); ok && n != 1 {
 		return fmt.Sprintf("%d %scies", n, stem)
@@ -164,7 +165,7 @@ func Count[N int | int32](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// Max writes the most runners or jobs that there may be; 2147483647 stands for no limit.
+// Max formats a limit of runners or jobs; 2147483647 means no limit.
 func Max(n int32) string {
 	if n == math.MaxInt32 {
 		return "unbounded"
@@ -172,7 +173,8 @@ func Max(n int32) string {
 	return strconv.Itoa(int(n))
 }
 
-// Leaving says what is left of a pool that was deleted at a time: runners that finish their jobs, and others that end.
+// Leaving describes the remaining runners of a pool that was deleted: runners that finish their job, and runners that are
+// being deleted.
 func Leaving(deleted time.Time, working, ending int) string {
 	text := "deleted at " + deleted.UTC().Format(time.RFC3339)
 	if working == 1 {
@@ -189,10 +191,10 @@ func Leaving(deleted time.Time, working, ending int) string {
 	return text
 }
 
-// Qualified names an object, with its namespace if it has one.
+// Qualified returns the name of an object, with its namespace if it has one.
 func Qualified(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
 
-// List names at most so many of names, and counts the others: "a, b, and 3 more".
+// List returns at most the given number of names, and counts the others: "a, b, and 3 more".
 func List(names []string, most int) string {
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if rest := len(names) - most; rest > 0 {
@@ -201,7 +203,7 @@ func List(names []string, most int) string {
 	return text
 }
 
-// Lines writes the first of a list, a line each, and counts the others.
+// Lines returns the first elements of a list, one per line, and counts the others.
 func Lines[T any](list []T, most int, text func(T) string) string {
 	var lines []string
 	for _, one := range list[:min(len(list), most)] {
@@ -213,7 +215,8 @@ func Lines[T any](list []T, most int, text func(T) string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Closest returns the other name that resembles a name the most, with at most so many letters of another kind, in any case; or "".
+// Closest returns the name that is most similar to the given one and differs by at most the given number of letters,
+// ignoring case; "" if there is none.
 func Closest(name string, others []string, most int) string {
 	best := ""
 	for _, other := range others {
@@ -224,9 +227,9 @@ func Closest(name string, others []string, most int) string {
 	return best
 }
 
-// Refusal says what an API server would refuse, without the field.
+// Refusal returns the text of an API server's error without the field.
 func Refusal(r *field.Error) string {
-	detail := strings.TrimPrefix(r.Detail, r.Field+" in body ") // as the library for schemas has it
+	detail := strings.TrimPrefix(r.Detail, r.Field+" in body ") // added by the schema library
 	if strings.HasPrefix(detail, "should have at ") {
 		return detail
 	}
@@ -256,7 +259,7 @@ func Refusal(r *field.Error) string {
 	return fmt.Sprintf("invalid value %s: %s", written, detail)
 }
 
-// arcFields are Corral's fields for those of actions-runner-controller.
+// arcFields maps fields of actions-runner-controller to Corral's fields.
 var arcFields = map[string]string{
 	"minRunners": "scale.idle", "maxRunners": "scale.max", "minReplicas": "scale.min", "maxReplicas": "scale.max", "replicas": "scale.min and scale.max",
 	"runnerScaleSetName": "scaleSetName", "scaleSetLabels": "runnerLabels", "runsOn": "runnerLabels", "labels": "runnerLabels", "group": "runnerGroup",
@@ -268,7 +271,8 @@ var arcFields = map[string]string{
 	"githubServerTLS": "ca of the GitHubConnection that connectionRef names",
 }
 
-// FromARC names Corral's field for a field of a spec of actions-runner-controller, given by its path; empty for others.
+// FromARC returns a hint that names Corral's field for a field in a spec of actions-runner-controller, given by its path;
+// empty for other fields.
 func FromARC(path string) string {
 	name := strings.TrimPrefix(path, "spec.")
 	if own := arcFields[name]; own != "" {

@@ -81,7 +81,7 @@ library(path) := concat("", ["library/", path]) if {
 	not path in {"", "*"}
 } else := path
 
-# registry(host) holds if the first part of a pattern is that of a registry, as it would be in a name.
+# registry(host) holds if the first part of a pattern names a registry, by the same rule as in an image name.
 registry(host) if contains(host, "*")
 
 registry(host) if startswith(corral.image_name(concat("/", [host, "a"])), concat("", [host, "/"]))

@@ -10,9 +10,9 @@ import data.corral.library.ceilings
 # title: Shared ceilings
 # description: >-
 #  The pools of a group (all, of a namespace, of a connection, or with one value of a label) have together at most as
-#  many runners as the max of a ceiling in data.library.ceilings. With the share Fair, each pool that needs runners has
-#  an equal share, and others may borrow unused shares. With FirstCome, nothing is reserved. Jobs
-#  that GitHub had assigned before wait, unless the ceiling has assignedJobs: Serve.
+#  many runners as the max of a ceiling in data.library.ceilings. With share: Fair, each pool that needs runners has
+#  an equal share, and others may borrow unused shares. With share: FirstCome, nothing is reserved. Jobs
+#  that GitHub has already assigned wait, unless the ceiling has assignedJobs: Serve.
 # custom:
 #  code: CORRAL-CEIL-001
 #  family: ceilings

@@ -9,8 +9,8 @@ import data.corral.library.hours
 # scope: rule
 # title: Closed outside of business hours
 # description: >-
-#  Outside of the windows of data.library.hours.open, the numbers of data.library.hours.closed are upper bounds: max 0 if
-#  there are none. Jobs that GitHub had assigned before are still served, unless closed has assignedJobs: Wait.
+#  Outside of the windows of data.library.hours.open, the values of data.library.hours.closed are upper limits; the default is
+#  max 0. Jobs that GitHub has already assigned still run, unless closed has assignedJobs: Wait.
 # custom:
 #  code: CORRAL-HRS-001
 #  family: hours
@@ -27,7 +27,7 @@ limit contains object.union(bound, {
 # scope: rule
 # title: Limits of a freeze
 # description: >-
-#  While a freeze of data.library.hours.freezes is under way, its limits are upper bounds.
+#  During a freeze of data.library.hours.freezes, its limits are upper limits.
 # custom:
 #  code: CORRAL-HRS-002
 #  family: hours
@@ -43,7 +43,7 @@ limit contains object.union(bound, {
 # scope: rule
 # title: The next change of hours
 # description: >-
-#  Bounds nothing. It has the limits decided again at the moment when a window ends or a freeze begins.
+#  Limits nothing. It requests the next decision for the time at which a window ends or a freeze begins.
 # custom:
 #  code: CORRAL-HRS-003
 #  family: hours

@@ -9,8 +9,8 @@ import data.corral.library.pause
 # scope: rule
 # title: Paused
 # description: >-
-#  With data.library.pause, pools take in no jobs and keep no runners without one, until its end if it has one. Jobs that
-#  GitHub had assigned before are still served.
+#  With data.library.pause, pools accept no jobs and Corral removes their idle runners, until the end of the pause. Jobs that
+#  GitHub has already assigned still run.
 # custom:
 #  code: CORRAL-PAUSE-001
 #  family: pause

@@ -7,7 +7,7 @@ import data.corral.library.allowed
 
 # METADATA
 # scope: rule
-# title: Few fields
+# title: Only common fields
 # description: >-
 #  A pod and its containers may set only common fields, fields that other families check, and fields in
 #  data.library.fields.allowed. This excludes host aliases, DNS settings, shared processes, lifecycle hooks, probes that
@@ -16,7 +16,7 @@ import data.corral.library.allowed
 #  code: CORRAL-FIELD-001
 #  family: fields
 #  severity: medium
-#  remediation: remove the field, or have it named in library.fields.allowed
+#  remediation: remove the field, or add it to library.fields.allowed
 deny contains {"msg": sprintf("the pod sets %s", [name]), "path": sprintf("spec.%s", [path])} if {
 	data.library.fields
 	some [path, name] in corral.unlisted(input.pod.spec, allowed.fields)

@@ -28,9 +28,9 @@ deny contains {
 
 # METADATA
 # scope: rule
-# title: Images named by their digest
+# title: Images with a digest
 # description: >-
-#  With data.library.images.requireDigest, each image must be named by its digest, so that what was judged is what runs.
+#  With data.library.images.requireDigest, each image must have a digest, so that Corral evaluates exactly the image that runs.
 # custom:
 #  code: CORRAL-IMG-002
 #  family: images

@@ -7,15 +7,15 @@ import data.corral.library.allowed
 
 # METADATA
 # scope: rule
-# title: Runners that stay by the pool's name
+# title: Persistent runners only in allowed pools
 # description: >-
 #  A pool must not have lifetime Persistent, unless data.library.persistent.allowed names it: its pods get a token that registers any
-#  runner of the connection, and each job finds what the one before left.
+#  runner of the connection, and each job finds the files that the previous job left.
 # custom:
 #  code: CORRAL-STAY-001
 #  family: persistent
 #  severity: high
-#  remediation: leave lifetime at Job, or have the pool named in library.persistent.allowed
+#  remediation: leave lifetime at Job, or add the pool to library.persistent.allowed
 deny contains {"msg": sprintf("runners of pool %s stay", [name])} if {
 	data.library.persistent
 	input.pool.lifetime == "Persistent"

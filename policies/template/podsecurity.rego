@@ -34,7 +34,7 @@ deny contains {
 # scope: rule
 # title: No namespaces of the host
 # description: >-
-#  Baseline: hostNetwork, hostPID and hostIPC let a pod reach what else runs on its node.
+#  Baseline: hostNetwork, hostPID and hostIPC let a pod access other processes and services of its node.
 # custom:
 #  code: CORRAL-PSS-002
 #  family: podSecurity
@@ -55,7 +55,7 @@ deny contains {
 # scope: rule
 # title: No privileged containers
 # description: >-
-#  Baseline: a privileged container is root of its node.
+#  Baseline: a privileged container has root access to its node.
 # custom:
 #  code: CORRAL-PSS-003
 #  family: podSecurity
@@ -99,7 +99,7 @@ deny contains {
 # scope: rule
 # title: No host paths
 # description: >-
-#  Baseline: volumes of the kind hostPath reach into the node, except in and below
+#  Baseline: hostPath volumes must not be used, because they give access to the node, except in and below
 #  data.library.podSecurity.hostPaths. A path with .. in it is never allowed.
 # custom:
 #  code: CORRAL-PSS-005
@@ -145,7 +145,7 @@ deny contains {
 # scope: rule
 # title: No other hosts in probes and lifecycle hooks
 # description: >-
-#  Baseline: with host, a probe or a lifecycle hook has the kubelet call another machine.
+#  Baseline: host must not be set, because a probe or a lifecycle hook with it makes the kubelet call another machine.
 # custom:
 #  code: CORRAL-PSS-007
 #  family: podSecurity
@@ -169,7 +169,7 @@ deny contains {
 # scope: rule
 # title: AppArmor profiles within bounds
 # description: >-
-#  Baseline: a pod or container must not be without an AppArmor profile, where the node has AppArmor.
+#  Baseline: a pod or container must not disable its AppArmor profile.
 # custom:
 #  code: CORRAL-PSS-008
 #  family: podSecurity
@@ -280,7 +280,7 @@ deny contains {
 # scope: rule
 # title: Seccomp profiles within bounds
 # description: >-
-#  Baseline: seccomp must not be switched off.
+#  Baseline: seccomp must not be disabled.
 # custom:
 #  code: CORRAL-PSS-013
 #  family: podSecurity

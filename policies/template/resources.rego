@@ -52,9 +52,9 @@ deny contains {
 # scope: rule
 # title: No more than may be taken
 # description: >-
-#  A pod must not take more than data.library.resources.maxPerPod in total. Of each container its limit counts, or
-#  without one its request. Containers and sidecars are added up; init containers before them count if one takes more
-#  than all those together.
+#  The total of a pod must not exceed data.library.resources.maxPerPod. For each container, its limit counts, or its
+#  request if it has no limit. Containers and sidecars are added up. An init container counts if it alone exceeds this
+#  sum.
 # custom:
 #  code: CORRAL-RES-003
 #  family: resources

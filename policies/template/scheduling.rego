@@ -17,7 +17,7 @@ import data.corral.library.allowed
 #  code: CORRAL-SCHED-001
 #  family: scheduling
 #  severity: high
-#  remediation: remove the field, or have the name added to library.scheduling
+#  remediation: remove the field, or add the name to library.scheduling
 #  only_with: [schedulerName, priorityClassName, runtimeClassName, nodeSelector, affinity, topologySpreadConstraints, nodeName, schedulingGates, schedulingGroup, evictionResponders]
 deny contains {"msg": sprintf("the pod chooses how it is scheduled: %s", [name]), "path": sprintf("spec.%s", [path])} if {
 	data.library.scheduling
@@ -51,7 +51,7 @@ unlisted_scheduling contains [path, label] if {
 #  code: CORRAL-SCHED-002
 #  family: scheduling
 #  severity: high
-#  remediation: remove the toleration, or have the taint named in library.scheduling.tolerations
+#  remediation: remove the toleration, or add the taint to library.scheduling.tolerations
 #  only_with: [tolerations]
 deny contains {"msg": sprintf("the pod tolerates the taint %s", [taint]), "path": sprintf("spec.tolerations[%d]", [i])} if {
 	data.library.scheduling

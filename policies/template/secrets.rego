@@ -9,13 +9,13 @@ import data.corral.library.allowed
 # scope: rule
 # title: Secrets by name
 # description: >-
-#  A pod must read only Secrets in data.library.secrets.allowed and the Secret of its own registration. This applies to
+#  A pod may read only Secrets in data.library.secrets.allowed and the Secret of its own registration. This applies to
 #  variables, volumes, projections, image pulls, and storage drivers with their attributes.
 # custom:
 #  code: CORRAL-SEC-001
 #  family: secrets
 #  severity: high
-#  remediation: remove the reference, or have the Secret named in library.secrets.allowed
+#  remediation: remove the reference, or add the Secret to library.secrets.allowed
 #  only_with: [secretKeyRef, secretRef, secretName, secret, nodePublishSecretRef, imagePullSecrets, volumeAttributes, options]
 deny contains {"msg": sprintf("the pod reads the Secret %s", [name]), "path": sprintf("spec.%s", [path])} if {
 	data.library.secrets

@@ -9,13 +9,13 @@ import data.corral.library.allowed
 # scope: rule
 # title: Service accounts by name
 # description: >-
-#  A pod's service account must be default or one of data.library.serviceAccounts.allowed, its tokens for others than
-#  the API server be for one of audiences, and its certificates of one of signers.
+#  A pod's service account must be default or one of data.library.serviceAccounts.allowed. Its tokens for audiences other
+#  than the API server must be for one of audiences, and its certificates must be from one of signers.
 # custom:
 #  code: CORRAL-SA-001
 #  family: serviceAccounts
 #  severity: high
-#  remediation: remove it, or have it named in library.serviceAccounts
+#  remediation: remove it, or add it to library.serviceAccounts
 #  only_with: [serviceAccountName, serviceAccount, audience, signerName]
 deny contains {"msg": sprintf("the pod acts as or for %s", [name]), "path": sprintf("spec.%s", [path])} if {
 	data.library.serviceAccounts
@@ -26,13 +26,13 @@ deny contains {"msg": sprintf("the pod acts as or for %s", [name]), "path": spri
 # scope: rule
 # title: Tokens of accounts that are named
 # description: >-
-#  A pod must mount a token for the API server only if its service account is one of
+#  A pod may mount a token for the API server only if its service account is one of
 #  data.library.serviceAccounts.allowed.
 # custom:
 #  code: CORRAL-SA-002
 #  family: serviceAccounts
 #  severity: high
-#  remediation: set automountServiceAccountToken to false, or have the account named in library.serviceAccounts.allowed
+#  remediation: set automountServiceAccountToken to false, or add the account to library.serviceAccounts.allowed
 #  only_with: [automountServiceAccountToken, serviceAccountToken]
 deny contains {"msg": "the pod has a token of its service account for the API server", "path": sprintf("spec.%s", [path])} if {
 	data.library.serviceAccounts

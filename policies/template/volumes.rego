@@ -9,14 +9,14 @@ import data.corral.library.allowed
 # scope: rule
 # title: Volumes within bounds
 # description: >-
-#  Volumes must be of a harmless kind or one of data.library.volumes.kinds, and so must sources of projected volumes.
-#  Claims must be of claims, drivers of drivers. Ephemeral volumes must be new, empty, no raw devices, and of the
-#  default storage class or one of storageClasses.
+#  Volumes and sources of projected volumes must be of a safe kind or one of data.library.volumes.kinds. Claims must be in
+#  its list claims, and drivers in its list drivers. Ephemeral volumes must be new and empty, must not be raw devices, and
+#  must have the default storage class or one of storageClasses.
 # custom:
 #  code: CORRAL-VOL-001
 #  family: volumes
 #  severity: high
-#  remediation: use an emptyDir or an ephemeral volume, or have the name added to library.volumes
+#  remediation: use an emptyDir or an ephemeral volume, or add the name to library.volumes
 #  only_with: [volumes, volumeDevices]
 deny contains {"msg": sprintf("the pod has a volume of %s", [name]), "path": sprintf("spec.%s", [path])} if {
 	data.library.volumes
@@ -27,7 +27,7 @@ deny contains {"msg": sprintf("the pod has a volume of %s", [name]), "path": spr
 # scope: rule
 # title: Memory with a size
 # description: >-
-#  A volume in memory must have a size, above 0 and within the memory that the pod takes.
+#  A volume in memory must have a size above 0 that does not exceed the memory of the pod.
 # custom:
 #  code: CORRAL-VOL-002
 #  family: volumes
@@ -47,13 +47,13 @@ deny contains {"msg": sprintf("volume %s is memory without a size within the pod
 # scope: rule
 # title: Caches within bounds
 # description: >-
-#  A pool's cache must be of the default storage class or one of data.library.volumes.storageClasses, and must have no more claims, and
-#  no larger ones, than data.library.volumes.caches says.
+#  A pool's cache must have the default storage class or one of data.library.volumes.storageClasses, and must not exceed the number
+#  and the size of claims in data.library.volumes.caches.
 # custom:
 #  code: CORRAL-VOL-003
 #  family: volumes
 #  severity: medium
-#  remediation: lower spec.cache.maxClaims or spec.cache.size, or have its class named in library.volumes
+#  remediation: lower spec.cache.maxClaims or spec.cache.size, or add its class to library.volumes
 #  only_with: [persistentVolumeClaim]
 deny contains {"msg": msg, "path": "spec.volumes"} if {
 	data.library.volumes

@@ -9,7 +9,7 @@ import data.corral.library.hours
 # scope: rule
 # title: No updates in a freeze
 # description: >-
-#  While a freeze of data.library.hours.freezes is under way, updates are held.
+#  During a freeze of data.library.hours.freezes, updates are held.
 # custom:
 #  code: CORRAL-HRS-011
 #  family: hours

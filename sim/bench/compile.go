@@ -78,7 +78,7 @@ func measure(c *exec.Cmd) (process, error) {
 	}
 	usage, ok := c.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return process{}, errors.New("what it took isn't known here")
+		return process{}, errors.New("its resource use is unknown on this system")
 	}
 	return process{stdout.String(), time.Since(began), c.ProcessState.UserTime() + c.ProcessState.SystemTime(), float64(usage.Maxrss) / 1024}, nil
 }

@@ -356,7 +356,7 @@ func (b *hostileBed) guardHolds(ctx context.Context) error {
 		if err := b.client.Get(ctx, client.ObjectKey{Name: "guard"}, guard); err != nil {
 			return fmt.Errorf("getting the guard rail: %w", err)
 		}
-		if message := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "and isn't asked for them: "+greedy) {
+		if message := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "and is evaluated for them only periodically: "+greedy) {
 			return fmt.Errorf("it says %q", message)
 		}
 		return nil

@@ -19,17 +19,17 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// maximalWide is how many of the tenant's pools are as large as a pool may be, besides those of one commit. Each phase
-// has maximalJobs jobs of the neighbor, and there are maximalStarts starts and crashes of the leader.
+// maximalWide is the number of the tenant's pools that have the maximum size, not counting the pools of one commit. Each
+// phase has maximalJobs jobs of the neighbor, and the leader starts and crashes maximalStarts times each.
 const maximalWide, maximalJobs, maximalStarts = 4, 5, 5
 
-// roomForChildren is the memory, in MiB, that the controller leaves to its child processes: two that compile, and two that evaluate policies beside as
-// many slow ones.
+// roomForChildren returns the memory, in MiB, that the controller leaves to its child processes: two that compile, and
+// two that evaluate policies next to as many slow ones.
 func roomForChildren() float64 {
 	return float64(2*int64(worker.DefaultLimits().Memory+worker.StartBytes)+worker.DefaultEvaluatorLimits().Most(2)) / (1 << 20)
 }
 
-// chartLimit returns the memory limit of the chart's container, in MiB; 0 if it can't be read.
+// chartLimit returns the memory limit of the chart's container, in MiB; 0 if it cannot be read.
 func chartLimit() float64 {
 	text, err := charts.Corral.ReadFile("corral/values.yaml")
 	if err != nil {
@@ -44,7 +44,7 @@ func chartLimit() float64 {
 	return float64(values.Resources.Limits.Memory().Value()) / (1 << 20)
 }
 
-// runMaximal measures how long an ordinary tenant's jobs wait when it is alone, and beside a tenant that is at every
+// runMaximal measures how long an ordinary tenant's jobs wait when it is alone, and next to a tenant that reaches every
 // limit.
 func runMaximal(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	w, err := world.Start(ctx, world.Options{GitHub: githubsim.Options{Latency: latency, Seed: o.seed}})
@@ -79,20 +79,20 @@ func maximalFigures() (names []figureName) {
 	for _, phase := range maximal.Phases {
 		names = append(names,
 			figureName{phase + "_alone_ms", phase + ": another tenant's job to its start, alone, ms", "%.0f"},
-			figureName{phase + "_beside_ms", phase + ": …, beside the maximal tenant, ms", "%.0f"},
+			figureName{phase + "_beside_ms", phase + ": …, next to the maximal tenant, ms", "%.0f"},
 			figureName{phase + "_to_alone", phase + ": to that alone", "%.2f"})
 	}
 	return append(names,
 		figureName{"maximal_commits", "commits of the maximal tenant that were applied during a phase", "%.0f"},
 		figureName{"maximal_changes", "changes of the maximal tenant's pools", "%.0f"}, figureName{"maximal_events", "events of the maximal tenant that were taken", "%.0f"},
-		figureName{"alone_mib", "controller and children, peak, alone, MiB", "%.0f"}, figureName{"beside_mib", "…, beside the maximal tenant, MiB", "%.0f"},
+		figureName{"alone_mib", "controller and children, peak, alone, MiB", "%.0f"}, figureName{"beside_mib", "…, next to the maximal tenant, MiB", "%.0f"},
 		figureName{"beside_children_mib", "…: the children's part, MiB", "%.0f"}, figureName{"beside_leader_mib", "…: the controller's part, MiB", "%.0f"})
 }
 
 // maximalBounds returns the bounds that --check verifies.
 func maximalBounds() (all []bound) {
 	for _, phase := range maximal.Phases {
-		all = append(all, bound{"maximal-5000", anywhere, phase + "_to_alone", 1.2, fmt.Sprintf("beside the maximal tenant (%s), jobs of others wait no more than 20 %% longer", phase)})
+		all = append(all, bound{"maximal-5000", anywhere, phase + "_to_alone", 1.2, fmt.Sprintf("next to the maximal tenant (%s), other tenants' jobs wait at most 20 %% longer", phase)})
 	}
 	return append(all,
 		bound{"maximal-5000", anywhere, "beside_mib", chartLimit(), "the controller and its children stay below the chart's limit"},

@@ -392,8 +392,8 @@ func (b *hookBed) sendFlood(ctx context.Context, n int) (map[int]int, error) {
 	return codes, g.Wait()
 }
 
-// settledMemory returns how many MiB of the controller's memory the last garbage collection found in use, once the controller is left alone. Resident
-// memory also has garbage, of which there is more on a busy machine.
+// settledMemory waits until the controller is idle, and returns the memory that the last garbage collection found in
+// use, in MiB. Resident memory also contains garbage, which varies with the load of the machine.
 func (b *hookBed) settledMemory(ctx context.Context) (float64, error) {
 	if err := pause(ctx, settle); err != nil {
 		return 0, err

@@ -67,7 +67,7 @@ GitHub.`,
 	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs: when they arrive, where, and how long they take")
 	flags.BoolVar(&o.stay, "stay", false, "keep everything running after the last job, until Ctrl-C")
 	flags.StringVar(&o.github, "github", string(githubsim.AutoAssign), "whose behaviour is simulated: auto-assign (github.com) or acquire (GitHub Enterprise Server)")
-	flags.StringVar(&o.corral, "corral", "", "the corral binary (default: beside this one)")
+	flags.StringVar(&o.corral, "corral", "", "the corral binary (default: in the same folder as this one)")
 	flags.BoolVar(&o.noColor, "no-color", os.Getenv("NO_COLOR") != "", "no colours")
 	return c
 }

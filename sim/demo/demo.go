@@ -25,7 +25,7 @@ const (
 	grace = 3 * time.Minute
 	// stayLimit bounds how long the demo stays for exploration.
 	stayLimit = 12 * time.Hour
-	// lookLimit bounds the final check of what is left.
+	// lookLimit is the time limit of the final check for left-over objects.
 	lookLimit = 10 * time.Second
 	// drawInterval is the time between two updates of the screen, sampleInterval between two samples of the
 	// controller's resource use.

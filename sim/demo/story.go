@@ -146,7 +146,7 @@ func (d *demo) followRepository(ctx context.Context) error {
 		return err
 	}
 	d.screen.say("Pools: three listen at their scale sets, and %s keeps %d runners free", warmPool, warmIdle)
-	d.screen.say("Webhook: GitHub posts to %s, which tells %s of its jobs", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
+	d.screen.say("Webhook: GitHub posts to %s, which reports the jobs of %s", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
 	d.inBackground(ctx, d.watchPools)
 	return nil
 }

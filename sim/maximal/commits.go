@@ -39,7 +39,7 @@ type gitRepository struct {
 	models []map[string]any // specs of pools
 }
 
-// newRepository creates a repository for pools, of which the first ones are the models of all others. It has no commit.
+// newRepository creates a repository without a commit for pools. The first pools are the models of all others.
 func newRepository(ctx context.Context, folder string, pools []*unstructured.Unstructured) (*gitRepository, error) {
 	r := &gitRepository{folder: folder}
 	for i, pool := range pools {

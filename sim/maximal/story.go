@@ -65,7 +65,7 @@ const (
 	sourceInterval = time.Second
 )
 
-// Story is a world in which an ordinary tenant has jobs, first alone and then beside the maximal tenant.
+// Story is a world in which an ordinary tenant has jobs, first alone and then next to the maximal tenant.
 type Story struct {
 	World  *world.World
 	Binary string
@@ -96,7 +96,8 @@ type Memory struct {
 
 // Result contains the measurements of a Story.
 type Result struct {
-	// Alone and Beside are how long the neighbor's jobs waited to start, by phase, sorted.
+	// Alone and Beside contain the times until the neighbor's jobs started, by phase and sorted: without and with the
+	// maximal tenant.
 	Alone, Beside map[string][]time.Duration
 	// AloneMemory and BesideMemory are the controller's memory use.
 	AloneMemory, BesideMemory Memory
@@ -138,7 +139,7 @@ func (s *Story) Run(ctx context.Context) (r Result, err error) {
 		return r, fmt.Errorf("the maximal tenant: %w", err)
 	}
 	if r.Beside, err = s.phases(ctx, &r, map[string]action{PhaseCommit: s.push, PhaseChanges: s.change, PhaseEvents: s.send}); err != nil {
-		return r, fmt.Errorf("beside the maximal tenant: %w", err)
+		return r, fmt.Errorf("next to the maximal tenant: %w", err)
 	}
 	r.BesideMemory = s.take()
 	_, r.Refused, err = s.look(ctx)
@@ -280,7 +281,8 @@ func (s *Story) untilApplied(ctx context.Context, commit string) error {
 	return nil
 }
 
-// look returns how many of the tenant's pools the controller has not looked at, and what the others are refused for: each must be good.
+// look returns how many of the tenant's pools the controller has not reconciled yet, and the reasons for which other
+// pools are refused. All pools must be valid.
 func (s *Story) look(ctx context.Context) (waiting int, refused []string, err error) {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := s.World.Client.List(ctx, pools, client.InNamespace(tenantSpace)); err != nil {

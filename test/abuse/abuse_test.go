@@ -35,8 +35,8 @@ import (
 )
 
 var (
-	w       *harness.World    // shared by the tests, each of which has its own namespace and account
-	process *world.Controller // shared by all tests, so that it must serve the others whatever one of them does
+	w       *harness.World    // shared by the tests, which have separate namespaces and accounts
+	process *world.Controller // shared by all tests, so it must keep serving the others
 	hooks   string            // address of its webhook receiver
 )
 
@@ -79,8 +79,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// fixture is a test's part of the world. It has a namespace with the connection acme to an account of its own. A
-// bystander pool on another connection must keep working whatever happens.
+// fixture is a test's part of the world. It has a namespace with the connection acme to its own account. A bystander pool on
+// another connection must keep working in every case.
 type fixture struct {
 	*testing.T
 	// namespace is also the name of the account.
@@ -134,7 +134,8 @@ func makeFixture(t *testing.T, github *githubsim.Running) *fixture {
 	return s
 }
 
-// look records what is wrong now, which is worth so many Warnings. Each answer contains the cause: a code or a parameter.
+// look records the current problems, and allows the given number of Warnings. Each answer contains the cause: a code or a
+// parameter.
 func (s *fixture) look(cause string, warnings int, questions ...string) {
 	s.Helper()
 	s.watch(warnings)
@@ -292,8 +293,8 @@ type verdict struct {
 	Details []string
 }
 
-// says waits until an object's conditions report the verdict. Texts come in pairs: a value that the test can't know in advance, and its
-// placeholder in the verdict. The placeholder of a runner's name is RUNNER.
+// says waits until an object's conditions report the verdict. Texts come in pairs: a value that the test cannot know in
+// advance, and its placeholder in the verdict. The placeholder of a runner's name is RUNNER.
 func (s *fixture) says(obj kube.Object, want verdict, texts ...string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {

@@ -82,7 +82,7 @@ type mistake struct {
 	name, text string // of the file
 	value      string // that the problem contains, such as the place
 	complaint  string // the whole problem, if it is recorded
-	costly     bool   // corral vet compiles it the same way, and isn't called
+	costly     bool   // corral vet compiles it in the same way, and is not run
 }
 
 // known returns one of the mistakes that all layers share, see testdata/refused.
@@ -132,7 +132,7 @@ func (s *fixture) doesNotCompile(r *harness.Repository, value string, spoil func
 	return problems
 }
 
-// problems waits until a source isn't ready because of a cause whose problems contain a value, and returns them.
+// problems waits until a source is not ready because of a cause whose problems contain a value, and returns them.
 func (s *fixture) problems(source *v1alpha1.PoolSource, code, value string) (problems string) {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {
@@ -190,7 +190,8 @@ x: len([for a in r for b in r for c in r for d in r if a+b+c+d < 0 {1}])
 	})
 }
 
-// rejects shows that a repository can't be used as it is, with values that the source reports, and that the previous commit stays in force.
+// rejects shows that a repository cannot be used, with values that the source reports, and that the previous commit stays in
+// force.
 func (s *fixture) rejects(r *harness.Repository, values []string, spoil func() (bad string)) {
 	s.Helper()
 	s.stalls(r, spoil, values[0], func(*v1alpha1.PoolSource) verdict {
@@ -201,8 +202,8 @@ func (s *fixture) rejects(r *harness.Repository, values []string, spoil func() (
 	})
 }
 
-// stalls spoils a repository and shows that its source has a verdict then, that corral status reports a value, and that the previous commit stays
-// in force.
+// stalls changes a repository and shows that its source then has a verdict, that corral status reports a value, and that the
+// previous commit stays in force.
 func (s *fixture) stalls(r *harness.Repository, spoil func() (bad string), value string, want func(*v1alpha1.PoolSource) verdict) {
 	s.Helper()
 	good := r.Push("Before")
@@ -218,7 +219,7 @@ func (s *fixture) stalls(r *harness.Repository, spoil func() (bad string), value
 	s.othersGoOn()
 }
 
-// goodStays is the cause that tells which revision stays in force: GOOD, instead of BAD.
+// goodStays is the cause that reports which revision stays in force: GOOD, instead of BAD.
 const goodStays = `OtherRevisionStays revision="main@sha1:BAD" inForce="main@sha1:GOOD"`
 
 func TestALinkOutOfTheTree(t *testing.T) {
@@ -314,7 +315,8 @@ func TestAFolderWithoutPools(t *testing.T) {
 	s.othersGoOn()
 }
 
-// refusesToPrune waits until a source refuses revision COMMIT because it would remove pools, and reports what stays in force. Texts are as of says.
+// refusesToPrune waits until a source refuses revision COMMIT because it would remove pools, and reports which revision
+// stays in force. Texts are the same as for says.
 func (s *fixture) refusesToPrune(source *v1alpha1.PoolSource, pools, stays string, texts ...string) {
 	s.Helper()
 	var loss string
@@ -419,7 +421,7 @@ func TestAGitServerThatHangs(t *testing.T) {
 			return err
 		}
 		for i := range sources.Items {
-			if conditions.GetReason(&sources.Items[i], v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason { // in turn, one of them has asked the server and failed
+			if conditions.GetReason(&sources.Items[i], v1alpha1.ReadyCondition) == v1alpha1.ArtifactFailedReason { // one of them has contacted the server and failed
 				waiting++
 			}
 		}

@@ -210,7 +210,7 @@ func TestWordsOfAnOutage(t *testing.T) {
 	}
 }
 
-// troubled waits until the connection says that GitHub is unavailable.
+// troubled waits until the connection reports that GitHub is unavailable.
 func (s *fixture) troubled() {
 	s.Helper()
 	eventually(s.T, func(ctx context.Context) error {

@@ -10,10 +10,10 @@ import (
 	"github.com/corral-dev/corral/sim/world"
 )
 
-// A tenant whose every list is full and whose every text is as long as it may be holds up no neighbour: not at a leader's start, not while its commits
-// are applied or its pools change, not by events or by what it has the controller poll, and not after a crash. The story has a world of its own, as its controller is killed.
-// It returns an error if a job of the neighbour does not start. How long jobs wait is for the bench scenario maximal-5000 to measure: other tests share
-// the machine with this one.
+// A tenant that reaches every limit does not delay its neighbor: at the leader's start, while its commits are applied or
+// its pools change, when its events arrive or its metrics are polled, or after a crash. The story has its own world
+// because it kills the controller. The test only requires that each job of the neighbor starts. The bench scenario
+// maximal-5000 measures how long jobs wait, because other tests share the machine with this one.
 func TestATenantAtTheMaximumOfEveryBound(t *testing.T) {
 	t.Parallel()
 	own, err := world.Start(t.Context(), world.Options{})

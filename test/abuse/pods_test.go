@@ -31,8 +31,8 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// podFixture is a fixture with its own simulated GitHub and two pools on one connection: faults strike the pods of
-// one and spare those of the other.
+// podFixture is a fixture with its own simulated GitHub and two pools on one connection. Faults affect only the pods of
+// one of them.
 type podFixture struct {
 	*fixture
 	pool *v1alpha1.RunnerPool

@@ -61,7 +61,7 @@ func TestInstalledControllerHasItsRightsAndNoMore(t *testing.T) {
 	t.Run("in real calls", func(t *testing.T) { callsAreAnswered(t, cluster) })
 }
 
-// start starts a cluster with two teams' namespaces, one of which contains a Secret.
+// start starts a cluster with the namespaces of two teams. One namespace contains a Secret.
 func start(t *testing.T) *localcluster.Cluster {
 	t.Helper()
 	cluster, err := localcluster.Start(t.Context(), localcluster.Options{})

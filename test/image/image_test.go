@@ -276,7 +276,7 @@ func dockerfileDescribesTheSameImage(t *testing.T) {
 	stages := parseDockerfile(t)
 	build := strings.Join(stages[0], "\n")
 	if !strings.Contains(build, "golang:"+goVersion(t)+" AS build") || !strings.Contains(build, "go build -trimpath -buildvcs=false -gcflags=all=-dwarf=false -ldflags") {
-		t.Errorf("the binary was built with other settings or another version of Go:\n%s", build)
+		t.Errorf("the binary was built with changed settings or another version of Go:\n%s", build)
 	}
 	var labels []string
 	for key, value := range config.Config.Labels {

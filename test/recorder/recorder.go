@@ -117,7 +117,8 @@ func (r *Recorder) Close() {
 	golden.CompareIn(r.t, r.Archive, r.Story, r.written.String())
 }
 
-// Look records what is wrong now, once check succeeds. Each answer of corral status and corral explain contains the cause.
+// Look records the current problems, once check succeeds. Each answer of corral status and corral explain contains the
+// cause.
 func (r *Recorder) Look(title string, check func(context.Context) error, questions ...string) {
 	r.t.Helper()
 	commands := [][]string{r.status()}
@@ -160,9 +161,9 @@ func (r *Recorder) end(ctx context.Context, title string, find func(context.Cont
 	r.checkEvents(ctx)
 }
 
-// Said fails the test if it observes a problem that is not in the story. It is for faults with several possible
-// symptoms, of which timing decides which appear. The story contains all of them. While golden files are being
-// updated, it adds new problems to the story.
+// Said fails the test if it observes a problem that is not in the story. It is for faults whose symptoms depend on
+// timing. The story contains all possible symptoms. While golden files are being updated, it adds new problems to the
+// story.
 func (r *Recorder) Said(ctx context.Context, t *testing.T, w *world.World) {
 	t.Helper()
 	r.Open(t, w)

@@ -117,7 +117,7 @@ var edits = []struct {
 		p := a.pick(func(p *pool) bool { return plain(p) && p.team == "web" })
 		p.team, p.scale.Max = "free", 20
 		if p.id >= 0 {
-			a.texts = append(a.texts, "limits that hang on labels: "+name(p))
+			a.texts = append(a.texts, "limits that depend on labels: "+name(p))
 		}
 	}},
 	{"a note", func(a *author) { a.pick(alone).note = "ask the web team" }},

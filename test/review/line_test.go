@@ -221,14 +221,14 @@ func (o *outcome) line() string {
 			w.pools(func(j *judged) bool { return j.has("Deny", "New") }, "newly denied", "newly denied")
 		}
 	}
-	for _, of := range []string{"RunnerPolicy/" + cmp.Or(w.head.own, "ml") + "/quiet", "limits that hang on labels"} {
+	for _, of := range []string{"RunnerPolicy/" + cmp.Or(w.head.own, "ml") + "/quiet", "limits that depend on labels"} {
 		w.pools(func(j *judged) bool { return w.isFreed(j, of) }, "freed of "+of, "freed of "+of)
 	}
 	w.pools(func(j *judged) bool { return j.becomesQuiet }, "suspended: its jobs wait", "suspended: their jobs wait")
 	w.pools(func(j *judged) bool { return j.hasClass("ReroutesJobs") && !j.becomesQuiet }, "reroutes jobs", "reroute jobs")
 	w.pools((*judged).rolls, "replaces its runners", "replace their runners")
 	w.pools(func(j *judged) bool { return j.has("Deny", "Still") && !j.has("Deny", "New") }, "denied as before", "denied as before")
-	w.pools(func(j *judged) bool { return j.has("Warn", "New") }, "newly warned of", "newly warned of")
+	w.pools(func(j *judged) bool { return j.has("Warn", "New") }, "newly warned", "newly warned")
 	w.numbers()
 	if len(w.all) > 6 {
 		w.all = append(w.all[:6], fmt.Sprintf("%d more", len(w.all)-6))
@@ -280,7 +280,7 @@ func (w *firstLine) numbers() {
 		case w.max[0] != w.max[1]:
 			w.all = append(w.all, fmt.Sprintf("max in force %s → %s", most(w.max[0]), most(w.max[1])))
 		default:
-			w.all = append(w.all, fmt.Sprintf("%d with other limits", n))
+			w.all = append(w.all, fmt.Sprintf("%d with changed limits", n))
 		}
 	}
 	limits(w.max[1] < w.max[0])
@@ -288,8 +288,8 @@ func (w *firstLine) numbers() {
 	limits(w.max[1] >= w.max[0])
 	w.money()
 	w.pools(func(j *judged) bool { return j.change == "Moved" }, "changed by policies alone", "changed by policies alone")
-	w.pools(func(j *judged) bool { return len(j.classes) > 0 && j.classes[0] == "Settings" }, "with other settings", "with other settings")
-	w.others(w.newOverlaps(), "%s newly for the same jobs", "pool pair")
+	w.pools(func(j *judged) bool { return len(j.classes) > 0 && j.classes[0] == "Settings" }, "with changed settings", "with changed settings")
+	w.others(w.newOverlaps(), "%s newly matching the same jobs", "pool pair")
 	connections := 0
 	if w.base.secret != w.head.secret {
 		connections++

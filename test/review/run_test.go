@@ -91,7 +91,7 @@ func factsOf(p *review.Pool) []string {
 		facts = append(facts, fmt.Sprintf("%s %s %s at %s by %s", f.State, f.Level, f.Code, placed(&f.At), placed(&review.Place{File: f.Rule.File, Line: int(f.Rule.Line)})))
 	}
 	for _, effect := range p.Effects {
-		if from, _, ok := strings.Cut(effect, " on it has "); ok {
+		if from, _, ok := strings.Cut(effect, " on, its limits are "); ok {
 			facts = append(facts, strings.ToLower(from[:1])+from[1:])
 		}
 	}

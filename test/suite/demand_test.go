@@ -95,7 +95,7 @@ func (d *demandWorld) long(n int, each time.Duration, repository string, labels 
 	return ids
 }
 
-// registered counts the organization's runners that were registered with the REST API, and those of them that are
+// registered returns how many of the organization's runners were registered with the REST API, and how many of these are
 // online.
 func (d *demandWorld) registered() (all, online int) {
 	for _, r := range d.w.GitHub.Report().Runners {

@@ -96,7 +96,7 @@ func (q question) says(args []string, texts ...string) {
 	}
 }
 
-// A user whose job waits can find out for which pool and because of which rule, with rights in only one namespace.
+// A user whose job waits can find out which pool and which rule are the reason, with permissions in only one namespace.
 func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	namespace := "explain"
 	w := newStory(t, namespace)

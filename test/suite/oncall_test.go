@@ -182,7 +182,7 @@ func (s *situation) says(o kube.Object, reason string) func(context.Context) err
 	}
 }
 
-// away is a check that a pool and its connection say that GitHub is unavailable.
+// away returns a check that a pool and its connection report that GitHub is unavailable.
 func (s *situation) away(p *v1alpha1.RunnerPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return errors.Join(s.says(p, v1alpha1.GitHubUnavailableReason)(ctx), s.says(s.connection(), v1alpha1.GitHubUnavailableReason)(ctx))

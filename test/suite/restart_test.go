@@ -110,8 +110,8 @@ func (w *story) listens(t *testing.T, namespace string, n int) {
 	}))
 }
 
-// said returns the conditions of all objects, including the times of their last transitions, and all events.
-func (s *settledWorld) said() (conditions map[string][]metav1.Condition, events []string) {
+// reported returns the conditions of all objects, including the times of their last transitions, and all events.
+func (s *settledWorld) reported() (conditions map[string][]metav1.Condition, events []string) {
 	s.T.Helper()
 	conditions = map[string][]metav1.Condition{}
 	must(s.T, s.each(s.T.Context(), func(kind string, o kube.Object) error {
@@ -192,15 +192,15 @@ func TestARestartDoesNotLookLikeAnOutage(t *testing.T) {
 		"stopped": (*world.Controller).Stop,
 		"killed":  func(c *world.Controller) error { c.Kill(); return nil },
 	} {
-		before, told := s.said()
+		before, eventsBefore := s.reported()
 		must(t, end(s.running))
 		s.begin()
 		s.settled()
-		after, toldSince := s.said()
+		after, eventsAfter := s.reported()
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("%s: conditions changed (-before +after):\n%s", name, diff)
 		}
-		if diff := cmp.Diff(told, toldSince); diff != "" {
+		if diff := cmp.Diff(eventsBefore, eventsAfter); diff != "" {
 			t.Errorf("%s: events came (-before +after):\n%s", name, diff)
 		}
 		s.isCalm(name)
@@ -288,7 +288,7 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		}
 		return nil
 	})
-	_, events := s.said()
+	_, events := s.reported()
 	var told []string
 	for _, e := range events {
 		if strings.HasPrefix(e, corev1.EventTypeWarning) {
@@ -306,7 +306,7 @@ func (s *settledWorld) deletionsAreTold(runner, working string) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	isLogged := slices.ContainsFunc(s.log(), func(l logged) bool {
-		return l.Msg == "Deleted" && l.Deleted == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "it left the source"
+		return l.Msg == "Deleted" && l.Deleted == "RunnerPool restart/extra" && strings.HasSuffix(l.Revision, commit) && l.Reason == "removed from the source"
 	})
 	if !isLogged {
 		t.Error("the log doesn't name what was deleted")

@@ -49,7 +49,7 @@ pools: fine: {}
 	}
 	for _, want := range []string{
 		"Broken: the head can't be applied (1 problem)", "\nhead/pools.cue:9: the cluster refuses it: ", "registration never changes: make another pool",
-		"limits · max 1 → 2", "the cluster has no pool reviewed/fine", "now reviewed/moved: jobs aren't known, 0 runners", "the cluster's pool is not the base's: ",
+		"limits · max 1 → 2", "the cluster has no pool reviewed/fine", "now reviewed/moved: jobs unknown, 0 runners", "the pool in the cluster differs from the base: ",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q isn't in:\n%s", want, out)

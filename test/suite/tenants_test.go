@@ -44,7 +44,7 @@ func (w *story) newTenant(t *testing.T, namespace string, change ...func(*v1alph
 	return &tenant{w.newRepositoryOf(t, namespace, "pools", change...)}
 }
 
-// newRepositoryOf creates a source with a repository of its own.
+// newRepositoryOf creates a source with its own repository.
 func (w *story) newRepositoryOf(t *testing.T, namespace, name string, change ...func(*v1alpha1.PoolSource)) *gitops {
 	t.Helper()
 	g := &gitops{w: w, Repository: harness.NewRepository(t), namespace: namespace, key: key(namespace, name)}
@@ -98,7 +98,7 @@ func (p *tenant) push(base, more string) string {
 	return p.pushAndRequest("Try something")
 }
 
-// refused waits until a commit isn't applied, for causes with these facts.
+// refused waits until a commit has not been applied, for causes with these facts.
 func (p *tenant) refused(commit string, facts ...string) {
 	p.T.Helper()
 	waitSource(p.T, p.key, func(s *v1alpha1.PoolSource) error {
@@ -132,7 +132,7 @@ func waitSource(t *testing.T, key client.ObjectKey, check func(*v1alpha1.PoolSou
 	})
 }
 
-// unready waits until an object of Corral isn't ready for a reason, with these facts, and returns the message.
+// unready waits until an object of Corral is not ready for a reason with these facts, and returns the message.
 func unready(t *testing.T, key client.ObjectKey, obj kube.Object, reason string, facts ...string) string {
 	t.Helper()
 	var message string

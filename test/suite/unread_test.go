@@ -23,7 +23,7 @@ import (
 	"github.com/corral-dev/corral/test/recorder"
 )
 
-// poisons are objects that Go can't read, each with the field that its status names then.
+// poisons are objects with values that Go cannot decode, each with the field that its status then names.
 var poisons = []struct {
 	spec  string
 	into  kube.Object

@@ -209,7 +209,8 @@ func fieldsOf(t reflect.Type, names []string) []fieldPath {
 	return all
 }
 
-// put sets a field in an object and makes what is missing on its way. Of a list it takes an element that has the next field, if there is one.
+// put sets a field in an object and creates missing parents. In a list, it uses an element that has the next field, if there
+// is one.
 func put(r *rand.Rand, in any, names []string, value any) any {
 	if len(names) == 0 {
 		return value
@@ -246,10 +247,10 @@ func put(r *rand.Rand, in any, names []string, value any) any {
 	return list
 }
 
-// takenAway is the value of a field that is taken away.
+// takenAway is the value that stands for a removed field.
 const takenAway = "\x00absent"
 
-// mistakes are values of a type, some of which are right in some fields.
+// mistakes are values of a type that are invalid in some or all fields.
 func mistakes(r *rand.Rand, t reflect.Type, has any) any {
 	pick := func(of ...any) any { return of[r.IntN(len(of))] }
 	if r.IntN(12) == 0 {
@@ -287,7 +288,7 @@ func mistakes(r *rand.Rand, t reflect.Type, has any) any {
 	return map[string]any{}
 }
 
-// at returns what an object has at a path, in the first element of each list that has it.
+// at returns the value at a path of an object, using the first element of each list that has the field.
 func at(in any, names []string) any {
 	if len(names) == 0 {
 		return in
@@ -304,16 +305,17 @@ func at(in any, names []string) any {
 	return nil
 }
 
-// ofCluster are refusals of which the cluster alone can know: they depend on other objects.
+// ofCluster matches refusals that depend on other objects, so that only the cluster can know them.
 var ofCluster = []string{"error looking up service account", "no PriorityClass with name", "RuntimeClass \"", "priority admission controller computed", "pod rejected: RuntimeClass", "serviceaccount \""}
 
-// Pods with one mistake each, over every field of a PodSpec: vet refuses those that an API server refuses, for the same fields with the same words.
+// Each pod has one mistake, in one field of a PodSpec. vet refuses the pods that an API server refuses, with the same fields
+// and messages.
 func TestVetPassesThePodsThatTheAPIServerTakes(t *testing.T) {
 	t.Parallel()
 	n := 1000
 	if asked := os.Getenv("CORRAL_MUTATIONS"); asked != "" {
 		n, _ = strconv.Atoi(asked)
-		n = max(n, 5000) // as make nightly tries them
+		n = max(n, 5000) // as in make nightly
 	}
 	const namespace = "vetted-pods"
 	must(t, shared.Cluster.CreateNamespace(t.Context(), namespace))
@@ -361,7 +363,7 @@ func TestVetPassesThePodsThatTheAPIServerTakes(t *testing.T) {
 	}
 }
 
-// mutatedPod returns a pod with a change of one field, and what is changed. The first ones have none.
+// mutatedPod returns a pod with a change of one field, and a description of the change. The first pods have no change.
 func mutatedPod(seed int, namespace string, fields []fieldPath) (pod map[string]any, what string) {
 	r := rand.New(rand.NewPCG(uint64(seed), 49)) //nolint:gosec // a test
 	spec := map[string]any{}
@@ -385,7 +387,7 @@ func mutatedPod(seed int, namespace string, fields []fieldPath) (pod map[string]
 	}, what
 }
 
-// asServer has vet validate as the server's release does.
+// asServer makes vet validate like the release of the server.
 func asServer(t *testing.T) {
 	t.Helper()
 	server, err := discovery.NewDiscoveryClientForConfigOrDie(shared.Cluster.Config).ServerVersion()
@@ -396,7 +398,7 @@ func asServer(t *testing.T) {
 	t.Cleanup(func() { must(t, gates.SetEmulationVersion(before)) })
 }
 
-// vetsPod is what vet says of a pod.
+// vetsPod returns vet's messages about a pod.
 func vetsPod(text []byte) (says []string) {
 	pod := &corev1.Pod{}
 	strict, err := kjson.UnmarshalStrict(text, pod)
@@ -410,10 +412,10 @@ func vetsPod(text []byte) (says []string) {
 	return slices.Compact(says)
 }
 
-// newer is said of a field that the release of the API server does not have yet; no test makes up names of fields.
+// newer matches messages about fields that the API server's release does not have yet. The tests use only existing fields.
 var newer = []string{"unknown to this release"}
 
-// served is what the API server says.
+// served returns the API server's messages.
 func served(t *testing.T, pod map[string]any) (says []string) {
 	err := shared.Client.Create(t.Context(), &unstructured.Unstructured{Object: pod}, &client.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 	var status apierrors.APIStatus

@@ -24,7 +24,7 @@ var (
 	// jobsBounds is for a page of 100 jobs with their steps, which is about 1 MB. Corral keeps little of a step.
 	jobsBounds = github.Bounds{Bytes: 8 << 20, List: pageSize, Values: 50_000}
 	// payloadBounds is for a delivery with its payload. GitHub's maximum is 25 MB, but only pushes of thousands of
-	// commits have megabytes. A payload isn't decoded with the delivery.
+	// commits exceed a megabyte. The payload is decoded separately from the delivery.
 	payloadBounds = github.Bounds{Bytes: 4 << 20, List: pageSize, Inner: 10_000, Values: 200_000, Text: 2 << 20}
 	// verifyBounds is for answers about credentials and for a server's own metadata, which can contain lists of
 	// addresses.

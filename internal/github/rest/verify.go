@@ -170,7 +170,7 @@ func appNeeds(t github.Target, login string) string {
 	return login + ` needs the organization permission "Self-hosted runners: read and write" (organization_self_hosted_runners), accepted by the installation`
 }
 
-// appLacks says what an App may lack that has the permission.
+// appLacks describes what may be missing for an App that has the permission.
 func appLacks(t github.Target, login string) string {
 	if t.Scope == github.Repository {
 		return login + ` has the permission "Administration: read and write", but GitHub refuses to register a runner: include the repository in the installation, and allow self-hosted runners in the settings of its organization`
@@ -216,7 +216,7 @@ func (v *verification) explain(ctx context.Context, client *gogithub.Client, res
 		}
 		return newError(v1alpha1.ScopeNotFoundReason, err, "%s not found, or not visible to these credentials (%s)", v.target, needs)
 	}
-	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which isn't understood", resp.StatusCode)
+	e := newError(v1alpha1.GitHubUnavailableReason, err, "GitHub answered %d, which Corral does not understand", resp.StatusCode)
 	e.Code = resp.StatusCode
 	return e
 }

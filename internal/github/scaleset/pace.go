@@ -86,10 +86,11 @@ func (p Pace) withDefaults() Pace {
 	return p
 }
 
-// busyPool is the number of jobs from which on a poll costs a whole token.
+// busyPool is the number of jobs at which a poll costs a whole token.
 const busyPool = 8
 
-// cost returns what a poll costs in a pool with so many jobs, as a part of the time in which a token is refilled.
+// cost returns the cost of a poll for a pool with the given number of jobs, as a part of the time in which a token is
+// refilled.
 func cost(token time.Duration, jobs int) time.Duration {
 	return token * time.Duration(min(busyPool, max(1, jobs))) / busyPool
 }

@@ -82,8 +82,8 @@ func isURI(text string) error {
 	return nil
 }
 
-// validateRequest returns what is wrong with a request. It also rejects parameters that GitHub does not publish,
-// because GitHub would ignore them.
+// validateRequest returns the problems of a request. It also rejects parameters that GitHub does not publish, because
+// GitHub would ignore them.
 func validateRequest(input *openapi3filter.RequestValidationInput) error {
 	err := openapi3filter.ValidateRequest(input.Request.Context(), input)
 	for name := range input.Request.URL.Query() {
