@@ -40,7 +40,7 @@ type PoolFacts struct {
 	// Unknown lists what could not be read, and why.
 	Unknown []string
 	Now     time.Time
-	// At is the time asked about; zero for now.
+	// At is the requested time; zero for now.
 	At time.Time
 }
 
@@ -117,7 +117,7 @@ func (c *Condition) Row() *catalog.Row {
 	return catalog.Of(c.Reason)
 }
 
-// Problem returns the message without what stays in force meanwhile.
+// Problem returns the message, except for the cause that describes what stays in force.
 func (c *Condition) Problem() string {
 	if len(c.Causes) == 0 {
 		return c.Message

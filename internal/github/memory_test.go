@@ -136,7 +136,7 @@ func TestWhatIsNoLongerUsedIsNotKept(t *testing.T) {
 	}
 }
 
-// A server may answer a thousand polls at once. Only what is read of an answer counts.
+// A server may answer a thousand polls at once. Only the part of an answer that was read counts.
 func TestWhatIsNotReadYetTakesLittleMemory(t *testing.T) {
 	var sent atomic.Int64
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -170,7 +170,7 @@ func TestAForgedWebhook(t *testing.T) {
 func TestAReplayedWebhook(t *testing.T) {
 	s := newHookFixture(t)
 	s.watch(0)
-	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)), http.StatusAccepted, "before")
+	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)), http.StatusAccepted, "already")
 	// The same event with a different body, as GitHub might send it much later.
 	s.refused(s.event(webhook.WorkflowJobEvent, s.job("queued", 1)+" "), http.StatusAccepted, "taken")
 	s.goesOn()
