@@ -202,14 +202,16 @@ func (w *workspace) notApplied() []v1alpha1.Diagnostic {
 	return refused[:min(len(refused), 1)]
 }
 
-// withoutConsent reports that a connection that is declared here does not allow the pool's namespace.
-func (w *workspace) withoutConsent(p *declaredPool) string {
-	name := connectionOf(p.RunnerPool)
-	c := w.connections[name].GitHubConnection
-	if c == nil || c.Namespace == "" || p.Namespace == "" || c.Allows(p.Namespace) {
-		return ""
+// withoutConsent reports pools whose connection is declared here, and does not allow their namespace. A review compares this between its sides.
+func (w *workspace) withoutConsent() (found []v1alpha1.Diagnostic) {
+	for _, p := range w.pools {
+		name := connectionOf(p.RunnerPool)
+		c := w.connections[name].GitHubConnection
+		if c != nil && c.Namespace != "" && p.Namespace != "" && !c.Allows(p.Namespace) {
+			found = append(found, p.object.Diagnostic(".spec.connectionRef", v1alpha1.NoConsent(name, p.Namespace)))
+		}
 	}
-	return v1alpha1.NoConsent(name, p.Namespace)
+	return found
 }
 
 // boundBy returns the policies that bind a pool, by name.

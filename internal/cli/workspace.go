@@ -140,7 +140,7 @@ func workOn(ctx context.Context, result compiled, o *policyOptions, read func(co
 		return w, err
 	}
 	policies, diagnostics, err := read(result, o.namespace)
-	if w.Diagnostics = append(w.Diagnostics, diagnostics...); err != nil {
+	if w.Diagnostics = slices.Concat(w.Diagnostics, w.withoutConsent(), diagnostics); err != nil {
 		return nil, err
 	}
 	return w, w.loadPolicies(ctx, policies)
@@ -176,9 +176,6 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	for i := range w.pools {
 		p := &w.pools[i]
 		w.Diagnostics = append(w.Diagnostics, w.reads(p)...)
-		if why := w.withoutConsent(p); why != "" {
-			w.Diagnostics = append(w.Diagnostics, p.object.Diagnostic(".spec.connectionRef", why))
-		}
 	}
 	return w, nil
 }
