@@ -34,6 +34,8 @@ type Snapshot struct {
 	Policies        []v1alpha1.RunnerPolicy
 	ClusterPolicies []v1alpha1.ClusterRunnerPolicy
 	Quotas          []corev1.ResourceQuota
+	// Version of the command that reads; "" if it doesn't matter.
+	Version string
 	// Leases by which controllers agree on a leader; none if there are none.
 	Leases []Lease
 	// Unseen is what could not be read, or not in full.
@@ -48,6 +50,8 @@ type Lease struct {
 	Holder string `json:"holder,omitempty"`
 	// Renewed is when the holder renewed it last, by its own clock.
 	Renewed metav1.Time `json:"renewed"`
+	// Version of the holder; "" if it did not write it.
+	Version string `json:"version,omitempty"`
 	// Lost is true if nobody renews it.
 	Lost bool `json:"-"`
 }
