@@ -43,6 +43,7 @@ type lease struct {
 	now, server func() time.Time
 	duration    time.Duration
 	began       time.Time
+	version     string
 
 	mu      sync.Mutex
 	led     bool      // this process has held the lease
@@ -55,9 +56,12 @@ type lease struct {
 // credentials, it never changes.
 const keyAnnotation = "corral.dev/key"
 
+// VersionAnnotation of the lease contains the leader's version.
+const VersionAnnotation = "corral.dev/version"
+
 // newLease returns the lease, not held yet.
 func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*lease, error) {
-	l := &lease{now: time.Now, server: server, duration: o.LeaseDuration, began: time.Now()}
+	l := &lease{now: time.Now, server: server, duration: o.LeaseDuration, began: time.Now(), version: o.Version}
 	if !o.LeaderElection {
 		return l, nil
 	}
@@ -112,12 +116,13 @@ func (l leases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav
 	return l.LeaseInterface.Update(ctx, l.of.complete(lease), o)
 }
 
-// complete adds the data that all leaders share to a lease.
+// complete adds the data that all leaders share to a lease, and the version of this one.
 func (l *lease) complete(written *coordinationv1.Lease) *coordinationv1.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.key = cmp.Or(l.key, rand.Text())
 	metav1.SetMetaDataAnnotation(&written.ObjectMeta, keyAnnotation, l.key)
+	metav1.SetMetaDataAnnotation(&written.ObjectMeta, VersionAnnotation, l.version)
 	written.Spec.RenewTime = &metav1.MicroTime{Time: l.server()}
 	return written
 }

@@ -42,6 +42,8 @@ type ManagerOptions struct {
 	ProfilesPort uint16
 	// LogLevel handles GET and PUT of /loglevel on the metrics server.
 	LogLevel http.Handler
+	// Version is the version of Corral in the lease.
+	Version string
 	// LeaderElection ensures that only one of several replicas works. LeaderElectionNamespace contains the lease.
 	LeaderElection          bool
 	LeaderElectionNamespace string

@@ -24,6 +24,8 @@ var (
 		Remedy: "Check the controller's pods: kubectl get pods -n {namespace}. Running jobs continue, but no controller creates or deletes runners."})
 	ControllerLost = define(Row{Code: "ControllerLost", Role: Finding, Severity: Error, Title: "a controller stopped while another one is running", Message: "Lease {namespace}/{name} was last renewed by {holder}",
 		Remedy: "If you uninstalled it, run: kubectl delete lease -n {namespace} {name}. Otherwise check its pods: kubectl get pods -n {namespace}."})
+	VersionsDiffer = define(Row{Code: "VersionsDiffer", Role: Finding, Severity: Note, Title: "the controller has version {controller}, and this command has {command}",
+		Remedy: "Use the same version for both. One minor release of difference is supported."})
 	NotLookedAt = define(Row{Code: "NotLookedAt", Role: Finding, Severity: Error, Title: "no controller has reconciled it",
 		Remedy: "Check that a controller is running and watches the namespace (--watch-namespaces). Then check its log."})
 	StatusMissing      = define(Row{Code: "StatusMissing", Reason: "NotLookedAt", Role: Finding, Message: "the object has no status yet"})

@@ -37,7 +37,7 @@ type controllerOptions struct {
 }
 
 func newController(version string) *cobra.Command {
-	f := &controllerOptions{controllers: controllers.Options{Version: version}}
+	f := &controllerOptions{controllers: controllers.Options{Version: version}, manager: controllers.ManagerOptions{Version: version}}
 	c := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controllers in a cluster",

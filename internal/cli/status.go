@@ -91,7 +91,9 @@ func (o *statusOptions) run(c *cobra.Command) error {
 		if o.everywhere {
 			g.namespace = ""
 		}
-		return explain.Look(g.read(ctx))
+		read := g.read(ctx)
+		read.Version = o.cluster.version
+		return explain.Look(read)
 	}
 	if o.watch {
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)

@@ -83,7 +83,7 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 }
 
 func leaseOf(l coordinationv1.Lease) explain.Lease {
-	one := explain.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, "")}
+	one := explain.Lease{Name: l.Namespace + "/" + l.Name, Holder: ptr.Deref(l.Spec.HolderIdentity, ""), Version: l.Annotations[controllers.VersionAnnotation]}
 	if l.Spec.RenewTime != nil {
 		one.Renewed = metav1.Time{Time: l.Spec.RenewTime.UTC()}
 	}

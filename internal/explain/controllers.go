@@ -45,14 +45,19 @@ func (s seen) ready() *Condition {
 	return ConditionOf(s.object, v1alpha1.ReadyCondition)
 }
 
-// checkControllers finds leases that are not renewed. If another lease is renewed, it is unknown which pools are affected.
+// checkControllers finds leases that are not renewed, and controllers of other versions. If another lease is renewed, it is unknown which pools are
+// affected.
 func (l *search) checkControllers() {
 	for _, lease := range l.Leases {
+		namespace, name, _ := strings.Cut(lease.Name, "/")
+		of := object{kind: leaseKind, name: lease.Name}
 		if !lease.Lost {
+			if lease.Version != "" && l.Version != "" && lease.Version != l.Version {
+				l.add(found(of, catalog.VersionsDiffer.With(lease.Version, l.Version)))
+			}
 			continue
 		}
-		namespace, name, _ := strings.Cut(lease.Name, "/")
-		of, holder := object{kind: leaseKind, name: lease.Name}, cmp.Or(lease.Holder, "a controller that released it")
+		holder := cmp.Or(lease.Holder, "a controller that released it")
 		one := found(of, catalog.ControllerLost.With(namespace, name, holder), lease.Name)
 		if l.isLeaderless() {
 			one = found(of, catalog.NoLeader.With(namespace, name, holder))

@@ -34,6 +34,8 @@ type Snapshot struct {
 	Policies        []v1alpha1.RunnerPolicy
 	ClusterPolicies []v1alpha1.ClusterRunnerPolicy
 	Quotas          []corev1.ResourceQuota
+	// Version of the command; empty if it doesn't matter.
+	Version string
 	// Leases with which controllers elect a leader; empty if there are none.
 	Leases []Lease
 	// Unseen lists what could not be read completely.
@@ -48,6 +50,8 @@ type Lease struct {
 	Holder string `json:"holder,omitempty"`
 	// Renewed is when the holder last renewed it, according to its own clock.
 	Renewed metav1.Time `json:"renewed"`
+	// Version of the holder; empty if it did not write it.
+	Version string `json:"version,omitempty"`
 	// Lost is true if no replica renews it.
 	Lost bool `json:"-"`
 }

@@ -262,6 +262,11 @@ var pages = map[string]func() *Snapshot{
 		s.Leases = append(s.Leases, Lease{Name: "corral/corral.corral.dev", Holder: "corral-7", Renewed: ago(7 * time.Minute), Lost: true})
 		return s
 	},
+	"other-version": func() *Snapshot {
+		s := calm(1)
+		s.Version, s.Leases[0].Version = "v0.2.0", "v0.1.0"
+		return s
+	},
 	"passing": func() *Snapshot { // temporary states are not problems
 		s := calm(3)
 		for i, reason := range []string{v1alpha1.SessionRefusedReason, v1alpha1.ProgressingReason} {
@@ -362,7 +367,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestVerdicts(t *testing.T) {
-	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "suspended-while-jobs-wait": Well, "restricted": Unknown, "blind": Unknown}
+	want := map[string]Verdict{"well": Well, "ahead": Well, "passing": Well, "other-version": Well, "suspended-while-jobs-wait": Well, "restricted": Unknown, "blind": Unknown}
 	for name, make := range pages {
 		expected := want[name]
 		if expected == "" {

@@ -78,7 +78,8 @@ func Node(ctx context.Context, w io.Writer) (string, error) { return node.build(
 // Kubectl returns the path of kubectl in the version of the control plane. It is taken from KUBEBUILDER_ASSETS if it is
 // there, or built.
 func Kubectl(ctx context.Context, w io.Writer) (string, error) {
-	if path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"); filepath.IsAbs(path) && isFile(path) {
+	path := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")
+	if filepath.IsAbs(path) && isFile(path) {
 		return path, nil
 	}
 	dir, err := kubectl.build(ctx, w)

@@ -328,7 +328,7 @@ func (r *Recorder) isAside(name string) bool {
 }
 
 // slow matches messages about an API server or child process that is slow because the machine is busy.
-var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status|could not be asked: there was no answer within|net/http: request canceled`)
+var slow = regexp.MustCompile(`context deadline exceeded|Client\.Timeout exceeded|no container status|there was no answer within|net/http: request canceled`)
 
 var (
 	runnerName  = regexp.MustCompile(`^([a-z][a-z0-9]*)-[a-v0-9]{5}-\d+$`)
