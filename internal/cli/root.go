@@ -68,7 +68,7 @@ func NewRoot(version string) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.AddCommand(
-		newBuild(), newCalendar(), newConformance(version), newController(version), newEval(), newExplain(version), newInit(version), newMod(),
+		newBuild(), newCalendar(), newConformance(version), newController(version), newEval(), newExplain(version), newFmt(), newInit(version), newMod(),
 		newReview(version), newStatus(version), newTest(), newVersion(version), newVet(version),
 	)
 	return root
