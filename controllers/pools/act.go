@@ -155,8 +155,8 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		}
 		reason = cmp.Or(x.why, o.whyStray(x.runner), reason)
 		g.Go(func() error {
-			err := runners.End(ctx, r.Client, x.runner, reason)
-			if err == nil && !x.retires() { // reported by an event of its own
+			isThere, err := r.end(ctx, x.runner, reason)
+			if err == nil && isThere && !x.retires() { // reported by an event of its own
 				ended[i] = reason
 			}
 			return err
@@ -174,6 +174,15 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		r.Event(o.pool, corev1.EventTypeNormal, drainedEvent, fmt.Sprintf("%s without a job: %s; %s", wording.Count(len(list), "runner"), wording.List(list, maxNamed), reason))
 	}
 	return err
+}
+
+// end deletes a Runner, and reports whether the API server had it. If not, the watch may have missed its deletion.
+func (r *Reconciler) end(ctx context.Context, runner *v1alpha1.Runner, why string) (isThere bool, err error) {
+	isThere, err = runners.End(ctx, r.Client, runner, why)
+	if err == nil && !isThere && runner.UID != "" && r.Watches.Ghost(runner.UID) {
+		kube.Warn(ctx, "The API server does not have a Runner that the cache shows: all objects are read again", "runner", runner.Name)
+	}
+	return isThere, err
 }
 
 // replacedFor returns why an update ends a runner.
@@ -201,7 +210,8 @@ func (r *Reconciler) markFailed(o observation) {
 func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
 	var errs []error
 	for _, x := range o.givenUp() {
-		errs = append(errs, runners.End(ctx, r.Client, x.runner, x.verdict.Reason))
+		_, err := r.end(ctx, x.runner, x.verdict.Reason)
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -97,6 +97,8 @@ func (b *bench) Reading(types.NamespacedName) demand.Reading               { ret
 func (b *bench) AtMax(_ types.NamespacedName, atMax bool)                  { b.atMax = atMax }
 func (b *bench) Retain(_ types.NamespacedName, _ func(runner string) bool) {}
 
+func (b *bench) Ghost(types.UID) bool { return false }
+
 func (b *bench) Restart(string) bool {
 	b.restarted++
 	return true

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -117,6 +118,8 @@ func TestAPodThatWasDeletedBeforeItRanIsNotMadeAgain(t *testing.T) {
 
 // restarts counts restarted watches by resource.
 type restarts map[string]int
+
+func (r restarts) Ghost(types.UID) bool { return false }
 
 func (r restarts) Restart(resource string) bool {
 	r[resource]++

@@ -282,7 +282,7 @@ func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, w
 		if m.isDeleted(key, r.UID) {
 			return nil, nil
 		}
-		isThere, err := deleteRunner(context.WithoutCancel(ctx), c, r, why)
+		isThere, err := End(context.WithoutCancel(ctx), c, r, why)
 		if isThere {
 			m.setDeleted(key, r.UID)
 		}

@@ -81,8 +81,12 @@ func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClien
 	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Watches: watches, Cluster: cluster, Now: now}
 }
 
-// Watches restarts the watches of a resource, unless it did so just now.
-type Watches interface{ Restart(resource string) bool }
+// Watches restarts the watches of a resource, unless it did so just now. It is told about objects that a cache shows and the
+// API server does not have.
+type Watches interface {
+	Restart(resource string) bool
+	Ghost(uid types.UID) bool
+}
 
 // Sets reports whether GitHub gave a pool, identified by its UID, the session of a scale set of a connection. An object's
 // own claim may be forged.
@@ -424,18 +428,11 @@ func (p pass) poolKey() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.runner.Namespace, Name: p.runner.Spec.PoolRef.Name}
 }
 
-// End deletes a Runner and logs why. A Runner that is already gone is not an error.
-func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
-	_, err := deleteRunner(ctx, c, r, why)
-	return err
-}
-
 // EndRetry is the minimum time between two attempts to delete a Runner if the API server refuses it.
 const EndRetry = 15 * time.Second
 
-// deleteRunner deletes a Runner like End. It also reports whether the Runner is now being deleted; false if it was already
-// gone.
-func deleteRunner(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (isThere bool, err error) {
+// End deletes a Runner and logs why. It reports whether the Runner is now being deleted; false if it was already gone.
+func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (isThere bool, err error) {
 	var only client.Preconditions
 	if r.UID != "" { // empty for a new Runner that the cache does not show yet
 		only.UID = new(r.UID)

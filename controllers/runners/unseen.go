@@ -43,7 +43,7 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 		cause, why = v1alpha1.CauseRemoved, "it is no longer connected to GitHub: is its node gone?"
 	}
 	memory.MarkFailed(client.ObjectKeyFromObject(r), r.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: now, Cause: cause, Reason: why})
-	if err := End(ctx, report.Client, r, string(cause)+": "+why); err != nil {
+	if _, err := End(ctx, report.Client, r, string(cause)+": "+why); err != nil {
 		return err
 	}
 	report.Event(r, corev1.EventTypeNormal, string(v1alpha1.RunnerFailed), fmt.Sprintf("%s: %s", cause, why))

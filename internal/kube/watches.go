@@ -14,11 +14,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // restartInterval is the minimum time between two restarts of the watches of a resource.
 const restartInterval = 30 * time.Second
+
+// ghostAge is how long a cache may show an object that the API server no longer has. maxGhosts limits how many are remembered.
+const ghostAge, maxGhosts = 10 * time.Second, 1000
 
 // Watches restarts watches that deliver no events although requests work. client-go detects broken connections, but not a
 // proxy or an API server that keeps the stream open without sending anything. It also makes client-go list objects again if
@@ -29,6 +33,8 @@ type Watches struct {
 	mu        sync.Mutex
 	open      map[*watchBody]string // the resource of each watch
 	restarted map[string]time.Time
+	ghosts    map[types.UID]time.Time // when the API server first did not have an object that a cache shows
+	expired   map[string]int          // how many of the next watches of a path are answered that their version has expired
 }
 
 // Wrap returns a transport that tracks the watches that use it.
@@ -36,21 +42,24 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		isWatch, since := r.URL.Query().Get("watch") != "", r.URL.Query().Get("resourceVersion")
 		if isWatch && since != "" && since != "0" {
-			if expired, err := wentBack(next, r, since); err != nil || expired != nil {
-				return expired, err
+			if w.isExpired(r.URL.Path) {
+				return expired(r)
+			}
+			if answer, err := wentBack(next, r, since); err != nil || answer != nil {
+				return answer, err
 			}
 		}
 		answer, err := next.RoundTrip(r)
 		if err != nil || answer.StatusCode != http.StatusOK || !isWatch {
 			return answer, err
 		}
-		body := &watchBody{ReadCloser: answer.Body, watches: w}
+		body := &watchBody{ReadCloser: answer.Body, watches: w, path: r.URL.Path}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.open == nil {
 			w.open = map[*watchBody]string{}
 		}
-		w.open[body] = path.Base(r.URL.Path)
+		w.open[body] = path.Base(body.path)
 		answer.Body = body
 		return answer, nil
 	})
@@ -60,7 +69,7 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 // the current version is lower than the watch's. The API server would then accept the watch and deliver nothing until it
 // reaches that version again. In this case wentBack returns an answer that the version has expired, so that client-go lists
 // all objects again. Otherwise it returns nil.
-func wentBack(next http.RoundTripper, watch *http.Request, since string) (expired *http.Response, err error) {
+func wentBack(next http.RoundTripper, watch *http.Request, since string) (*http.Response, error) {
 	list := watch.Clone(watch.Context())
 	list.URL.RawQuery = "limit=1"
 	list.Header.Set("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
@@ -78,12 +87,58 @@ func wentBack(next http.RoundTripper, watch *http.Request, since string) (expire
 	if order, err := resourceversion.CompareResourceVersion(now.Metadata.ResourceVersion, since); err != nil || order >= 0 {
 		return nil, nil
 	}
+	return expired(watch)
+}
+
+// expired answers a watch that its resource version has expired.
+func expired(watch *http.Request) (*http.Response, error) {
 	status := apierrors.NewResourceExpired("resource versions went back").Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	text, err := json.Marshal(status)
 	return &http.Response{
 		StatusCode: http.StatusGone, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)), Request: watch,
 	}, err
+}
+
+// Ghost records that the API server does not have an object that a cache shows. If a cache still shows it after ten seconds,
+// etcd was restored and reached the previous resource version again before the watch resumed, so the watch never reports the
+// deletion. Ghost then has client-go list all objects again, and reports that it did.
+func (w *Watches) Ghost(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.Now()
+	first, ok := w.ghosts[uid]
+	if !ok {
+		if w.ghosts == nil || len(w.ghosts) >= maxGhosts {
+			w.ghosts = map[types.UID]time.Time{}
+		}
+		w.ghosts[uid] = now
+	}
+	if !ok || now.Sub(first) < ghostAge {
+		return false
+	}
+	w.ghosts, w.expired = nil, map[string]int{}
+	for body := range w.open {
+		w.expired[body.path]++
+		w.end(body)
+	}
+	return true
+}
+
+func (w *Watches) isExpired(path string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.expired[path] == 0 {
+		return false
+	}
+	w.expired[path]--
+	return true
+}
+
+// end ends a watch as if the API server had ended it. The caller holds w.mu.
+func (w *Watches) end(body *watchBody) {
+	delete(w.open, body)
+	_ = body.ReadCloser.Close() // this ends its Read
 }
 
 // Restart ends the watches of a resource, given by its plural name, so that client-go opens them again after the last
@@ -102,8 +157,7 @@ func (w *Watches) Restart(resource string) bool {
 	w.restarted[resource] = now
 	for body, of := range w.open {
 		if of == resource {
-			delete(w.open, body)
-			_ = body.ReadCloser.Close() // this ends its Read
+			w.end(body)
 		}
 	}
 	return true
@@ -117,6 +171,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 type watchBody struct {
 	io.ReadCloser
 	watches *Watches
+	path    string
 }
 
 // Read implements io.Reader. A restarted watch ends in the same way as a watch that the API server ends.

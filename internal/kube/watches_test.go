@@ -13,6 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -86,6 +87,51 @@ func TestAWatchOfVersionsThatWentBackExpires(t *testing.T) {
 		status := &metav1.Status{}
 		if want == http.StatusGone && (json.Unmarshal(text, status) != nil || !apierrors.IsResourceExpired(&apierrors.StatusError{ErrStatus: *status})) {
 			t.Errorf("since %q: %s", since, text)
+		}
+	}
+}
+
+// If etcd was restored, and reached the version of a watch again before the watch resumed, only an object that the API server
+// does not have and the cache still shows tells so.
+func TestAGhostHasAllObjectsReadAgain(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"50"}}`)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	now := time.Unix(1000, 0)
+	watches := &kube.Watches{Now: func() time.Time { return now }}
+	c := &http.Client{Transport: watches.Wrap(http.DefaultTransport)}
+	watch := func() *http.Response {
+		answer, err := c.Get(server.URL + "/apis/corral.dev/v1alpha1/runners?watch=true&resourceVersion=9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return answer
+	}
+	open := watch()
+	for _, step := range []struct {
+		uid  types.UID
+		at   time.Duration
+		want bool
+	}{{"a", 0, false}, {"a", 9 * time.Second, false}, {"b", 11 * time.Second, false}, {"a", 12 * time.Second, true}, {"b", 30 * time.Second, false}} {
+		now = time.Unix(1000, 0).Add(step.at)
+		if got := watches.Ghost(step.uid); got != step.want {
+			t.Errorf("%s after %s: %t", step.uid, step.at, got)
+		}
+	}
+	if _, err := io.Copy(io.Discard, open.Body); err != nil {
+		t.Errorf("the watch ended with %v", err)
+	}
+	for _, want := range []int{http.StatusGone, http.StatusOK} {
+		if got := watch().StatusCode; got != want {
+			t.Errorf("the next watch is answered %d, want %d", got, want)
 		}
 	}
 }
