@@ -109,7 +109,7 @@ func TestClaimsOfNoUseAreDeleted(t *testing.T) {
 		t.Errorf("the claim of a runner that is there: %v", got)
 	}
 	told := b.allEvents()
-	for _, want := range []string{"claim corral-cache-linux-1 of the cache is deleted: no runner took it for 1h0m0s", "another class, size or access mode"} {
+	for _, want := range []string{"deleted cache claim corral-cache-linux-1: no runner took it for 1h0m0s", "another class, size or access mode"} {
 		if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("not told: %s in %v", want, told)
 		}
@@ -131,7 +131,7 @@ func TestAClaimOfNoUseThatMayNotBeDeletedHoldsUpNoPool(t *testing.T) {
 		return c.Delete(ctx, o, opts...)
 	}})
 	b.reconcile()
-	if told := strings.Join(b.allEvents(), "\n"); !strings.Contains(told, "Warning CacheKept claim corral-cache-linux-0 of the cache may not be deleted, although no runner took it for 1h0m0s") {
+	if told := strings.Join(b.allEvents(), "\n"); !strings.Contains(told, "Warning CacheKept Corral is not allowed to delete cache claim corral-cache-linux-0, although no runner took it for 1h0m0s") {
 		t.Errorf("told: %s", told)
 	}
 	if diff := cmp.Diff([]string{"corral-cache-linux-0"}, b.claims()); diff != "" {

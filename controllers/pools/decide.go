@@ -77,7 +77,7 @@ func decide(o observation, update updateLimits, answer policy.Scaling, granted i
 	d.notReady = failing(d.circuit, o.memory.health.interruption).or(d.notReady)
 	d.plan = scaling.Decide(in)
 	if d.limits == nil {
-		d.plan.Reason = "policies have not decided yet: runners are neither started nor ended"
+		d.plan.Reason = "policies have not decided yet: Corral neither starts nor deletes runners"
 	}
 	if len(d.failures) > 0 && !d.loading {
 		d.notReady = d.notReady.or(notReady{causes: heldBy(d.failures)})

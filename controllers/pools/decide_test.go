@@ -67,7 +67,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a policy fails that never answered": {
 			change: func(o *observation) { o.pool.Status.Decision = nil },
-			answer: failed, reason: "policies have not decided yet: runners are neither started nor ended", ready: v1alpha1.PolicyPendingReason,
+			answer: failed, reason: "policies have not decided yet: Corral neither starts nor deletes runners", ready: v1alpha1.PolicyPendingReason,
 		},
 		"a policy is not loaded": {
 			change: func(o *observation) { o.policies.unloaded = []policy.Failure{policies.Unloaded} },

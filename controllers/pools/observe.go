@@ -255,7 +255,7 @@ func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha
 	}
 	if n := o.memory.expectations.confirm(missing, there, o.now); n > 0 && r.Watches.Restart("runners") {
 		r.Event(o.pool, corev1.EventTypeWarning, runners.WatchSilent,
-			fmt.Sprintf("the watch of Runners did not show %s for %s although requests work: it is restarted", wording.Count(n, "runner"), askAfter))
+			fmt.Sprintf("the Runner watch did not show %s for %s although API requests succeed: restarting the watch", wording.Count(n, "runner"), askAfter))
 		kube.Warn(ctx, "A watch is silent", "resource", "runners", "missing", n)
 	}
 	missing, _ = o.memory.expectations.missing(names, shown, o.now)

@@ -265,7 +265,7 @@ func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, re
 	if err := p.claims().disown(ctx, x); err != nil && !kube.IsRefused(err) {
 		return err
 	}
-	p.Event(p.runner, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, and no runner takes it: %s. To delete it: kubectl delete pvc -n %s %s",
+	p.Event(p.runner, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("Corral is not allowed to delete cache claim %s, and no runner uses it: %s. To delete it: kubectl delete pvc -n %s %s",
 		x.Name, wording.TruncateRunes(refused.Error(), 300), p.runner.Namespace, x.Name))
 	return nil
 }

@@ -160,7 +160,7 @@ func TestTheClaimOfARunnerThatDiesWithItsJobIsDeleted(t *testing.T) {
 	if b.runner() != nil || b.claim(0) != nil {
 		t.Errorf("runner %v, claim %v", b.runner(), b.claim(0))
 	}
-	if told := b.allEvents(); !strings.Contains(told, "claim corral-cache-linux-0 of the cache is deleted: its runner died with its job") {
+	if told := b.allEvents(); !strings.Contains(told, "deleted cache claim corral-cache-linux-0: its runner died with its job") {
 		t.Errorf("told: %s", told)
 	}
 }
@@ -233,7 +233,7 @@ func testAClaimThatMayNotBeDeleted(t *testing.T, refused error) {
 	b.reconcile()
 	b.reconcile()
 	told := b.allEvents()
-	if b.runner() != nil || strings.Contains(told, cacheDeleted) || !strings.Contains(told, "claim corral-cache-linux-0 of the cache may not be deleted") {
+	if b.runner() != nil || strings.Contains(told, cacheDeleted) || !strings.Contains(told, "Corral is not allowed to delete cache claim corral-cache-linux-0") {
 		t.Fatalf("runner %v, told: %s", b.runner(), told)
 	}
 	b.reconcileOf(b.another("linux-b", "u2"))

@@ -280,7 +280,7 @@ func (c Claims) delete(ctx context.Context, x PoolClaim, report kube.Reporter, a
 	}
 	if err == nil {
 		kube.LogDeleted(ctx, c.Client, x.object, "", why)
-		report.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("claim %s of the cache is deleted: %s", x.Name, why))
+		report.Event(about, corev1.EventTypeNormal, cacheDeleted, fmt.Sprintf("deleted cache claim %s: %s", x.Name, why))
 	}
 	return nil
 }
@@ -298,7 +298,7 @@ func (c Claims) Remove(ctx context.Context, pool *v1alpha1.RunnerPool, report ku
 		}
 		switch err := c.delete(ctx, x, report, pool, r.Reason); {
 		case kube.IsRefused(err):
-			report.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("claim %s of the cache may not be deleted, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
+			report.Event(pool, corev1.EventTypeWarning, cacheKept, fmt.Sprintf("Corral is not allowed to delete cache claim %s, although %s: %s", x.Name, r.Reason, wording.TruncateRunes(err.Error(), 300)))
 		case err != nil && !apierrors.IsConflict(err):
 			return err
 		}

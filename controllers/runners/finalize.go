@@ -397,7 +397,7 @@ func (p pass) deletePod(ctx context.Context) error {
 	}
 	if over := pod.DeletionTimestamp; over != nil && p.Now().After(over.Add(podGone)) {
 		p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.CauseRemoved),
-			fmt.Sprintf("pod %s was deleted and doesn't go: its node %q is probably gone; Corral releases the runner, and Kubernetes removes the pod with the node", pod.Name, pod.Spec.NodeName))
+			fmt.Sprintf("pod %s was deleted but still exists, probably because its node %q is gone; Corral releases the runner, and Kubernetes removes the pod with the node", pod.Name, pod.Spec.NodeName))
 		return nil
 	}
 	return kube.Progress(poolstatus.Settle, catalog.PodEnding.With())

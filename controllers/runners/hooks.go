@@ -65,7 +65,7 @@ func (p pass) deleteLeftovers(ctx context.Context) error {
 	}
 	deleted, more, err := p.deleteAsAccount(ctx)
 	if len(deleted) > 0 {
-		p.Event(p.runner, corev1.EventTypeNormal, leftoversDeletedEvent, "deleted what its container hooks left behind: "+wording.List(deleted, maxNamed))
+		p.Event(p.runner, corev1.EventTypeNormal, leftoversDeletedEvent, "deleted objects that its container hooks left behind: "+wording.List(deleted, maxNamed))
 	}
 	inTime := p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter
 	switch {

@@ -91,8 +91,8 @@ func TestWhatHooksLeaveBehind(t *testing.T) {
 		told  string
 		clean bool
 	}{
-		"is deleted as their account": {interceptor.Funcs{}, 0, "Normal HookObjectsDeleted deleted what its container hooks left behind: Pod linux-a-workflow, Secret linux-a-workflow, Job linux-a-workflow", false},
-		"an account without Jobs":     {refusing("no", "Job"), 1, "Normal HookObjectsDeleted deleted what its container hooks left behind: Pod linux-a-workflow, Secret linux-a-workflow", false},
+		"is deleted as their account": {interceptor.Funcs{}, 0, "Normal HookObjectsDeleted deleted objects that its container hooks left behind: Pod linux-a-workflow, Secret linux-a-workflow, Job linux-a-workflow", false},
+		"an account without Jobs":     {refusing("no", "Job"), 1, "Normal HookObjectsDeleted deleted objects that its container hooks left behind: Pod linux-a-workflow, Secret linux-a-workflow", false},
 		"the controller may not":      {refusing("cannot impersonate resource", "Pod", "Secret", "Job"), 3, "Warning HookObjectsLeft its container hooks may have left behind Pod linux-a-workflow, and Secrets and Jobs: ", true},
 		"what helps then":             {refusing("cannot impersonate resource", "Pod"), 3, "set impersonation.enabled in the chart. To delete them: kubectl delete pods,secrets,jobs -n ci -l runner-pod=linux-a", false},
 		"the account may not":         {refusing("no", "Secret"), 2, "Let ServiceAccount hooks list and delete them", false},

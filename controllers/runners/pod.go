@@ -205,7 +205,7 @@ func (p pass) findCreated(ctx context.Context) error {
 	}
 	p.memory.pod.created = p.Now()
 	if p.Watches.Restart("pods") {
-		p.Event(p.runner, corev1.EventTypeWarning, WatchSilent, fmt.Sprintf("the watch of pods did not show its pod for %s although requests work: it is restarted", podShown))
+		p.Event(p.runner, corev1.EventTypeWarning, WatchSilent, fmt.Sprintf("the pod watch did not show its pod for %s although API requests succeed: restarting the watch", podShown))
 		kube.Warn(ctx, "A watch is silent", "resource", "pods")
 	}
 	return nil

@@ -55,7 +55,7 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 }
 
 // jobMissed is the event message for a runner that apparently had an unreported job.
-const jobMissed = "ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
+const jobMissed = "ended; Corral had no open session and missed the job's completion. GitHub no longer has the runner, as after a job"
 
 // unsettled returns the state of a scale-set runner that ended without an error and without a known job, until GitHub was
 // asked about it. If GitHub does not confirm that for a long time, the runner counts as failed. So a pool with failing

@@ -958,7 +958,7 @@ func TestThePodOverItsConnectionIsTheOneThatPoliciesSee(t *testing.T) {
 // While no session was open, for example after a crash, a runner may have had an unreported job. GitHub removes an
 // ephemeral runner after its job, and only then. The event reports that, and the pool records no false failure.
 func TestARunnerWhoseJobWasMissedIsNotCalledFailed(t *testing.T) {
-	missed := "Normal Finished ended; GitHub's word on its job was missed while no session was open. GitHub has forgotten the runner, as it does after a job"
+	missed := "Normal Finished ended; Corral had no open session and missed the job's completion. GitHub no longer has the runner, as after a job"
 	for name, tc := range map[string]struct {
 		forgotten, away bool
 		later           time.Duration

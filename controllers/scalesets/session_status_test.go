@@ -25,7 +25,7 @@ func TestHowASessionStandsDecidesTheCondition(t *testing.T) {
 	}{
 		"open":      {session: scaleset.Snapshot{State: scaleset.Listening}, status: metav1.ConditionTrue, reason: v1alpha1.SucceededReason},
 		"another's": {scaleset.Snapshot{State: scaleset.OwnedElsewhere}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason, `the scale set "linux" is owned by them: use another spec.scaleSetName or stop the owner`, true},
-		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an unknown earlier session has not expired yet: Corral starts no runners until then, usually 92 s after the last poll of that session", false},
+		"unknown":   {scaleset.Snapshot{State: scaleset.Refused, Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session with an unknown owner has not expired yet: Corral starts no runners until it expires, usually 92 s after its last poll", false},
 		"a copy's": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now.Add(-5 * time.Minute)}, metav1.ConditionFalse, v1alpha1.OwnedElsewhereReason,
 			`the scale set "linux" is owned by another controller with the same identity: stop it, or give a copied cluster another --cluster-id`, true},
 		"not expired": {scaleset.Snapshot{State: scaleset.Refused, Owner: "them", Since: now}, metav1.ConditionFalse, v1alpha1.SessionRefusedReason, "an earlier session of this pool has not expired yet; Corral serves jobs in the meantime", false},

@@ -178,7 +178,7 @@ func TestWhatKeepsAnArtifactFromBeingHad(t *testing.T) {
 		},
 		"it is gone": {
 			object: repository(artifact("r")), fetch: fluxsource.ErrNotFound, want: "False ArtifactFailed Reconciling", after: artifactRetry,
-			text: []string{"artifact not found; source-controller recreates or replaces"},
+			text: []string{"artifact not found; Corral waits until source-controller publishes the artifact again"},
 		},
 		"it isn't what it should be": {
 			object: repository(artifact("r")), fetch: fluxsource.ErrDigest, want: "False ArtifactFailed Reconciling", after: artifactRetry,

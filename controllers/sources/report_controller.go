@@ -178,7 +178,7 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 		last.refused = cmp.Or(last.refused, was.Message)
 	}
 	if withoutCommit(last.refused) != withoutCommit(message) {
-		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("Telling GitHub of revision %s: %s", v.revision, message))
+		r.sources.Event(source, corev1.EventTypeWarning, v1alpha1.CommitStatusFailedReason, fmt.Sprintf("cannot report the outcome of revision %s: %s", v.revision, message))
 		kube.Warn(ctx, "Setting the commit status of a revision failed", "reason", v1alpha1.CommitStatusFailedReason, "revision", v.revision, "message", message)
 	}
 	last.refused = message

@@ -5,10 +5,13 @@ package catalog
 
 import "github.com/corral-dev/corral/apis/v1alpha1"
 
+// createConnection is the remedy for objects whose connection does not exist.
+const createConnection = "Create the GitHubConnection, or correct the pool's spec.connectionRef."
+
 // Causes of connections.
 var (
 	CredentialsNotNamed     = define(Row{Code: "CredentialsNotNamed", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "exactly one of secretRef and mount must be set"})
-	CredentialsDirMissing   = define(Row{Code: "CredentialsDirMissing", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "spec.mount requires the controller flag --credentials-dir, which is not set"})
+	CredentialsDirMissing   = define(Row{Code: "CredentialsDirMissing", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "spec.mount requires the controller flag --credentials-dir, which is not set", Remedy: "Set the controller flag --credentials-dir (in the chart: credentials), or use spec.secretRef."})
 	FolderUnreadable        = define(Row{Code: "FolderUnreadable", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "cannot open the mounted folder {folder}"})
 	FolderKeyUnreadable     = define(Row{Code: "FolderKeyUnreadable", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "mounted folder {folder}: cannot read {key}"})
 	CredentialsAmbiguous    = define(Row{Code: "CredentialsAmbiguous", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "{from} contains both {key} and {others}: keep one kind of credentials"})
@@ -30,7 +33,7 @@ var (
 	CATooLarge              = define(Row{Code: "CATooLarge", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "{field}: the certificates under the key {key} of {object} exceed the limit of {bytes} bytes"})
 	CAInvalid               = define(Row{Code: "CAInvalid", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "{field}: the key {key} of {object} is invalid"})
 	ReferenceMissing        = define(Row{Code: "ReferenceMissing", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "{object} not found"})
-	ReferenceForbidden      = define(Row{Code: "ReferenceForbidden", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "the controller is not allowed to read {object}"})
+	ReferenceForbidden      = define(Row{Code: "ReferenceForbidden", Reason: v1alpha1.CredentialsMissingReason, Stalls: true, Message: "the controller is not allowed to read {object}", Remedy: "Allow the controller's ServiceAccount to read the object that the message names."})
 	GitHubRateLimited       = define(Row{Code: "GitHubRateLimited", Reason: v1alpha1.GitHubUnavailableReason, Message: "{detail}{nextBy}"})
 	AnswersUnusable         = define(Row{Code: "AnswersUnusable", SameAs: v1alpha1.GitHubUnavailableReason, Reason: v1alpha1.GitHubUnavailableReason, Message: "cannot use GitHub's responses: {detail}{nextBy}"})
 	AnswersTooLarge         = define(Row{Code: "AnswersTooLarge", SameAs: v1alpha1.GitHubUnavailableReason, Reason: v1alpha1.GitHubUnavailableReason, Message: "GitHub's responses to requests made for pools are too large: {detail}{nextBy}"})
@@ -38,12 +41,12 @@ var (
 	CallsFailing            = define(Row{Code: "CallsFailing", SameAs: v1alpha1.GitHubUnavailableReason, Reason: v1alpha1.GitHubUnavailableReason, Volatile: []string{"code"}, Message: "GitHub responded with {code} to requests made for pools{nextBy}"})
 	CallsRateLimited        = define(Row{Code: "CallsRateLimited", SameAs: "GitHubRateLimited", Reason: v1alpha1.GitHubUnavailableReason, Message: "GitHub responded with 429 to requests made for pools{nextBy}"})
 	ConnectionUnavailable   = define(Row{Code: "ConnectionUnavailable", Reason: v1alpha1.GitHubUnavailableReason, Message: `GitHubConnection "{connection}"`})
-	ConnectionMissing       = define(Row{Code: "ConnectionMissing", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" not found`})
+	ConnectionMissing       = define(Row{Code: "ConnectionMissing", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" not found`, Remedy: createConnection})
 	ConnectionFailed        = define(Row{Code: "ConnectionFailed", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" is not ready: {reason}`})
 	ConnectionStarting      = define(Row{Code: "ConnectionStarting", Reason: v1alpha1.ProgressingReason, Message: `the controller just started and has not verified GitHubConnection "{connection}" yet`})
 	ConnectionUnverified    = define(Row{Code: "ConnectionUnverified", Reason: v1alpha1.ProgressingReason, Message: `GitHubConnection "{connection}" is being verified`})
-	ConnectionDeleted       = define(Row{Code: "ConnectionDeleted", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" not found: Corral keeps using its credentials for up to one hour, or until the controller restarts`})
-	ConnectionGone          = define(Row{Code: "ConnectionGone", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" was deleted`})
+	ConnectionDeleted       = define(Row{Code: "ConnectionDeleted", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" not found: Corral keeps using its credentials for up to one hour, or until the controller restarts`, Remedy: createConnection})
+	ConnectionGone          = define(Row{Code: "ConnectionGone", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" was deleted`, Remedy: createConnection})
 	ConnectionMoved         = define(Row{Code: "ConnectionMoved", Reason: v1alpha1.ConnectionNotReadyReason, Message: `GitHubConnection "{connection}" no longer points to {url}`})
 	VerificationPaused      = define(Row{Code: "VerificationPaused", Reason: v1alpha1.SuspendedReason, Message: "verification is paused, and Corral has never verified these credentials, proxy and CA", Remedy: "Set spec.verification to Active once, so that Corral verifies the credentials."})
 	TokenEnds               = define(Row{Code: "TokenEnds", Role: Fact, Message: "its token expires on {day}"})
@@ -52,6 +55,6 @@ var (
 	UsesFormerCredentials   = define(Row{Code: "UsesFormerCredentials", Role: Aside, Message: `using the previous credentials of GitHubConnection "{connection}": a restart of the controller would stop the pool`})
 	FormerCredentials       = define(Row{Code: "FormerCredentials", Role: Fact, Message: "pools continue with the previous credentials: a restart of the controller would stop them"})
 	WebhookSecretNotFound   = define(Row{Code: "WebhookSecretNotFound", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: Secret {secret} not found: Corral refuses GitHub's events"})
-	WebhookSecretForbidden  = define(Row{Code: "WebhookSecretForbidden", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: the controller is not allowed to read Secret {secret}"})
+	WebhookSecretForbidden  = define(Row{Code: "WebhookSecretForbidden", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: the controller is not allowed to read Secret {secret}", Remedy: "Allow the controller's ServiceAccount to read the Secret. Until then, Corral refuses GitHub's events."})
 	WebhookSecretKeyMissing = define(Row{Code: "WebhookSecretKeyMissing", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: Secret {secret} has no value for the key {key}: Corral refuses GitHub's events"})
 )

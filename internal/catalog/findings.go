@@ -43,7 +43,7 @@ var (
 	RunnersWait        = define(Row{Code: "RunnersWait", Role: Finding, Severity: Error, Title: "runners do not start ({cause})", Grace: startGrace, Early: "runners are waiting to start ({cause})", Remedy: askExplain})
 	RunnersEnd         = define(Row{Code: "RunnersEnd", Role: Finding, Severity: Error, Title: "runners fail ({cause})", Remedy: askExplain})
 	RunnerUnread       = define(Row{Code: "RunnerUnread", Reason: v1alpha1.InvalidSpecReason, Role: Finding, Severity: Warning, Title: "a runner with an unreadable spec does not start", Remedy: "Correct the field that the message names."})
-	RunnerUnowned      = define(Row{Code: "RunnerUnowned", Reason: v1alpha1.InvalidSpecReason, Role: Finding, Severity: Warning, Title: "a runner that no pool created does not start", Remedy: "Delete the Runner. Its pool creates the runners that it needs."})
+	RunnerUnowned      = define(Row{Code: "RunnerUnowned", Reason: v1alpha1.InvalidSpecReason, Role: Finding, Severity: Warning, Title: "a runner that no pool created does not start", Remedy: deleteRunner})
 	QuotaNearlyFull    = define(Row{Code: "QuotaNearlyFull", Role: Finding, Severity: Ahead, Title: "a quota is almost used up", Message: "{resource}: {used} of {hard} used", Remedy: "Raise the namespace's ResourceQuota or lower spec.scale.max."})
 )
 
@@ -54,7 +54,7 @@ var (
 	Refused        = define(Row{Code: string(v1alpha1.CauseRefused), Role: Finding, Title: "the API server refuses the pod", Remedy: "Correct spec.template, or the policy or webhook that refuses its pod."})
 	ImagePull      = define(Row{Code: string(v1alpha1.CauseImagePull), Role: Finding, Title: "the image cannot be pulled", Remedy: "Correct the image's name, or give the nodes access to the image."})
 	Config         = define(Row{Code: string(v1alpha1.CauseConfig), Role: Finding, Title: "the container's configuration is missing", Remedy: "Create the ConfigMap or Secret that the container needs."})
-	Crash          = define(Row{Code: string(v1alpha1.CauseCrash), Role: Finding, Title: "a container exits too early", Remedy: "A container exits before the runner gets a job. Check the log of the container that the message names, or of the runner container. To keep the pod of the last failed runner for ten minutes, set spec.failedPodTTL: 10m in the pool."})
+	Crash          = define(Row{Code: string(v1alpha1.CauseCrash), Role: Finding, Title: "a container exits too early", Remedy: "Check the log of the container that the message names, or of the runner container: it exits before the runner gets a job. To keep the pod of the last failed runner for ten minutes, set spec.failedPodTTL: 10m in the pool."})
 	Outdated       = define(Row{Code: string(v1alpha1.CauseOutdated), Role: Finding, Title: "GitHub refuses the runner's version", Remedy: "Update the pool's image: GitHub refuses the runner version that it contains."})
 	NeverConnected = define(Row{Code: string(v1alpha1.CauseNeverConnected), Role: Finding, Title: "the runner cannot connect to GitHub", Remedy: "Check the runner's network access to GitHub: its container is running, but it has not connected."})
 	GitHub         = define(Row{Code: string(v1alpha1.CauseGitHub), Role: Finding, Title: "GitHub registers no runners", Remedy: "Fix the GitHubConnection, or wait until GitHub registers runners again."})
@@ -66,7 +66,7 @@ var (
 var (
 	GitHubUnreachable    = define(Row{Code: "GitHubUnreachable", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Check DNS, firewall and proxy: the controller cannot connect to GitHub. Corral keeps retrying."})
 	GitHubLimitsRequests = define(Row{Code: "GitHubLimitsRequests", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Wait: GitHub limits the requests of these credentials. Editing the connection does not help. If this persists, move some pools to a connection with another GitHub App."})
-	GitHubHasTrouble     = define(Row{Code: "GitHubHasTrouble", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Wait: GitHub has an outage (https://www.githubstatus.com). Editing the connection does not help. Corral keeps retrying."})
+	GitHubHasTrouble     = define(Row{Code: "GitHubHasTrouble", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Wait: GitHub responds with server errors (see https://www.githubstatus.com). Editing the connection does not help. Corral keeps retrying."})
 )
 
 // Advice of corral explain that depends on a pool's numbers.

@@ -27,7 +27,7 @@ var (
 	RunnerQuota           = define(Row{Code: "RunnerQuota", Reason: v1alpha1.QuotaExceededReason, Message: "cannot create a runner"})
 	RunnerCreationRefused = define(Row{Code: "RunnerCreationRefused", Reason: v1alpha1.RunnerRefusedReason, Message: "cannot create a runner"})
 	ScaleSetPending       = define(Row{Code: "ScaleSetPending", Reason: v1alpha1.ProgressingReason, Message: "the scale set is being created"})
-	FormerScaleSetKept    = define(Row{Code: "FormerScaleSetKept", Reason: v1alpha1.DrainingReason, Message: "the previous scale set was deleted, but the finalizer {finalizers} keeps its RunnerScaleSet"})
+	FormerScaleSetKept    = define(Row{Code: "FormerScaleSetKept", Reason: v1alpha1.DrainingReason, Message: "the previous scale set was deleted, but the finalizer {finalizers} keeps its RunnerScaleSet", Remedy: "Wait for the controller that added the finalizer. If it no longer exists, remove the finalizer."})
 	FormerScaleSetFirst   = define(Row{Code: "FormerScaleSetFirst", Reason: v1alpha1.ProgressingReason, Message: "waiting until the previous scale set is deleted"})
 	OfRunner              = define(Row{Code: "OfRunner", Role: Lead, Message: "runner {runner}"})
 	CircuitOpen           = define(Row{Code: "CircuitOpen", Reason: v1alpha1.RunnersFailingReason, Volatile: []string{"count"}, Message: "{count} runners in a row failed ({cause}: {detail}){next}"})

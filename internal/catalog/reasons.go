@@ -50,18 +50,18 @@ var (
 			"PoolSource":       "Correct the fields of the source's spec that the message names.",
 			"GitHubConnection": "Correct the part of the connection's spec, credentials or proxy that the message names.",
 			"RunnerScaleSet":   "Delete the RunnerScaleSet. It was created manually. Corral creates the ones that it needs.",
-			"Runner":           "Delete the Runner. Its pool creates the runners that it needs.",
+			"Runner":           deleteRunner,
 		},
 	})
 	ConnectionNotReady = define(Row{Code: v1alpha1.ConnectionNotReadyReason, Severity: Error, Title: "a connection is not ready",
-		Remedy: "Fix the GitHubConnection as the message says. Corral checks it every minute.",
+		Remedy: "Correct the GitHubConnection that the message names. Corral checks it every minute.",
 	})
 	CredentialsMissing = define(Row{Code: v1alpha1.CredentialsMissingReason, Stalls: true, Severity: Error, Title: "credentials are missing",
 		Remedy:   "Create the Secret, folder or key that the message names.",
 		Remedies: map[string]string{"PoolSource": "Create the Secret or the keys that the message names."},
 	})
 	WebhookSecretMissing = define(Row{Code: v1alpha1.WebhookSecretMissingReason, Stalls: true, Severity: Warning, Title: "Corral refuses GitHub's events",
-		Remedy: "Create the Secret of spec.webhook with the key secret. Until then, Corral refuses GitHub's events.",
+		Remedy: "Create the Secret that spec.webhook.secretRef names, with the webhook's secret under the key secret. Until then, Corral refuses GitHub's events.",
 	})
 	CredentialsRefused = define(Row{Code: v1alpha1.CredentialsRefusedReason, Stalls: true, Severity: Error, Title: "GitHub refuses the credentials",
 		Remedy: "Put valid credentials into the connection's Secret.",
@@ -85,7 +85,7 @@ var (
 		Remedy: "Wait: a session that was not closed expires within 92 s.",
 	})
 	LabelsDropped = define(Row{Code: v1alpha1.LabelsDroppedReason, Severity: Warning, Title: "GitHub kept fewer labels",
-		Remedy: "Use only one label for the pool, or update GitHub Enterprise Server to 3.21.",
+		Remedy: "Use only one label for the pool, or update GitHub Enterprise Server to 3.21 or later.",
 	})
 	DisruptionBudgets = define(Row{Code: v1alpha1.DisruptionBudgetsReason, Severity: Warning, Title: "a second PodDisruptionBudget makes node drains fail",
 		Remedy: "Exclude pods with the label corral.dev/job-id from your PodDisruptionBudget.",
@@ -151,7 +151,7 @@ var (
 		Remedy: "Set spec.update.paused to false, or change the policy that holds the update.",
 	})
 	AccessDenied = define(Row{Code: v1alpha1.AccessDeniedReason, Stalls: true, Severity: Error, Title: "access to a referenced object is denied",
-		Remedies: map[string]string{"PoolSource": "Grant its ServiceAccount the permission that the message names, or use an object in its own namespace."},
+		Remedies: map[string]string{"PoolSource": "Grant the source's ServiceAccount the permission that the message names, or refer to an object in the source's own namespace."},
 		Remedy:   "Ask the owner of the GitHubConnection to add the pool's namespace to spec.allowedNamespaces, or use another GitHubConnection in spec.connectionRef.",
 	})
 	DependencyNotReady = define(Row{Code: v1alpha1.DependencyNotReadyReason, Severity: Warning, Title: "a source waits for another source", Grace: time.Minute,
@@ -176,6 +176,6 @@ var (
 		Remedy: "Restore the pools in the source, or correct the source's spec.path.",
 	})
 	PruneFailed = define(Row{Code: v1alpha1.PruneFailedReason, Severity: Warning, Title: "an object that was removed from its source cannot be deleted",
-		Remedy: "Remove the cause that prevents the deletion of the object that the message names.",
+		Remedy: "Fix the problem that prevents the deletion of the object that the message names.",
 	})
 )

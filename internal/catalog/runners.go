@@ -5,17 +5,20 @@ package catalog
 
 import "github.com/corral-dev/corral/apis/v1alpha1"
 
+// deleteRunner is the remedy for a Runner that its pool cannot use.
+const deleteRunner = "Delete the Runner. Its pool creates the runners that it needs."
+
 // Causes of runners.
 var (
-	RegistrationOutdated      = define(Row{Code: "RegistrationOutdated", Reason: v1alpha1.InvalidSpecReason, Message: `RunnerPool "{pool}" now uses another connection, runner group or set of labels`})
-	LifetimeOutdated          = define(Row{Code: "LifetimeOutdated", Reason: v1alpha1.InvalidSpecReason, Message: `RunnerPool "{pool}" now uses another runner lifetime`})
+	RegistrationOutdated      = define(Row{Code: "RegistrationOutdated", Reason: v1alpha1.InvalidSpecReason, Message: `RunnerPool "{pool}" now uses another connection, runner group or set of labels`, Remedy: deleteRunner})
+	LifetimeOutdated          = define(Row{Code: "LifetimeOutdated", Reason: v1alpha1.InvalidSpecReason, Message: `RunnerPool "{pool}" now uses another runner lifetime`, Remedy: deleteRunner})
 	PoolSessionPending        = define(Row{Code: "PoolSessionPending", Reason: v1alpha1.ProgressingReason, Message: `RunnerPool "{pool}" has no message session yet`})
 	PoolSessionMissing        = define(Row{Code: "PoolSessionMissing", Reason: v1alpha1.ProgressingReason, Message: `RunnerPool "{pool}" does not hold the session of scale set {id}`})
 	PoolDeleted               = define(Row{Code: "PoolDeleted", Reason: v1alpha1.ProgressingReason, Message: "its RunnerPool was deleted, so the runner is deleted as well"})
-	RunnerForged              = define(Row{Code: "RunnerForged", Reason: v1alpha1.InvalidSpecReason, Message: `RunnerPool "{pool}" did not create this runner, so Corral does not start it`, Remedy: "Delete the Runner. Its pool creates the runners that it needs."})
+	RunnerForged              = define(Row{Code: "RunnerForged", Reason: v1alpha1.InvalidSpecReason, Message: `RunnerPool "{pool}" did not create this runner, so Corral does not start it`, Remedy: deleteRunner})
 	RegisteringAgain          = define(Row{Code: "RegisteringAgain", Reason: v1alpha1.ProgressingReason, Message: "registering again: the configuration of the first registration was lost"})
-	RunnerIDInvalid           = define(Row{Code: "RunnerIDInvalid", Reason: v1alpha1.InvalidSpecReason, Message: `Secret "{secret}": the key {key} is invalid`})
-	SecretOfAnother           = define(Row{Code: "SecretOfAnother", Reason: v1alpha1.InvalidSpecReason, Message: `Secret "{secret}" does not belong to this runner: delete the Secret or the runner`})
+	RunnerIDInvalid           = define(Row{Code: "RunnerIDInvalid", Reason: v1alpha1.InvalidSpecReason, Message: `Secret "{secret}": the key {key} is invalid`, Remedy: deleteRunner})
+	SecretOfAnother           = define(Row{Code: "SecretOfAnother", Reason: v1alpha1.InvalidSpecReason, Message: `Secret "{secret}" does not belong to this runner: delete the Secret or the runner`, Remedy: "Delete the Secret or the Runner. The pool creates the runners that it needs."})
 	SecretQuota               = define(Row{Code: "SecretQuota", Reason: v1alpha1.QuotaExceededReason, Message: "cannot create the Secret for its registration"})
 	RegistrationSecretRefused = define(Row{Code: "RegistrationSecretRefused", Reason: v1alpha1.SecretRefusedReason, Message: "cannot create the Secret for its registration"})
 	ContainerEnding           = define(Row{Code: "ContainerEnding", Reason: v1alpha1.ProgressingReason, Volatile: []string{"deadline"}, Message: "its job finished; waiting for its container to exit; Corral deletes its pod at {deadline}"})
@@ -24,7 +27,7 @@ var (
 	JobOfDeletedPool          = define(Row{Code: "JobOfDeletedPool", Reason: v1alpha1.ProgressingReason, Message: "its RunnerPool was deleted; Corral deletes the runner after its job"})
 	JobRunning                = define(Row{Code: "JobRunning", Reason: v1alpha1.ProgressingReason, Message: "GitHub reports that it has a job; Corral deletes the runner after that job"})
 	OtherRegistrationBusy     = define(Row{Code: "OtherRegistrationBusy", Reason: v1alpha1.ProgressingReason, Message: "runner {id}, registered {when}, has a job and may be this runner; waiting for that job"})
-	PodChanged                = define(Row{Code: "PodChanged", Reason: v1alpha1.ProgressingReason, Message: "its pod was modified, so the pod may register itself"})
+	PodChanged                = define(Row{Code: "PodChanged", Reason: v1alpha1.ProgressingReason, Message: "its pod changed and may have started; Corral checks it again before the deletion"})
 	PodEnding                 = define(Row{Code: "PodEnding", Reason: v1alpha1.ProgressingReason, Message: "waiting for the pod to terminate"})
 	KeptPodEnding             = define(Row{Code: "KeptPodEnding", Reason: v1alpha1.ProgressingReason, Message: "waiting for the pod to terminate; Corral keeps it for debugging"})
 	RunnerUnknownRunning      = define(Row{Code: "RunnerUnknownRunning", Reason: v1alpha1.ProgressingReason, Message: "GitHub does not know the runner; waiting for its container to exit or to register"})

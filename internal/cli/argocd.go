@@ -70,11 +70,11 @@ func (a *argocd) apply(d *definitions, namespace *string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if _, pinned := d.tags[name]; pinned {
-			return fmt.Errorf("tag %q is set by the plugin's own command, the Application can't set it", name)
+			return fmt.Errorf("tag %q is set by the plugin's command, so the Application cannot set it", name)
 		}
 	}
 	if pinned != "" && pinned != *namespace {
-		return errors.New("the namespace is set by the plugin's own command, the Application can't set it")
+		return errors.New("the namespace is set by the plugin's command, so the Application cannot set it")
 	}
 	maps.Copy(d.tags, set)
 	return nil
@@ -103,7 +103,7 @@ func readParameters() (all []parameter, err error) {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(name, argoVariable+"CORRAL_") && name != argoTags && name != argoNamespace {
-			return nil, fmt.Errorf("%s in the Application's plugin.env: there is no such variable; there are CORRAL_TAGS and CORRAL_NAMESPACE",
+			return nil, fmt.Errorf("%s in the Application's plugin.env: unknown variable: only CORRAL_TAGS and CORRAL_NAMESPACE are supported",
 				strings.TrimPrefix(name, argoVariable))
 		}
 	}
@@ -131,7 +131,7 @@ func (p *parameter) set(to tags, namespace *string) error {
 	case p.Name == "namespace":
 		return errors.New("must be a string")
 	default:
-		return errors.New(`there is no such parameter; there are "tags" and "namespace"`)
+		return errors.New(`unknown parameter: the supported ones are "tags" and "namespace"`)
 	}
 	return nil
 }

@@ -104,14 +104,14 @@ func (o *timeOptions) time() time.Time {
 func parseTime(value string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return at, fmt.Errorf("must be a time as 2026-07-05T18:00:00Z or 2026-07-05T20:00:00+02:00, found %q", value)
+		return at, fmt.Errorf("must be a time such as 2026-07-05T18:00:00Z or 2026-07-05T20:00:00+02:00, found %q", value)
 	}
 	return at, nil
 }
 
 func checkZone(value string) error {
 	if _, err := time.LoadLocation(value); err != nil || value == "" || value == "Local" {
-		return fmt.Errorf("must be a time zone as Europe/Berlin or UTC, found %q", value)
+		return fmt.Errorf("must be a time zone such as Europe/Berlin or UTC, found %q", value)
 	}
 	return nil
 }

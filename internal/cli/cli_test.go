@@ -223,8 +223,8 @@ func TestInitNeverOverwrites(t *testing.T) {
 
 func TestInitRefusesWhatCannotBe(t *testing.T) {
 	for flag, want := range map[string]string{
-		"--module=Bad Module": "Error: --module must be the path of a CUE module, as github.com/acme/runners@v0: ",
-		"--url=github.com/a":  "Error: --url must be that of an enterprise, an organization or a repository: ",
+		"--module=Bad Module": "Error: --module must be the path of a CUE module such as github.com/acme/runners@v0: ",
+		"--url=github.com/a":  "Error: --url must be the URL of an enterprise, an organization or a repository: ",
 	} {
 		folder := t.TempDir()
 		got := corral(t, folder, "init", flag)

@@ -157,7 +157,7 @@ func credentialsOf(ctx context.Context, c client.Reader, connection types.Namesp
 		return github.Credentials{}, err
 	}
 	if conn.Spec.Mount != nil {
-		return github.Credentials{}, fmt.Errorf("the credentials of connection/%s lie in a folder of the controller's pod: conformance takes a folder with them, and --url", connection.Name)
+		return github.Credentials{}, fmt.Errorf("the credentials of connection/%s are mounted into the controller's pod: pass a folder that contains them (--credentials), and --url", connection.Name)
 	}
 	conn.Spec.URL = cmp.Or(address, conn.Spec.URL)
 	return connections.Read(ctx, c, "", conn)

@@ -60,7 +60,7 @@ func TestConformanceWritesAReportWithoutNames(t *testing.T) {
 	if want := "differs      labels changed in place: GitHub kept the previous labels\n"; !strings.Contains(text.stdout, want) {
 		t.Errorf("%q isn't in:\n%s", want, text.stdout)
 	}
-	if want := "Error: 1 of 27 findings differ from what Corral relies on, or weren't shown\n"; text.stderr != want {
+	if want := "Error: 1 of 27 findings differ from what Corral requires, or were not verified\n"; text.stderr != want {
 		t.Errorf("got %q", text.stderr)
 	}
 	for _, secret := range []string{"acme", "ghp_secret", strings.TrimPrefix(sim.URL, "http://")} {

@@ -113,7 +113,7 @@ func readInput(stdin io.Reader, name string, most int64) ([]byte, error) {
 	defer in.Close()
 	data, err := io.ReadAll(io.LimitReader(in, most+1))
 	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes, the most that is read", name, most)
+		err = fmt.Errorf("%s is larger than %d bytes, the limit", name, most)
 	}
 	return data, err
 }

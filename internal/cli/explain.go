@@ -66,7 +66,7 @@ func parseSubject(args []string) (subject, error) {
 	}
 	kind = subjectKinds[strings.ToLower(kind)]
 	if kind == "" || name == "" {
-		return subject{}, fmt.Errorf("what is to be explained? want pool/NAME, runner/NAME or job URL, found %q", strings.Join(args, " "))
+		return subject{}, fmt.Errorf("the argument must be pool/NAME, runner/NAME or job URL, found %q", strings.Join(args, " "))
 	}
 	return subject{kind, name}, nil
 }
@@ -80,7 +80,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	case o.at != "" && about.kind != "pool":
 		return fmt.Errorf("--at is for pools: there is no history of a %s", about.kind)
 	case len(o.labels) > 0 && about.kind != "job":
-		return fmt.Errorf("--labels are those of a job, not of a %s", about.kind)
+		return fmt.Errorf("--labels applies only to a job, not to a %s", about.kind)
 	}
 	now := time.Now()
 	at, err := parseAt(o.at, now)
@@ -119,10 +119,10 @@ func parseAt(value string, now time.Time) (time.Time, error) {
 		}
 	}
 	if err != nil {
-		return at, fmt.Errorf("reading --at: want a time as 2026-07-06T12:00:00Z or 15:04, or a span as 2h30m, found %q", value)
+		return at, fmt.Errorf("reading --at: must be a time such as 2026-07-06T12:00:00Z or 15:04, or a duration such as 2h30m, found %q", value)
 	}
 	if at.After(now) {
-		return at, fmt.Errorf("reading --at: %s is yet to come", at.Format(time.RFC3339))
+		return at, fmt.Errorf("reading --at: %s is in the future", at.Format(time.RFC3339))
 	}
 	return at, nil
 }

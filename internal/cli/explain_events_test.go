@@ -92,7 +92,7 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"does not know the job", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
 		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"does not know the job"}},
 		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but does not know the job, because it receives no events"}},
-		"what isn't the pool's":    {job: "1", labels: []string{"gpu"}, objects: world(true, elsewhere), want: []string{"whether RunnerPool ci/gpu knows of the job: the ConfigMap gpu-jobs is not the pool's"}},
+		"what isn't the pool's":    {job: "1", labels: []string{"gpu"}, objects: world(true, elsewhere), want: []string{"whether RunnerPool ci/gpu knows of the job: the ConfigMap gpu-jobs does not belong to the pool"}},
 		"what is damaged":          {job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, []byte("x"))), want: []string{"whether RunnerPool ci/gpu knows of the job: reading reservations: unpacking"}},
 		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"use the URL of the job"}},
 		"without the right": {

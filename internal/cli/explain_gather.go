@@ -158,7 +158,7 @@ func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, na
 	config := &corev1.ConfigMap{}
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: name}, config)
 	if err == nil && !metav1.IsControlledBy(config, pool) {
-		err = fmt.Errorf("the ConfigMap %s is not the pool's", name)
+		err = fmt.Errorf("the ConfigMap %s does not belong to the pool", name)
 	}
 	return config, client.IgnoreNotFound(err)
 }

@@ -228,7 +228,7 @@ func TestAHistoryOfSomebodyElseIsNotTold(t *testing.T) {
 	objects := cluster()
 	objects[1].SetOwnerReferences(nil)
 	answer, err := explainerOf(nil, objects...).explain(t.Context(), subject{"pool", "linux"}, time.Time{}, nil)
-	if err != nil || !strings.Contains(answer.Text(), "what was decided before: the ConfigMap linux-decisions is not the pool's") {
+	if err != nil || !strings.Contains(answer.Text(), "what was decided before: the ConfigMap linux-decisions does not belong to the pool") {
 		t.Errorf("%v\n%s", err, answer.Text())
 	}
 }

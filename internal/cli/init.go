@@ -123,11 +123,11 @@ func (r newRepository) values(steps string, target github.Target) *strings.Repla
 // files returns the files of the new repository by path.
 func (r newRepository) files() (map[string][]byte, error) {
 	if err := cuemodule.CheckPath(r.module); err != nil {
-		return nil, fmt.Errorf("--module must be the path of a CUE module, as github.com/acme/runners@v0: %w", err)
+		return nil, fmt.Errorf("--module must be the path of a CUE module such as github.com/acme/runners@v0: %w", err)
 	}
 	target, err := github.ParseURL(r.url)
 	if err != nil {
-		return nil, fmt.Errorf("--url must be that of an enterprise, an organization or a repository: %w", err)
+		return nil, fmt.Errorf("--url must be the URL of an enterprise, an organization or a repository: %w", err)
 	}
 	files, kind := map[string][]byte{}, "new/pools"
 	if r.guard {

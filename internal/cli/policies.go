@@ -28,7 +28,7 @@ import (
 const (
 	testSuffix  = "_test.rego"
 	maxFolders  = 10_000
-	atMostFiles = "the most that is read: name a smaller folder"
+	atMostFiles = "the limit: name a smaller folder"
 )
 
 // declaredPolicy is a policy, and where it comes from.
@@ -356,7 +356,7 @@ func (r *policyFiles) read(name string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a regular file", name)
 	case info.Size() > compile.MaxFileBytes:
-		return fmt.Errorf("%s is larger than %d bytes, the most that is read", name, compile.MaxFileBytes)
+		return fmt.Errorf("%s is larger than %d bytes, the limit", name, compile.MaxFileBytes)
 	case r.total > compile.MaxTotalBytes:
 		return fmt.Errorf("more than %d bytes in total, %s", compile.MaxTotalBytes, atMostFiles)
 	case len(r.files) >= compile.MaxFiles:

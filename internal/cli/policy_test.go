@@ -125,8 +125,8 @@ func TestComplaints(t *testing.T) {
 		"a number that is none": {one("pool: a\nat: 2026-07-07T12:00:00Z\nexpect: {scaling: {max: many}}\n"), "test",
 			"a.scenario.yaml:3:20: expect.scaling.max: must be a whole number, found a JSON string\n", 1},
 		"a scenario without time": {one("pool: a\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:1:1: at: at is required", 1},
-		"a time without zone":     {one("pool: a\nat: 2026-07-07T12:00:00\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: at: must be a time as", 1},
-		"an unknown zone":         {one("pool: a\nzone: Mars/Base\nat: 2026-07-07T12:00:00Z\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: zone: must be a time zone as Europe/Berlin", 1},
+		"a time without zone":     {one("pool: a\nat: 2026-07-07T12:00:00\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: at: must be a time such as", 1},
+		"an unknown zone":         {one("pool: a\nzone: Mars/Base\nat: 2026-07-07T12:00:00Z\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: zone: must be a time zone such as Europe/Berlin", 1},
 		"a pool that is not there": {one("cases:\n- name: x\n  pool: b\n  expect: {template: {allowed: true}}\n"), "test",
 			"a.scenario.yaml:3:3: cases[0].pool: there is no pool \"b\", but a\n", 1},
 		"a pool with a typo":       {one("pool: {metadata: {name: p}, spec: {scael: {}}}\nexpect: {template: {allowed: true}}\n"), "test", "pool: unknown field \"spec.scael\"", 1},
@@ -155,7 +155,7 @@ func TestComplaints(t *testing.T) {
 		"policies that are none":   {map[string]string{"guard/README.md": ""}, "vet --policy guard", "guard: no policy is here: neither *.rego files nor manifests", 1},
 		"a path without anything":  {nil, "vet --policy nowhere", "finding policies: stat ", 1},
 		"a time-out of nothing":    {nil, "vet --timeout 0s", "--timeout must be more than 0", 1},
-		"a time that is none":      {nil, "vet --at noon", "must be a time as 2026-07-05T18:00:00Z", 1},
+		"a time that is none":      {nil, "vet --at noon", "must be a time such as 2026-07-05T18:00:00Z", 1},
 		"Rego that doesn't parse":  {map[string]string{"policies/x.rego": "package corral.scaling\n\nlimit contains {"}, "vet", "policies/x.rego:3:", 1},
 		"Rego of others that doesn't parse": {map[string]string{".guard/x.rego": "package corral.scaling\n\nlimit contains {"}, "vet --policy .guard",
 			".guard/x.rego:3:", 1},
@@ -458,8 +458,8 @@ func FuzzScenarios(f *testing.F) {
 // If a folder given by --policy has too many files, the error says how to fix it.
 func TestTooManyFilesOfPoliciesAreToldWhatHelps(t *testing.T) {
 	for want, files := range map[string]int{
-		"more than 500 files, the most that is read: name a smaller folder":               501,
-		"more than 10000 files and folders, the most that is read: name a smaller folder": 10_000,
+		"more than 500 files, the limit: name a smaller folder":               501,
+		"more than 10000 files and folders, the limit: name a smaller folder": 10_000,
 	} {
 		all := fstest.MapFS{}
 		for i := range files {

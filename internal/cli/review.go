@@ -184,7 +184,7 @@ func (o *reviewOptions) records(stdin io.Reader) (records []review.Record, unrea
 		records, unread, err = review.ReadRecords(from)
 	}
 	if err == nil && len(records) == 0 {
-		err = errors.New("there is no line of a decision log that can be read")
+		err = errors.New("the file has no readable line of a decision log")
 	}
 	if err != nil {
 		err = fmt.Errorf("reading recorded decisions: %w", err)
@@ -233,7 +233,7 @@ func failsOn(word string, r *review.Result) error {
 	default:
 		gone := slices.DeleteFunc(slices.Clone(r.Pools), func(p review.Pool) bool { return p.Change != review.Deleted && !p.LosesJobs })
 		if n := len(gone); n > 0 {
-			return fmt.Errorf("%s deleted, or replaced with the jobs that wait, %w", wording.Count(n, "pool"), errFailOn)
+			return fmt.Errorf("%s deleted, or replaced together with its waiting jobs, %w", wording.Count(n, "pool"), errFailOn)
 		}
 	}
 	return nil
@@ -246,7 +246,7 @@ func dearer(limit float64, word string, r *review.Result) error {
 	case c == nil || c.Before == nil:
 		return fmt.Errorf("the prices of both sides are not known, so --fail-on %s cannot be evaluated", word)
 	case c.After.Typical-c.Before.Typical > limit:
-		return fmt.Errorf("%s %s more a month, %w", review.Money(c.After.Typical-c.Before.Typical), c.Currency, errFailOn)
+		return fmt.Errorf("%s %s more per month, %w", review.Money(c.After.Typical-c.Before.Typical), c.Currency, errFailOn)
 	case n > 0:
 		return fmt.Errorf("%s without a price or without a max, so --fail-on %s cannot be evaluated", wording.Count(n, "pool"), word)
 	}

@@ -36,11 +36,11 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		code           int
 		stderr         string
 	}{
-		"a deleted pool":                         {"10-deleted-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced with the jobs that wait, as --fail-on asks\n"},
+		"a deleted pool":                         {"10-deleted-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced together with its waiting jobs, so --fail-on fails the review\n"},
 		"a deleted pool, which nobody minds":     {"10-deleted-pool", "", "newly-denied,cost>100", exitOK, ""},
-		"a renamed pool that loses jobs":         {"11-renamed-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced with the jobs that wait, as --fail-on asks\n"},
-		"a replaced pool that loses jobs":        {"04-identity", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced with the jobs that wait, as --fail-on asks\n"},
-		"a month that costs more":                {"02-template", "", "deleted,cost>100", exitFailOn, "Error: 797 EUR more a month, as --fail-on asks\n"},
+		"a renamed pool that loses jobs":         {"11-renamed-pool", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced together with its waiting jobs, so --fail-on fails the review\n"},
+		"a replaced pool that loses jobs":        {"04-identity", "", "deleted", exitFailOn, "Error: 1 pool deleted, or replaced together with its waiting jobs, so --fail-on fails the review\n"},
+		"a month that costs more":                {"02-template", "", "deleted,cost>100", exitFailOn, "Error: 797 EUR more per month, so --fail-on fails the review\n"},
 		"a month that costs more, but no more":   {"02-template", "", "cost>800", exitOK, ""},
 		"a new denial":                           {"06-blocking-policy", "", "newly-denied", exitDenied, "Error: 2 of 3 pools denied by policy\n"},
 		"a denial, which nobody minds":           {"06-blocking-policy", "", "broken", exitOK, ""},

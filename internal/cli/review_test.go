@@ -399,7 +399,7 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 	folder := recorded(t, "05-policy-only")
 	const decision = `{"decision_id": "x", "path": "corral/scaling", "timestamp": "2026-07-07T09:00:00Z", ` +
 		`"input": {"pool": {"namespace": "ci", "name": "web", "labels": {"team": "web"}, "scale": {"max": 50}}}}` + "\n"
-	const noRecord = "Error: reading recorded decisions: there is no line of a decision log that can be read\n"
+	const noRecord = "Error: reading recorded decisions: the file has no readable line of a decision log\n"
 	for name, tc := range map[string]struct {
 		log  string
 		args []string
@@ -493,7 +493,7 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 		"no head, though named":     {[]string{"--head="}, "--head is empty; "},
 		"no repository":             {nil, "is in no Git repository"},
 		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
-		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the most that is read"},
+		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, folder, append([]string{"review"}, tc.args...)...)

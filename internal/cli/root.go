@@ -32,9 +32,9 @@ var (
 	// errChanged is the error of a command that was asked to fail when there are changes.
 	errChanged = errors.New("there are changes")
 	// errFailOn is wrapped by the error of a command that was asked to fail on what is so.
-	errFailOn = errors.New("as --fail-on asks")
+	errFailOn = errors.New("so --fail-on fails the review")
 	// errDiffers is the error of one that found a GitHub that isn't as it should be.
-	errDiffers = errors.New("differ from what Corral relies on, or weren't shown")
+	errDiffers = errors.New("differ from what Corral requires, or were not verified")
 )
 
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,

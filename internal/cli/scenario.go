@@ -231,7 +231,7 @@ func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*quest
 	refuse("pool", err)
 	refuse("zone", checkZone(zone))
 	if at = timeIn("at", c.At, at); at.IsZero() && c.At == "" && c.Expect != nil && (c.Expect.Scaling != nil || c.Expect.Update != nil) {
-		refuse("at", errors.New("at is required: what policies decide may depend on the time"))
+		refuse("at", errors.New("at is required, because decisions of policies can depend on the time"))
 	}
 	since := timeIn("state.change.since", s.Change.Since, time.Time{})
 	if pool == nil {

@@ -78,7 +78,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	case o.interval < time.Second:
 		return fmt.Errorf("--interval: %s is below 1s", o.interval)
 	case o.watch && o.output.value != "text":
-		return fmt.Errorf("--watch: it shows text alone, not %s", o.output.value)
+		return fmt.Errorf("--watch supports only text output, not %s", o.output.value)
 	}
 	from, namespace, err := o.cluster.connect()
 	if err != nil {

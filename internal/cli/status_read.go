@@ -95,7 +95,7 @@ func brief(err error) string {
 }
 
 // errMore is the error of a list that is longer than what is read.
-var errMore = fmt.Errorf("there are more than the %d that are read", maxRead)
+var errMore = fmt.Errorf("there are more than %d, the limit", maxRead)
 
 // listOf is a list of objects of one kind.
 type listOf[T any] interface {
@@ -145,7 +145,7 @@ func (g *statusReader) elsewhere(ctx context.Context, s *explain.Snapshot) {
 			continue
 		}
 		if seen[key] = true; len(seen) > maxElsewhere {
-			g.cannot("GitHubConnections of other namespaces", fmt.Errorf("pools use more than the %d that are read", maxElsewhere))
+			g.cannot("GitHubConnections of other namespaces", fmt.Errorf("pools use more than %d, the limit", maxElsewhere))
 			return
 		}
 		c := v1alpha1.GitHubConnection{}

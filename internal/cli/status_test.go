@@ -282,7 +282,7 @@ func TestStatusRefusesWhatItCanNotShow(t *testing.T) {
 		says string
 		code int
 	}{
-		"--watch -o json":                  {"--watch: it shows text alone, not json", exitError},
+		"--watch -o json":                  {"--watch supports only text output, not json", exitError},
 		"--watch --interval 10ms":          {"--interval: 10ms is below 1s", exitError},
 		"-n ci -A":                         {"none of the others can be", exitError},
 		"-o table":                         {"table", exitError},

@@ -46,7 +46,7 @@ func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) 
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 			warnings = append(warnings, pools[namespace][0].warning(ruleQuota, "Namespace not read", ".metadata.namespace", "the quotas of namespace "+namespace+" can't be read: "+err.Error()))
 		case err != nil:
-			return nil, fmt.Errorf("reading what namespace %s leaves to pods: %w", namespace, err)
+			return nil, fmt.Errorf("reading the quotas and limits of namespace %s: %w", namespace, err)
 		}
 		for _, x := range quota.Check(fleets[namespace], quotas.Items, ranges.Items) {
 			warnings = append(warnings, pools[namespace][x.Fleet].warning(ruleQuota, "Pods don't fit the namespace", x.Field, "namespace "+namespace+": "+x.Message))

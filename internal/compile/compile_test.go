@@ -326,10 +326,10 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"a folder that looks like something else": {
 			Files{"cue.mod/module.cue": []byte(withDeps), "a@b/a.cue": []byte(onePool)}, Options{},
 			[]string{"a@b/a.cue: CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"}},
-		"a large file": {Files{"a.cue": big}, Options{}, []string{"a.cue: the file is larger than 1048576 bytes, the most that is read"}},
+		"a large file": {Files{"a.cue": big}, Options{}, []string{"a.cue: the file is larger than 1048576 bytes, the limit"}},
 		"many files": {many, Options{}, []string{
-			"f0500.cue: more than 500 files, the most that is read: compile a smaller folder with a cue.mod of its own"}},
-		"many bytes": {total, Options{}, []string{"f8.cue: more than 8388608 bytes in total, the most that is read"}},
+			"f0500.cue: more than 500 files, the limit: compile a smaller folder with a cue.mod of its own"}},
+		"many bytes": {total, Options{}, []string{"f8.cue: more than 8388608 bytes in total, the limit"}},
 		"many objects": {
 			repository("package pools\n\nimport \"list\"\n\nx: [for i in list.Range(0, 5001, 1) {apiVersion: \"corral.dev/v1alpha1\", kind: \"GitHubConnection\", metadata: name: \"c\\(i)\", spec: {url: \"https://github.com/a\", mount: name: \"m\"}}]\n"), Options{},
 			[]string{"more than 5000 objects, the most that a tree may declare"}},

@@ -262,11 +262,11 @@ func (g *gatherer) read(m *module, name string) error {
 	g.total += len(data)
 	switch {
 	case len(data) > MaxFileBytes:
-		return g.refuse(name, "the file is larger than %d bytes, the most that is read", MaxFileBytes)
+		return g.refuse(name, "the file is larger than %d bytes, the limit", MaxFileBytes)
 	case g.files > MaxFiles:
-		return g.refuse(name, "more than %d files, the most that is read: compile a smaller folder with a cue.mod of its own", MaxFiles)
+		return g.refuse(name, "more than %d files, the limit: compile a smaller folder with a cue.mod of its own", MaxFiles)
 	case g.total > MaxTotalBytes:
-		return g.refuse(name, "more than %d bytes in total, the most that is read", MaxTotalBytes)
+		return g.refuse(name, "more than %d bytes in total, the limit", MaxTotalBytes)
 	}
 	m.files[name] = data
 	return nil

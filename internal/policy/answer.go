@@ -224,7 +224,7 @@ func (e *element) until() time.Time {
 		return time.Time{}
 	case ast.String:
 		at, err := time.Parse(time.RFC3339Nano, string(v))
-		e.require(err == nil, "until is a time as 2026-05-01T06:00:00Z, not %q", clean(string(v)))
+		e.require(err == nil, "until must be a time such as 2026-05-01T06:00:00Z, not %q", clean(string(v)))
 		return at.UTC()
 	case ast.Number:
 		ns, ok := wholeNumber(v)

@@ -99,7 +99,7 @@ func TestAnInvalidAnswerNamesItsRule(t *testing.T) {
 		"jobs at min":       {`{"field": "min", "atMost": 1, "reason": "r", "assignedJobs": "Wait"}`, "assignedJobs goes with atMost of max only"},
 		"jobs at floor":     {`{"field": "max", "atLeast": 1, "reason": "r", "assignedJobs": "Wait"}`, "assignedJobs goes with atMost of max only"},
 		"unknown jobs":      {`{"field": "max", "atMost": 1, "reason": "r", "assignedJobs": "Drop"}`, `assignedJobs is Serve or Wait, not "Drop"`},
-		"until of no time":  {`{"field": "max", "atMost": 1, "reason": "r", "until": "tomorrow"}`, `until is a time as 2026-05-01T06:00:00Z, not "tomorrow"`},
+		"until of no time":  {`{"field": "max", "atMost": 1, "reason": "r", "until": "tomorrow"}`, `until must be a time such as 2026-05-01T06:00:00Z, not "tomorrow"`},
 		"until of no whole": {`{"field": "max", "atMost": 1, "reason": "r", "until": 1.5}`, "until is a whole number of nanoseconds, not 1.5"},
 		"until of no kind":  {`{"field": "max", "atMost": 1, "reason": "r", "until": true}`, "until is a string or a number, not boolean"},
 	}

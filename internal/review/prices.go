@@ -97,7 +97,7 @@ type PoolShare struct {
 // ReadPrices reads a price file in YAML. Places and diagnostics contain the given file name.
 func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	if len(data) > MaxPriceBytes {
-		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the most that is read", MaxPriceBytes)}}
+		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the limit", MaxPriceBytes)}}
 	}
 	p := &Prices{file: file}
 	content := map[string]any{}

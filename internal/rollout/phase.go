@@ -187,9 +187,9 @@ func (u *update) proven() bool {
 	}
 	slices.SortFunc(started, time.Time.Compare)
 	wanted := u.wanted()
-	u.reason = fmt.Sprintf("%d of %d canaries run; they have to do well for %s", min(len(started), wanted), wanted, u.Bounds.Pause)
+	u.reason = fmt.Sprintf("%d of %d canaries run; they must run without failures for %s", min(len(started), wanted), wanted, u.Bounds.Pause)
 	if record := u.Records[u.To]; record.Open {
-		u.reason = fmt.Sprintf("%s; %s makes up for it", record.Message, u.from)
+		u.reason = fmt.Sprintf("%s; runners of %s take over", record.Message, u.from)
 		return false
 	}
 	if len(started) < wanted {
@@ -219,7 +219,7 @@ func (u *update) progress(p *Plan) string {
 	left := len(u.counts.others) - len(p.End) + u.counts.later
 	switch record := u.Records[u.To]; {
 	case record.Open && p.Rest != u.To:
-		return fmt.Sprintf("%s; %s makes up for it", record.Message, u.from)
+		return fmt.Sprintf("%s; runners of %s take over", record.Message, u.from)
 	case left == 0:
 		return fmt.Sprintf("all runners are replaced; Corral keeps %s until a runner of %s succeeds", u.from, u.To)
 	case u.Bounds.Strategy == v1alpha1.OnIdle:

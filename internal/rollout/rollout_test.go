@@ -151,17 +151,17 @@ func TestNext(t *testing.T) {
 		"the desired number takes what may be made before the surge does": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: slices.Concat(idle("A", 1), idle("B", 1))},
 			want: outcome{Phase: "Canary", From: "A", InForce: "B", Surge: 2, Next3: aab, PhaseAges: time.Hour,
-				Reason: "1 of 2 canaries run; they have to do well for 5m0s"},
+				Reason: "1 of 2 canaries run; they must run without failures for 5m0s"},
 		},
 		"a canary that is not proven stands in for none": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: slices.Concat(idle("A", 4), young("B", 2))},
 			want: outcome{Phase: "Canary", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: allA, PhaseAges: time.Hour, LookAgain: time.Minute,
-				Reason: "2 of 2 canaries run; they have to do well for 5m0s"},
+				Reason: "2 of 2 canaries run; they must run without failures for 5m0s"},
 		},
 		"canaries may be unavailable, no more": {
 			in: rollout.Input{Stored: "A", Desired: 8, Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxUnavailable: 5, Canary: 1, Pause: time.Minute}, Runners: idle("A", 8)},
 			want: outcome{Phase: "Canary", From: "A", InForce: "B", End: []string{"A-Idle-0"}, Next3: aab,
-				Reason: "0 of 1 canaries run; they have to do well for 1m0s"},
+				Reason: "0 of 1 canaries run; they must run without failures for 1m0s"},
 		},
 		"canaries did well for the pause": {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: slices.Concat(idle("A", 2), idle("B", 1), busy("B", 1))},
@@ -176,7 +176,7 @@ func TestNext(t *testing.T) {
 			in: rollout.Input{State: state("A", "B", "Canary"), Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1, Canary: 1, Pause: time.Minute}, Desired: 1,
 				Runners: []rollout.Runner{{Name: "b", Revision: "B", State: v1alpha1.RunnerIdle, Deleting: true, Started: now.Add(-time.Hour)}}},
 			want: outcome{Phase: "Canary", From: "A", InForce: "B", Surge: 1, Next3: aab, PhaseAges: time.Hour,
-				Reason: "0 of 1 canaries run; they have to do well for 1m0s"},
+				Reason: "0 of 1 canaries run; they must run without failures for 1m0s"},
 		},
 		"a canary step that was passed isn't gone back to": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: tried, Runners: slices.Concat(idle("A", 1), busy("A", 1))},
@@ -215,7 +215,7 @@ func TestNext(t *testing.T) {
 		"thaw goes on with the canaries": {
 			in: rollout.Input{State: state("A", "B", "Held"), Desired: 2, Bounds: tried, Runners: idle("A", 2)},
 			want: outcome{Phase: "Canary", From: "A", InForce: "B", Extra: 2, Surge: 2, Next3: []string{"B", "B", "A"},
-				Reason: "0 of 2 canaries run; they have to do well for 5m0s"},
+				Reason: "0 of 2 canaries run; they must run without failures for 5m0s"},
 		},
 		"on idle: none ends": {
 			in: rollout.Input{Stored: "A", Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle, MaxSurge: 2}, Runners: idle("A", 2)},
@@ -350,28 +350,28 @@ func TestNext(t *testing.T) {
 			in: rollout.Input{State: state("A", "B", "Canary"), Desired: 4, Bounds: tried, Runners: idle("A", 4),
 				Records: map[string]rollout.Record{"B": {Paced: true}}},
 			want: outcome{Phase: "Canary", From: "A", InForce: "B", Surge: 2, Next3: allA, PhaseAges: time.Hour,
-				Reason: "0 of 2 canaries run; they have to do well for 5m0s"},
+				Reason: "0 of 2 canaries run; they must run without failures for 5m0s"},
 		},
-		"what may be the network's: the former makes up for it, nothing ends": {
+		"what may be the network's: the previous revision takes over, nothing ends": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 2, MaxUnavailable: 4},
 				Runners: idle("A", 4), Records: map[string]rollout.Record{"B": astray}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Surge: 2, Next3: allA, PhaseAges: time.Hour,
-				Reason: "3 runners in a row failed (NeverConnected: no network); A makes up for it"},
+				Reason: "3 runners in a row failed (NeverConnected: no network); runners of A take over"},
 		},
 		"and one is tried now and then": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 4, Bounds: rolling, Runners: idle("A", 4), Records: map[string]rollout.Record{"B": probing}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Extra: 1, Surge: 2, Next3: aab, PhaseAges: time.Hour,
-				Reason: "3 runners in a row failed (NeverConnected: no network); A makes up for it"},
+				Reason: "3 runners in a row failed (NeverConnected: no network); runners of A take over"},
 		},
 		"not at zero": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Bounds: rolling, Runners: idle("A", 1), Records: map[string]rollout.Record{"B": probing}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Surge: 2, Next3: aab, PhaseAges: time.Hour,
-				Reason: "3 runners in a row failed (NeverConnected: no network); A makes up for it"},
+				Reason: "3 runners in a row failed (NeverConnected: no network); runners of A take over"},
 		},
 		"what fails isn't recreated with": {
 			in: rollout.Input{State: state("A", "B", "Rolling"), Desired: 2, Bounds: rollout.Bounds{Strategy: v1alpha1.Recreate}, Runners: idle("A", 2), Records: map[string]rollout.Record{"B": astray}},
 			want: outcome{Phase: "Rolling", From: "A", InForce: "B", Next3: allA, PhaseAges: time.Hour,
-				Reason: "3 runners in a row failed (NeverConnected: no network); A makes up for it"},
+				Reason: "3 runners in a row failed (NeverConnected: no network); runners of A take over"},
 		},
 		"an edit in the middle: what is replaced stays the same": {
 			in: rollout.Input{State: state("A", "C", "Rolling"), Stored: "C", Desired: 2, Bounds: rolling, Runners: slices.Concat(idle("A", 1), idle("C", 1))},

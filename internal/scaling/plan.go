@@ -178,7 +178,7 @@ type wish struct {
 func wishOf(in Input) wish {
 	switch {
 	case !in.Demand.Known:
-		return wish{countRunners(in.Runners).supply, "no count of jobs: runners are neither started nor ended", false}
+		return wish{countRunners(in.Runners).supply, "no count of jobs: Corral neither starts nor deletes runners", false}
 	case in.Pace == nil || in.Suspended:
 		return unpaced(in)
 	case in.Pace.Desired > in.most():

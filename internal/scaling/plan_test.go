@@ -163,7 +163,7 @@ func TestDecide(t *testing.T) {
 		},
 		"nothing heard yet: hold": {
 			in:   scaling.Input{Limits: v1alpha1.Scale{Max: 9, Min: 3}, Runners: many(2, v1alpha1.RunnerIdle, old)},
-			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 9, Reason: "no count of jobs: runners are neither started nor ended"},
+			want: scaling.Plan{Desired: 2, Supply: 2, Announce: 9, Reason: "no count of jobs: Corral neither starts nor deletes runners"},
 		},
 		"failed and finished runners count for nothing": {
 			in: scaling.Input{Limits: v1alpha1.Scale{Max: 9}, Jobs: 2,

@@ -238,7 +238,7 @@ func TestThePluginSaysWhatIsWrong(t *testing.T) {
 		"without end": {text: "package pools\n\nimport \"list\"\n\nr: list.Range(0, 60, 1)\nx: [for a in r for b in r for c in r for d in r {a + b + c + d}]\n",
 			want: []string{"compiling takes more than ", " of CPU time, the most that is allowed"}},
 		"an unknown tag":   {text: "package pools\n", env: []string{"ARGOCD_ENV_CORRAL_TAGS=ulr=x"}, want: []string{`tag "ulr" is set, but no field is marked @tag(ulr)`}},
-		"a bad parameter":  {text: "package pools\n", env: []string{`ARGOCD_APP_PARAMETERS=[{"name":"tag","map":{}}]`}, want: []string{`parameter "tag" of the Application: there is no such parameter`}},
+		"a bad parameter":  {text: "package pools\n", env: []string{`ARGOCD_APP_PARAMETERS=[{"name":"tag","map":{}}]`}, want: []string{`parameter "tag" of the Application: unknown parameter`}},
 		"a broken setting": {text: "package pools\n", env: []string{`ARGOCD_APP_PARAMETERS={`}, want: []string{"reading ARGOCD_APP_PARAMETERS"}},
 	} {
 		t.Run(title, func(t *testing.T) {
