@@ -13,98 +13,128 @@ import (
 	"path/filepath"
 	"strings"
 
+	cueerrors "cuelang.org/go/cue/errors"
 	cueformat "cuelang.org/go/cue/format"
-	opaformat "github.com/open-policy-agent/opa/v1/format"
+	cueparser "cuelang.org/go/cue/parser"
+	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// errUnformatted is the error of fmt --check when a file is not formatted.
-var errUnformatted = errors.New("not formatted")
+// formatters format the text of a file, by the extension of its name.
+var formatters = map[string]func(name string, text []byte) ([]byte, error){".cue": formatCUE, ".rego": policy.FormatRego}
+
+// formatting is what fmt is asked for.
+type formatting struct {
+	check, diff bool
+	out         io.Writer
+	// unformatted counts files whose format was, or would be, changed.
+	unformatted int
+	// problems are files that could not be formatted.
+	problems []error
+}
 
 func newFmt() *cobra.Command {
-	isCheck := false
+	f := &formatting{}
 	c := &cobra.Command{
-		Use:   "fmt [PATH...]",
-		Short: "Format the CUE and Rego files of a repository",
-		Long: `Format CUE and Rego files as cue fmt and opa fmt do: files, and all files in and below
-folders (default: the current folder). Hidden folders and cue.mod are skipped. The command prints the
-name of each file that it changes.
+		Use:   "fmt [FILE|DIR]...",
+		Short: "Format definitions and rules, as cue fmt and opa fmt do",
+		Long: `Format .cue and .rego files (default: those in and below the current folder), and print the
+name of each file that changed. The result is the result of cue fmt and opa fmt, whose
+libraries corral contains.
 
-With --check, it changes nothing, and exits with code 1 if a file is not formatted.`,
-		Example: "  corral fmt\n  corral fmt --check teams platform",
+Folders whose names begin with . or _, and cue.mod, are left out. A file with a syntax error
+stays as it is. The command then formats the other files and exits with code 1.
+
+With --check or --diff, write nothing, and exit with code 3 if a file is not formatted.`,
+		Example: "  corral fmt\n  corral fmt --check\n  corral fmt -d pools/linux.cue",
 	}
-	c.Flags().BoolVar(&isCheck, "check", false, "change nothing, and fail if a file is not formatted")
+	c.Flags().BoolVar(&f.check, "check", false, "print the names of files that are not formatted, and write nothing")
+	c.Flags().BoolVarP(&f.diff, "diff", "d", false, "print the changes instead of names, and write nothing")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		f.out = c.OutOrStdout()
 		if len(args) == 0 {
 			args = []string{"."}
 		}
-		f := &formatter{out: c.OutOrStdout(), isCheck: isCheck}
-		for _, f.root = range args {
-			if err := filepath.WalkDir(f.root, f.visit); err != nil {
-				return err
+		for _, path := range args {
+			if err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error { return f.visit(path, name, entry, err) }); err != nil {
+				return fmt.Errorf("formatting: %w", err)
 			}
 		}
-		if isCheck && f.changed > 0 {
-			return fmt.Errorf("%s %w: run corral fmt", wording.Count(f.changed, "file"), errUnformatted)
+		if len(f.problems) == 0 && (f.check || f.diff) && f.unformatted > 0 {
+			return fmt.Errorf("%w: corral fmt formats %s", errChanged, wording.Count(f.unformatted, "file"))
 		}
-		return nil
+		return errors.Join(f.problems...)
 	}
 	return c
 }
 
-// formatter formats the files below root.
-type formatter struct {
-	out     io.Writer
-	root    string
-	isCheck bool
-	// changed is the number of files whose format differs.
-	changed int
-}
-
-func (f *formatter) visit(name string, entry fs.DirEntry, err error) error {
+// visit formats a file, or decides whether to enter a folder.
+func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	isSkipped := name != f.root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "cue.mod")
-	switch {
-	case entry.IsDir() && isSkipped:
-		return fs.SkipDir
-	case isSkipped || !entry.Type().IsRegular():
+	base := entry.Name()
+	if entry.IsDir() {
+		if isLeftOut := base == "cue.mod" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_"); isLeftOut && name != path {
+			return fs.SkipDir
+		}
 		return nil
 	}
-	isChanged, err := formatFile(name, f.isCheck)
-	if isChanged {
-		f.changed++
-		_, err = fmt.Fprintln(f.out, name)
+	format, known := formatters[filepath.Ext(base)]
+	switch {
+	case !known && name == path:
+		f.problems = append(f.problems, fmt.Errorf("%s is neither a .cue nor a .rego file", name))
+		return nil
+	case !known || !entry.Type().IsRegular():
+		return nil
 	}
+	return f.file(name, format)
+}
+
+// file formats one file.
+func (f *formatting) file(name string, format func(string, []byte) ([]byte, error)) error {
+	text, err := os.ReadFile(name)
+	if err != nil || len(bytes.TrimSpace(text)) == 0 { // OPA refuses an empty file
+		return err
+	}
+	formatted, err := format(name, text)
+	if err != nil {
+		f.problems = append(f.problems, err)
+		return nil
+	}
+	if bytes.Equal(text, formatted) {
+		return nil
+	}
+	f.unformatted++
+	if f.diff {
+		return difflib.WriteUnifiedDiff(f.out, difflib.UnifiedDiff{A: linesOf(text), B: linesOf(formatted),
+			FromFile: name + ".orig", ToFile: name, Context: 3})
+	}
+	if !f.check {
+		if err := os.WriteFile(name, formatted, 0o644); err != nil { // an existing file keeps its mode
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(f.out, name)
 	return err
 }
 
-// formatFile formats a file of CUE or Rego, and reports whether that changes it.
-func formatFile(name string, isCheck bool) (bool, error) {
-	format := func(text []byte) ([]byte, error) { return cueformat.Source(text) }
-	switch filepath.Ext(name) {
-	case ".cue":
-	case ".rego":
-		format = func(text []byte) ([]byte, error) { return opaformat.Source(filepath.Base(name), text) }
-	default:
-		return false, nil
+// linesOf returns the lines of a text. SplitLines adds a newline to the last one.
+func linesOf(text []byte) []string {
+	return difflib.SplitLines(strings.TrimSuffix(string(text), "\n"))
+}
+
+func formatCUE(name string, text []byte) ([]byte, error) {
+	file, err := cueparser.ParseFile(name, text, cueparser.ParseComments)
+	if err == nil {
+		text, err = cueformat.Node(file)
 	}
-	text, err := os.ReadFile(name)
 	if err != nil {
-		return false, fmt.Errorf("reading a file to format: %w", err)
+		first := cueerrors.Errors(err)[0]
+		return nil, fmt.Errorf("%s: %w", first.Position(), first)
 	}
-	formatted, err := format(text)
-	if err != nil {
-		return false, fmt.Errorf("%s: %w", name, err)
-	}
-	if bytes.Equal(text, formatted) {
-		return false, nil
-	}
-	if !isCheck {
-		err = os.WriteFile(name, formatted, 0o644) //nolint:gosec // the file keeps its permissions
-	}
-	return err == nil, err
+	return text, nil
 }

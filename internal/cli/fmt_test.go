@@ -6,55 +6,86 @@ package cli
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-func TestFmtFormatsCUEAndRego(t *testing.T) {
+// ill are files that are not formatted, or that nothing can format.
+var ill = map[string]string{
+	"pools/a.cue":     "package pools\na:   1 // one\n",
+	"policies/a.rego": "package a\nallow if  input.a\n",
+	"pools/b.cue":     "package pools\n\nb: 1\n",
+	"empty.rego":      "\n",
+	"cue.mod/c.cue":   "c:   1\n",
+	"_old/c.cue":      "c:   1\n",
+	".hidden/c.cue":   "c:   1\n",
+	"values.yaml":     "a:   1\n",
+}
+
+func writeIll(t *testing.T, more map[string]string) string {
+	t.Helper()
 	folder := t.TempDir()
-	files := map[string][2]string{
-		"a.cue":             {"package a\nx:   1\n", "package a\n\nx: 1\n"},
-		"policies/p.rego":   {"package p\na:=1\n", "package p\n\na := 1\n"},
-		"cue.mod/pkg/b.cue": {"package b\nx:   1\n", "package b\nx:   1\n"},
-		".hidden/c.cue":     {"package c\nx:   1\n", "package c\nx:   1\n"},
-		"d.yaml":            {"a:   1\n", "a:   1\n"},
-	}
-	for name, text := range files {
-		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text[0]), 0o600); err != nil {
-			t.Fatal(err)
+	for _, files := range []map[string]string{ill, more} {
+		for name, text := range files {
+			name = filepath.Join(folder, name)
+			if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	const names = "a.cue\npolicies/p.rego\n"
-	steps := []struct {
-		args string
+	return folder
+}
+
+func TestFmtChecksFormatsAndIsDone(t *testing.T) {
+	folder := writeIll(t, nil)
+	const names = "policies/a.rego\npools/a.cue\n"
+	unformatted := "Error: there are changes: corral fmt formats 2 files\n"
+	for _, tc := range []struct {
+		args []string
 		want outcome
 	}{
-		{"fmt --check", outcome{stdout: names, stderr: "Error: 2 files not formatted: run corral fmt\n", code: exitError}},
-		{"fmt", outcome{stdout: names}},
-		{"fmt --check a.cue policies", outcome{}},
-	}
-	for _, step := range steps {
-		if got := corral(t, folder, strings.Fields(step.args)...); got != step.want {
-			t.Errorf("%s: got %+v, want %+v", step.args, got, step.want)
+		{[]string{"fmt", "--check"}, outcome{names, unformatted, exitChanged}},
+		{[]string{"fmt", "--diff", "pools", "policies"}, outcome{"--- pools/a.cue.orig\n+++ pools/a.cue\n@@ -1,2 +1,3 @@\n package pools\n-a:   1 // one\n+\n+a: 1 // one\n" +
+			"--- policies/a.rego.orig\n+++ policies/a.rego\n@@ -1,2 +1,3 @@\n package a\n-allow if  input.a\n+\n+allow if input.a\n", unformatted, exitChanged}},
+		{[]string{"fmt"}, outcome{names, "", exitOK}},
+		{[]string{"fmt", "--check"}, outcome{}},
+		{[]string{"fmt", "-d", "pools/a.cue"}, outcome{}},
+	} {
+		if diff := cmp.Diff(tc.want, corral(t, folder, tc.args...), cmp.AllowUnexported(outcome{})); diff != "" {
+			t.Errorf("%v: %s", tc.args, diff)
 		}
 	}
-	for name, text := range files {
-		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(got) != text[1] {
-			t.Errorf("%s: %q, %v", name, got, err)
+	for name, want := range map[string]string{"pools/a.cue": "package pools\n\na: 1 // one\n", "policies/a.rego": "package a\n\nallow if input.a\n", "cue.mod/c.cue": "c:   1\n"} {
+		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 }
 
-func TestFmtReportsAFileThatItCannotParse(t *testing.T) {
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "a.cue"), []byte("a: {\n"), 0o600); err != nil {
-		t.Fatal(err)
+// A syntax error is reported at its place. Other files are formatted all the same.
+func TestFmtLeavesFilesThatDoNotParse(t *testing.T) {
+	folder := writeIll(t, map[string]string{"pools/bad.cue": "package pools\n\na: {\n", "policies/bad.rego": "package a\n\nallow if {\n"})
+	want := outcome{"policies/a.rego\npools/a.cue\n", "Error: policies/bad.rego:4:1: unexpected eof token\npools/bad.cue:3:6: expected '}', found 'EOF'\n", exitError}
+	if diff := cmp.Diff(want, corral(t, folder, "fmt"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
 	}
-	if got := corral(t, folder, "fmt"); got.code != exitError || !strings.Contains(got.stderr, "a.cue: ") {
-		t.Errorf("got %+v", got)
+	for arg, want := range map[string]string{"values.yaml": "Error: values.yaml is neither a .cue nor a .rego file\n", "none": "Error: formatting: lstat none: no such file or directory\n"} {
+		if got := corral(t, folder, "fmt", arg); got.code != exitError || got.stderr != want {
+			t.Errorf("%s: got %+v", arg, got)
+		}
+	}
+}
+
+// What init writes is formatted.
+func TestFmtLeavesWhatInitWrites(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", "pools", "--url", "https://github.com/acme")
+	corral(t, folder, "init", "guard", "--guard", "--url", "https://github.com/acme")
+	if diff := cmp.Diff(outcome{}, corral(t, folder, "fmt", "--check"), cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Error(diff)
 	}
 }

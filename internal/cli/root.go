@@ -41,7 +41,7 @@ const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Po
 live in Git, and are compiled to objects that controllers act on.
 
 Exit codes: 0 success, 1 an error, a problem or an invalid definition, 2 denied by a policy,
-3 changes (review --exit-code), differences (conformance), or objects that could not be
+3 changes (review --exit-code, fmt --check), differences (conformance), or objects that could not be
 checked (status), 4 a finding of review --fail-on.
 
 As kubectl-corral on the PATH, a link will do, it is kubectl's plugin: kubectl corral status.`

@@ -6,7 +6,6 @@ package review
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -119,28 +118,25 @@ func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Price
 }
 
 // profile evaluates policies over a week: at the beginning, where the answer is known already, and whenever schedules or
-// policies announce a change.
+// policies announce a change. Rules that read the clock need not announce one, so they are also evaluated at each hour.
 func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	if p.rests() {
 		return week
 	}
-	end, switches := s.in.At.Add(lookout), slices.Clip(s.switchesOf(ctx, p))
-	for at, changes := s.in.At, 0; at.Before(end); changes++ {
-		next, until := end, a.answer.Until
-		if soonest := at.Add(closest); until.After(at) && until.Before(soonest) {
-			until = soonest
+	end, isHourly := s.in.At.Add(lookout), p.bound.Needs().Clock
+	for at, changes := s.in.At, 0; at.Before(end); {
+		next, soonest := nextChange(at, end, a), at.Add(closestThen)
+		if isHourly {
+			soonest = at.Truncate(time.Hour).Add(time.Hour)
+			next = earlier(next, soonest)
 		}
-		for _, t := range append(switches, a.Next, until) {
-			if t.After(at) && t.Before(next) {
-				next = t
-			}
-		}
-		if soonest := at.Add(closestThen); changes >= manyChanges && next.Before(soonest) {
+		if changes >= manyChanges && next.Before(soonest) {
 			next, s.coarse[p.name()] = soonest, true
 		}
-		if next.After(end) {
-			next = end
+		if !isHourly || next.Before(soonest) {
+			changes++
 		}
+		next = earlier(next, end)
 		week.add(at, next, a.inForce())
 		at = next
 		if at.Before(end) {
@@ -150,42 +146,25 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	return week
 }
 
-// maxSampled limits for how many pools with the same policies the clock is sampled. Other pools are evaluated whenever the
-// answer for one of the sampled pools changes.
-const maxSampled = 8
-
-// switchesOf returns the hours of the week at which rules that read the clock give another answer for the sampled pools.
-// Sampling is necessary because a rule need not say how long its answer holds. The sampled pools all have different labels.
-func (s *side) switchesOf(ctx context.Context, p *pool) []time.Time {
-	digest := p.bound.Digest()
-	found, known := s.switches[digest]
-	if known || !p.bound.Needs().Clock {
-		return found
+// nextChange returns when an answer ends that schedules and policies gave at a time.
+func nextChange(at, end time.Time, a scaled) time.Time {
+	next, until := end, a.answer.Until
+	if soonest := at.Add(closest); until.After(at) && until.Before(soonest) {
+		until = soonest
 	}
-	seen := map[string]bool{}
-	for _, o := range s.order {
-		if labels := fmt.Sprint(o.Labels); o.bound.Digest() == digest && !o.rests() && !seen[labels] && len(seen) < maxSampled {
-			seen[labels] = true
-			found = append(found, s.sample(ctx, o)...)
+	for _, t := range []time.Time{a.Next, until} {
+		if t.After(at) {
+			next = earlier(next, t)
 		}
 	}
-	slices.SortFunc(found, time.Time.Compare)
-	found = slices.Compact(found)
-	s.switches[digest] = found
-	return found
+	return next
 }
 
-// sample evaluates policies for each hour of the week, and returns the hours at which the answer changes.
-func (s *side) sample(ctx context.Context, p *pool) (found []time.Time) {
-	last := s.scaling(ctx, p, s.in.At)
-	for at := s.in.At.Truncate(time.Hour).Add(time.Hour); at.Before(s.in.At.Add(lookout)); at = at.Add(time.Hour) {
-		now := s.scaling(ctx, p, at)
-		if now.inForce() != last.inForce() {
-			found = append(found, at)
-		}
-		last = now
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
 	}
-	return found
+	return b
 }
 
 // rests reports whether a pool never has runners, whatever its limits.

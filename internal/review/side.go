@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -31,8 +30,7 @@ type side struct {
 	declared    map[string]*compile.Object // policies among the objects, by reference
 	set         *policy.Set
 	judged      []*judgement
-	switches    map[string][]time.Time // see switchesOf
-	coarse      map[string]bool        // pools for which changes close to each other were combined
+	coarse      map[string]bool // pools for which changes close to each other were combined
 }
 
 // pool is a pool of one side.
@@ -93,7 +91,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(), switches: map[string][]time.Time{}, coarse: map[string]bool{},
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), coarse: map[string]bool{},
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil

@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/format"
+)
+
+// FormatRego formats a file of Rego as opa fmt does. An error names the place of the first mistake.
+func FormatRego(name string, text []byte) ([]byte, error) {
+	text, err := format.SourceWithOpts(name, text, format.Opts{RegoVersion: ast.RegoV1})
+	var several ast.Errors
+	if errors.As(err, &several) {
+		first := several[0]
+		return nil, fmt.Errorf("%s:%d:%d: %s", name, first.Location.Row, max(1, first.Location.Col), first.Message)
+	}
+	return text, err
+}
