@@ -271,7 +271,7 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 		{"guard", "test --policy policies", "ok    policies/guard.scenario.yaml  2 tests"},
 		{"guard", "test", "ok    policies/guard.scenario.yaml  2 tests"},
 		{"guard", "vet", "ok: 0 pools, 0 connections, 1 policy\n"},
-		{".", "init teams --teams=web,data --url https://github.com/acme", "\nnext: run corral vet\n"},
+		{".", "init teams --teams=web,data,web --url https://github.com/acme", "/teams-guard\nnext: run corral vet\n"},
 		{"teams", "init team payments", "\nnext: change the rows in teams/payments/pools.cue, then run corral vet\n"},
 		{"teams", "vet --policy ../teams-guard/policies", "ok: 3 pools, 1 connection, 1 policy\n"},
 		{"teams", "test --policy ../teams-guard/policies", "ok "},

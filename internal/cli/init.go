@@ -81,8 +81,10 @@ replaces an existing file: it renews the copy of the schema.`,
 		if err != nil {
 			return err
 		}
+		rails := ""
 		if r.teams != nil {
-			err = r.writeBoth(folder, files)
+			rails, err = r.writeShared(folder, files)
+			rails = ", and the guard rail to " + rails
 		} else {
 			err = writeFiles(folder, files, r.schemaOnly)
 		}
@@ -93,7 +95,7 @@ replaces an existing file: it renews the copy of the schema.`,
 			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote the schema %s to %s\n", schema.Version, filepath.Join(folder, schemaCopy))
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: %s\n", wording.Count(len(files), "file"), folder, r.next(folder))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s%s\nnext: %s\n", wording.Count(len(files), "file"), folder, rails, r.next(folder))
 		return err
 	}
 	return c

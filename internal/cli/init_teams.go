@@ -4,13 +4,16 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,10 +49,7 @@ there to change what new teams get. The command never overwrites a file.`,
 				return fmt.Errorf("no folder %s here; run the command at the top of a repository that corral init --teams began", teamFolder)
 			}
 			if err == nil {
-				err = writeFiles(".", files, false)
-			}
-			if err == nil {
-				err = addOwners(owners)
+				err = writeTeam(files, owners)
 			}
 			if err != nil {
 				return err
@@ -72,7 +72,7 @@ func (r newRepository) addTeams(files map[string][]byte, replace func(string) st
 		return err
 	}
 	newTeam, err := fs.Sub(templates, "new/teams/"+teamFolder)
-	for _, name := range r.teams {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(r.teams))) {
 		owners, teamErr := addTeam(files, newTeam, name, replace)
 		err = cmp.Or(err, teamErr)
 		files[ownersFile] = append(files[ownersFile], owners...)
@@ -91,36 +91,38 @@ func addTeam(files map[string][]byte, from fs.FS, name string, replace func(stri
 	return owners, err
 }
 
-// addOwners appends lines to CODEOWNERS.
-func addOwners(lines []byte) error {
-	f, err := os.OpenFile(ownersFile, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("adding the team's owners: %w", err)
+// writeTeam writes the files of a team, and adds lines to CODEOWNERS.
+func writeTeam(files map[string][]byte, owners []byte) error {
+	before, err := os.ReadFile(ownersFile)
+	if err == nil {
+		err = writeFiles(".", files, false)
 	}
-	_, err = f.Write(lines)
-	return cmp.Or(err, f.Close())
+	if err != nil {
+		return fmt.Errorf("adding the team: %w", err)
+	}
+	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) {
+		before = append(before, '\n')
+	}
+	return writeFiles(".", map[string][]byte{ownersFile: append(before, owners...)}, true)
 }
 
-// writeBoth writes the repository and, next to it, the one of its guard rails, or nothing if a file of either exists.
-func (r newRepository) writeBoth(folder string, files map[string][]byte) error {
+// writeShared writes the repository and, next to it, the repository of guard rails, or nothing if a file of either exists. It
+// returns the folder of the guard rails.
+func (r newRepository) writeShared(folder string, files map[string][]byte) (string, error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {
-		return fmt.Errorf("finding the repository: %w", err)
+		return "", fmt.Errorf("finding the repository: %w", err)
 	}
-	guard := r
-	guard.guard = true
-	guard.teams = nil
-	rails, err := guard.files()
+	rails, err := newRepository{module: r.module, url: r.url, version: r.version, guard: true}.files()
 	if err != nil {
-		return err
+		return "", err
 	}
-	both := map[string][]byte{}
-	name := filepath.Base(absolute)
+	both, name := map[string][]byte{}, filepath.Base(absolute)
 	for file, data := range files {
-		both[name+"/"+file] = data
+		both[path.Join(name, file)] = data
 	}
 	for file, data := range rails {
-		both[name+"-guard/"+file] = data
+		both[path.Join(name+"-guard", file)] = data
 	}
-	return writeFiles(filepath.Dir(absolute), both, false)
+	return absolute + "-guard", writeFiles(filepath.Dir(absolute), both, false)
 }
