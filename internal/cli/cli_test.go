@@ -271,6 +271,12 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 		{"guard", "test --policy policies", "ok    policies/guard.scenario.yaml  2 tests"},
 		{"guard", "test", "ok    policies/guard.scenario.yaml  2 tests"},
 		{"guard", "vet", "ok: 0 pools, 0 connections, 1 policy\n"},
+		{".", "init teams --teams=web,data,web --url https://github.com/acme", "/teams-guard\nnext: run corral vet\n"},
+		{"teams", "init team payments", "\nnext: change the rows in teams/payments/pools.cue, then run corral vet\n"},
+		{"teams", "vet --policy ../teams-guard/policies", "ok: 3 pools, 1 connection, 1 policy\n"},
+		{"teams", "test --policy ../teams-guard/policies", "ok "},
+		{"teams-guard", "test", "ok    policies/guard.scenario.yaml  2 tests"},
+		{"teams-guard", "vet", "ok: 0 pools, 0 connections, 1 policy\n"},
 	} {
 		got := corral(t, filepath.Join(folder, tc.folder), strings.Fields(tc.args)...)
 		if got.code != exitOK || !strings.Contains(got.stdout+got.stderr, tc.want) {
@@ -281,7 +287,8 @@ func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 		t.Fatal(err) // actionlint requires it
 	}
 	lint := exec.Command("go", "tool", "-modfile=hack/tools/go.mod", "actionlint", "-no-color", "-shellcheck=", "-pyflakes=",
-		filepath.Join(folder, "pools/.github/workflows/corral.yaml"), filepath.Join(folder, "guard/.github/workflows/corral.yaml"))
+		filepath.Join(folder, "pools/.github/workflows/corral.yaml"), filepath.Join(folder, "guard/.github/workflows/corral.yaml"),
+		filepath.Join(folder, "teams/.github/workflows/corral.yaml"))
 	lint.Dir = checkout
 	if out, err := lint.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

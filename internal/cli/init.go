@@ -39,6 +39,8 @@ type newRepository struct {
 	guard, schemaOnly    bool
 	// registry lists the schema as a requirement instead of copying it.
 	registry bool
+	// teams are the first teams of a repository that many teams share.
+	teams []string
 }
 
 func newInit(version string) *cobra.Command {
@@ -51,12 +53,16 @@ module with a connection and a pool, a policy with its scenario, a PoolSource by
 cluster follows the repository, CODEOWNERS, a workflow that checks pull requests, and copies of
 the schemas, so that editors, the cue command and opa check work without a network.
 
+With --teams, write a repository that many teams share: the platform team's sizes, image and
+building block, a folder and a PoolSource for each team, prices, CODEOWNERS and the workflow. A
+second folder, DIR-guard, becomes the repository of guard rails.
+
 With --guard, write a repository of guard rails instead: a ClusterRunnerPolicy that binds the
 pools of a cluster, its scenarios, CODEOWNERS and a workflow.
 
 The command never overwrites a file. If one exists, it writes nothing. Only --schema-only
 replaces an existing file: it renews the copy of the schema.`,
-		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
+		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init runners --teams=web,data --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
 	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository that runners are for")
@@ -64,11 +70,22 @@ replaces an existing file: it renews the copy of the schema.`,
 	c.Flags().BoolVar(&r.guard, "guard", false, "begin a repository of guard rails")
 	c.Flags().BoolVar(&r.schemaOnly, "schema-only", false, "renew the copy of the schema, and write nothing else")
 	c.Flags().BoolVar(&r.registry, "schema-from-registry", false, "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry")
+	c.Flags().StringSliceVar(&r.teams, "teams", nil, "begin a repository of many teams, with these first ones")
+	c.Flags().Lookup("teams").NoOptDefVal = "web"
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "schema-from-registry")
+	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "teams")
+	c.AddCommand(newInitTeam())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		folder := folderOf(args)
 		files, err := r.files()
-		if err == nil {
+		if err != nil {
+			return err
+		}
+		rails := ""
+		if r.teams != nil {
+			rails, err = r.writeShared(folder, files)
+			rails = ", and the guard rail to " + rails
+		} else {
 			err = writeFiles(folder, files, r.schemaOnly)
 		}
 		if err != nil {
@@ -78,7 +95,7 @@ replaces an existing file: it renews the copy of the schema.`,
 			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote the schema %s to %s\n", schema.Version, filepath.Join(folder, schemaCopy))
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\nnext: %s\n", wording.Count(len(files), "file"), folder, r.next(folder))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s%s\nnext: %s\n", wording.Count(len(files), "file"), folder, rails, r.next(folder))
 		return err
 	}
 	return c
@@ -102,7 +119,11 @@ func (r newRepository) next(folder string) string {
 	case r.guard:
 		return "run corral vet and corral test there"
 	case r.url == exampleURL:
-		return fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, "pools", "connections.cue"))
+		connections := "pools"
+		if r.teams != nil {
+			connections = "connections"
+		}
+		return fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, connections, "connections.cue"))
 	}
 	return "run corral vet"
 }
@@ -116,7 +137,7 @@ func (r newRepository) values(steps string, target github.Target) *strings.Repla
 		address = "https://" + server.Host + "/" + owner + "/runners"
 	}
 	const depth = "\n      " // of the steps of a job
-	return strings.NewReplacer("MODULE", r.module, exampleURL, r.url, "@OWNER", "@"+owner, "REPOSITORY", address,
+	return strings.NewReplacer("MODULE", r.module, "IMPORT", module, exampleURL, r.url, "@OWNER", "@"+owner, "REPOSITORY", address,
 		"_VERSION: VERSION", "_VERSION: "+r.version, "INSTALL", strings.ReplaceAll(strings.TrimSpace(steps), "\n", depth))
 }
 
@@ -135,7 +156,12 @@ func (r newRepository) files() (map[string][]byte, error) {
 	}
 	if !r.schemaOnly {
 		steps, readErr := templates.ReadFile("new/install-steps.yaml")
-		err = cmp.Or(readErr, addFiles(files, templates, kind, "", r.values(string(steps), target).Replace))
+		replace := r.values(string(steps), target).Replace
+		if r.teams != nil {
+			err = cmp.Or(readErr, r.addTeams(files, replace))
+		} else {
+			err = cmp.Or(readErr, addFiles(files, templates, kind, "", replace))
+		}
 	}
 	switch {
 	case err != nil || r.guard:
@@ -166,7 +192,7 @@ func addSchema(files map[string][]byte) error {
 	return cmp.Or(err, addInputs(files))
 }
 
-// addFiles adds the files at and below root of a file system, below a folder.
+// addFiles adds the files at and below root of a file system, below a folder. Names are adapted too.
 func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt func(string) string) error {
 	err := fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -176,7 +202,7 @@ func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt fun
 		if err != nil {
 			return err
 		}
-		files[path.Join(below, strings.TrimPrefix(name, root+"/"))] = []byte(adapt(string(data)))
+		files[path.Join(below, adapt(strings.TrimPrefix(name, root+"/")))] = []byte(adapt(string(data)))
 		return nil
 	})
 	if err != nil {

@@ -68,7 +68,14 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if before := namespacesOf(results[0].Objects); len(before) < 2 { // what names none goes where all pools go
+	sources := [2][]*declaredSource{base.sourcesBelow(), head.sourcesBelow()}
+	in.ManySources = o.policies.namespace == "" && len(sources[0])+len(sources[1]) > 0
+	if in.ManySources {
+		if err := assignSides(ctx, [2]namedTree{base, head}, sources, &results); err != nil {
+			return nil, err
+		}
+	}
+	if before := namespacesOf(results[0].Objects); len(before) < 2 && !in.ManySources { // what names none goes where all pools go
 		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
 	given := map[string][]*declaredPolicy{}
@@ -81,6 +88,47 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	headSide.Diagnostics = append(headSide.Diagnostics, unpriced...)
 	in.Base, in.Head = baseSide, headSide
 	return notes, err
+}
+
+// sourcesBelow returns the sources that apply folders of the tree, if there are several. One source alone needs no namespace, because all
+// pools are in the same one.
+func (t namedTree) sourcesBelow() []*declaredSource {
+	if t.absent || t.refused != "" {
+		return nil
+	}
+	sources := t.sources()
+	if covering(sources, t.path) != nil {
+		return nil
+	}
+	sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !within(t.path, s.folder) })
+	for _, s := range sources {
+		s.Spec.Tags = nil // a review compiles with the tags of its flags
+	}
+	if len(sources) == 1 {
+		return nil
+	}
+	return sources
+}
+
+// assignSides puts the pools of both sides into the namespaces of their sources. A side without a source for a folder takes the other side's,
+// so that a new source moves no pool. The head has a diagnostic for each object that its own source refuses.
+func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declaredSource, results *[2]compiled) error {
+	for i, t := range trees {
+		if len(results[i].Diagnostics) > 0 {
+			continue
+		}
+		for _, from := range []int{i, 1 - i} {
+			kept := results[i].Diagnostics
+			d := definitions{sources: sources[from]}
+			if err := d.assign(ctx, t.tree, &results[i]); err != nil {
+				return err
+			}
+			if i == 0 || from == 0 {
+				results[i].Diagnostics = kept
+			}
+		}
+	}
+	return nil
 }
 
 // compile compiles the tree, as far as there is one to compile.

@@ -20,10 +20,10 @@ import (
 // refuseObjects adds diagnostics for objects of the head that a PoolSource would refuse because of their namespace, and for
 // pools that may not use their connection. If the namespace of the source is unknown, all objects must be in one namespace.
 // If the base already uses several namespaces, something other than one PoolSource applies them, and nothing is refused for
-// its namespace.
+// its namespace. The same is true if the tree declares several PoolSources: each was asked before.
 func (c *comparison) refuseObjects() {
 	before := c.base.namespaces()
-	anywhere := c.in.Namespace == "" && len(before) > 1
+	anywhere := c.in.Namespace == "" && (len(before) > 1 || c.in.ManySources)
 	own := compile.IntoNamespace(cmp.Or(c.in.Namespace, slices.Concat(before, c.head.namespaces(), []string{""})[0]))
 	for i := range c.head.Objects {
 		o := &c.head.Objects[i]

@@ -27,6 +27,8 @@ type Input struct {
 	Moment
 	// Namespace of the PoolSource that applies both sides; empty if unknown.
 	Namespace string
+	// ManySources is true if several PoolSources apply the sides, each into its own namespace.
+	ManySources bool
 	// Records of decisions, see ReadRecords; nil unless requested. Unread is how many decisions could not be read.
 	Records []Record
 	Unread  int

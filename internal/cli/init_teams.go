@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/corral-dev/corral/internal/wording"
+)
+
+const (
+	// teamFolder has the files that a repository of many teams writes for a new team.
+	teamFolder = ".team"
+	ownersFile = ".github/CODEOWNERS"
+)
+
+// teamName is the pattern of platform.#Team in the files that init writes. A team's namespace is ci-NAME.
+var teamName = regexp.MustCompile("^[a-z]([a-z0-9-]{0,19}[a-z0-9])?$")
+
+func newInitTeam() *cobra.Command {
+	return &cobra.Command{
+		Use:   "team NAME",
+		Short: "Add a team to a repository that many teams share",
+		Long: `Add a team to the repository in the current folder, which corral init --teams began: its pools in
+teams/NAME, its namespace, account and PoolSource in cluster/NAME.yaml, and its line in
+.github/CODEOWNERS.
+
+The command copies the folder .team of the repository, and replaces TEAM by NAME. Change the files
+there to change what new teams get. The command never overwrites a file.`,
+		Example: "  corral init team payments",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			files := map[string][]byte{}
+			owners, err := addTeam(files, os.DirFS(teamFolder), args[0], strings.Clone)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("no folder %s here; run the command at the top of a repository that corral init --teams began", teamFolder)
+			}
+			if err == nil {
+				err = writeTeam(files, owners)
+			}
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s, and the team's owners to %s\nnext: change the rows in %s, then run corral vet\n",
+				wording.Count(len(files), "file"), ownersFile, filepath.Join("teams", args[0], "pools.cue"))
+			return err
+		},
+	}
+}
+
+// addTeams adds the files of a repository that many teams share.
+func (r newRepository) addTeams(files map[string][]byte, replace func(string) string) error {
+	for _, part := range []string{"cue.mod", ".github/workflows"} {
+		if err := addFiles(files, templates, "new/pools/"+part, part, replace); err != nil {
+			return err
+		}
+	}
+	if err := addFiles(files, templates, "new/teams", "", replace); err != nil {
+		return err
+	}
+	newTeam, err := fs.Sub(templates, "new/teams/"+teamFolder)
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(r.teams))) {
+		owners, teamErr := addTeam(files, newTeam, name, replace)
+		err = cmp.Or(err, teamErr)
+		files[ownersFile] = append(files[ownersFile], owners...)
+	}
+	return err
+}
+
+// addTeam adds the files of a team, and returns the lines of CODEOWNERS.
+func addTeam(files map[string][]byte, from fs.FS, name string, replace func(string) string) ([]byte, error) {
+	if !teamName.MatchString(name) {
+		return nil, fmt.Errorf("team %q: a name has at most 21 lowercase letters, digits and dashes, begins with a letter, and does not end with a dash", name)
+	}
+	err := addFiles(files, from, ".", "", func(text string) string { return strings.ReplaceAll(replace(text), "TEAM", name) })
+	owners := files["CODEOWNERS"]
+	delete(files, "CODEOWNERS")
+	return owners, err
+}
+
+// writeTeam writes the files of a team, and adds lines to CODEOWNERS.
+func writeTeam(files map[string][]byte, owners []byte) error {
+	before, err := os.ReadFile(ownersFile)
+	if err == nil {
+		err = writeFiles(".", files, false)
+	}
+	if err != nil {
+		return fmt.Errorf("adding the team: %w", err)
+	}
+	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) {
+		before = append(before, '\n')
+	}
+	return writeFiles(".", map[string][]byte{ownersFile: append(before, owners...)}, true)
+}
+
+// writeShared writes the repository and, next to it, the repository of guard rails, or nothing if a file of either exists. It
+// returns the folder of the guard rails.
+func (r newRepository) writeShared(folder string, files map[string][]byte) (string, error) {
+	absolute, err := filepath.Abs(folder)
+	if err != nil {
+		return "", fmt.Errorf("finding the repository: %w", err)
+	}
+	rails, err := newRepository{module: r.module, url: r.url, version: r.version, guard: true}.files()
+	if err != nil {
+		return "", err
+	}
+	both, name := map[string][]byte{}, filepath.Base(absolute)
+	for file, data := range files {
+		both[path.Join(name, file)] = data
+	}
+	for file, data := range rails {
+		both[path.Join(name+"-guard", file)] = data
+	}
+	return absolute + "-guard", writeFiles(filepath.Dir(absolute), both, false)
+}

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// exampleTeams returns the names of the teams of examples/teams, and their folder.
+func exampleTeams(t *testing.T) ([]string, string) {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join(top, "examples", "teams"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(filepath.Join(folder, "teams"))
+	if err != nil || len(entries) < 12 {
+		t.Fatalf("%d teams, %v", len(entries), err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names, folder
+}
+
+// The example is what init writes for its teams, apart from the rows.
+func TestTheExampleOfTeamsIsWhatInitWrites(t *testing.T) {
+	teams, example := exampleTeams(t)
+	folder := t.TempDir()
+	if got := corral(t, folder, "init", "runners", "--teams="+strings.Join(teams, ","), "--url", "https://github.com/acme"); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	names := []string{".github/CODEOWNERS", "platform/platform.cue", "connections/connections.cue", "cluster/00-platform.yaml", "prices.yaml"}
+	for _, team := range teams {
+		names = append(names, "cluster/"+team+".yaml")
+	}
+	for _, name := range names {
+		if diff := cmp.Diff(readFile(t, filepath.Join(folder, "runners", name)), readFile(t, filepath.Join(example, name))); diff != "" {
+			t.Errorf("%s (-init +example):\n%s", name, diff)
+		}
+	}
+}
+
+// A larger image in the building block costs all teams, and a row costs one.
+func TestAReviewOfTheExampleOfTeams(t *testing.T) {
+	_, example := exampleTeams(t)
+	for name, tc := range map[string]struct {
+		file, old, replacement, want string
+	}{
+		"the image": {"platform/platform.cue", "actions-runner:2.331.0", "actions-runner:2.332.0", "\n24 pools: replaces runners"},
+		"a row":     {"teams/web/pools.cue", `size: "large", max: 20`, `size: "large", max: 30`, "\npool ci-web/web-build: limits"},
+		"a new row": {"teams/web/pools.cue", "rows: {", "rows: {\n\t\tlint: {}", "\npool ci-web/web-lint: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, head := t.TempDir(), t.TempDir()
+			for _, side := range []string{base, head} {
+				if err := os.CopyFS(side, os.DirFS(example)); err != nil {
+					t.Fatal(err)
+				}
+				writeFile(t, filepath.Join(side, "cue.mod/module.cue"), "module: \"corral.dev/examples/teams@v0\"\nlanguage: version: \"v0.16.0\"\n")
+			}
+			changed := filepath.Join(head, tc.file)
+			writeFile(t, changed, strings.Replace(readFile(t, changed), tc.old, tc.replacement, 1))
+			got := corral(t, head, "review", base, head)
+			if got.code != exitOK || !strings.Contains(got.stdout, tc.want) || !strings.Contains(got.stdout, "EUR") {
+				t.Errorf("got %+v, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The first commit of a repository, and one that adds a team, are reviewed in the namespaces of their sources.
+func TestAReviewOfANewTeam(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams=web,data", "--url", "https://github.com/acme")
+	tree := filepath.Join(folder, "runners")
+	gitIn(t, tree, "init", "-q", "-b", "main")
+	gitIn(t, tree, "commit", "-q", "--allow-empty", "-m", "nothing yet")
+	for _, want := range []string{"pools ci-data/data-build, ci-web/web-build: added", "pool ci-payments/payments-build: added"} {
+		gitIn(t, tree, "add", ".")
+		if got := corral(t, tree, "review"); got.code != exitOK || !strings.Contains(got.stdout, want) {
+			t.Errorf("got %+v, want %q", got, want)
+		}
+		gitIn(t, tree, "commit", "-qm", "more")
+		corral(t, tree, "init", "team", "payments")
+	}
+	rows := filepath.Join(tree, "teams/web/pools.cue")
+	writeFile(t, rows, readFile(t, rows)+"pools: \"web-build\": metadata: namespace: \"ci-data\"\n")
+	if got := corral(t, tree, "review"); got.code != exitError || !strings.Contains(got.stdout, "PoolSource ci-web/pools refuses it") {
+		t.Errorf("of another namespace: got %+v", got)
+	}
+}
+
+func TestInitTeam(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams", "--url", "https://github.com/acme")
+	tree := filepath.Join(folder, "runners")
+	owners := filepath.Join(tree, ownersFile)
+	writeFile(t, owners, strings.TrimSpace(readFile(t, owners)))
+	for _, tc := range []struct{ folder, name, want string }{
+		{tree, "data", ""},
+		{tree, "data", "Error: adding the team: cluster/data.yaml already exists, so nothing was written\n"},
+		{tree, "00-platform", "Error: team \"00-platform\": a name has "},
+		{tree, strings.Repeat("a", 22), "Error: team \"aaaaaaaaaaaaaaaaaaaaaa\": a name has at most 21 "},
+		{folder, "data", "Error: no folder .team here; run the command at the top of a repository that corral init --teams began\n"},
+	} {
+		got := corral(t, tc.folder, "init", "team", tc.name)
+		if (got.code == exitOK) != (tc.want == "") || !strings.HasPrefix(got.stderr, tc.want) {
+			t.Errorf("%s: got %+v", tc.name, got)
+		}
+	}
+	if got := readFile(t, owners); !strings.HasSuffix(got, "\n* @acme/platform\n/teams/web/ @acme/web\n/teams/data/ @acme/data\n") {
+		t.Errorf("owners are\n%s", got)
+	}
+	if got := corral(t, folder, "init", "runners", "--teams"); got.code != exitError || !strings.HasSuffix(got.stderr, " already exists, so nothing was written\n") {
+		t.Errorf("a second time: got %+v", got)
+	}
+}
+
+// The connection of the docs page takes the pools of its team.
+func TestATeamHasItsOwnGitHubApp(t *testing.T) {
+	_, page, found := strings.Cut(readFile(t, filepath.Join(top, "docs/gitops/teams.md")), "## A team with its own GitHub App")
+	_, page, fenced := strings.Cut(page, "```cue\n")
+	connection, _, closed := strings.Cut(page, "```")
+	if !found || !fenced || !closed {
+		t.Fatal("no connection on the page")
+	}
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams=payments", "--url", "https://github.com/acme")
+	tree := filepath.Join(folder, "runners")
+	rows := filepath.Join(tree, "teams/payments/pools.cue")
+	writeFile(t, rows, strings.Replace(readFile(t, rows), "rows:", "connection: \"payments\"\n\trows:", 1))
+	writeFile(t, filepath.Join(tree, "teams/payments/connections.cue"), connection)
+	if got := corral(t, tree, "vet"); got.code != exitOK || got.stdout != "ok: 1 pool, 2 connections\n" {
+		t.Errorf("vet: got %+v", got)
+	}
+	if got := corral(t, tree, "build", "teams/payments"); !strings.Contains(got.stdout, "connectionRef:\n    name: payments\n") {
+		t.Errorf("build: got %+v", got)
+	}
+}
+
+// Forty teams need no more than a row each, and one mistake is one line.
+func TestFortyTeams(t *testing.T) {
+	var names []string
+	for i := range 40 {
+		names = append(names, fmt.Sprintf("team-%d", i))
+	}
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams="+strings.Join(names, ","), "--url", "https://github.com/acme")
+	tree := filepath.Join(folder, "runners")
+	if got := corral(t, tree, "vet", "--policy", "../runners-guard/policies"); got.code != exitOK || got.stdout != "ok: 40 pools, 1 connection, 1 policy\n" {
+		t.Errorf("got %+v", got)
+	}
+	rows := filepath.Join(tree, "teams/team-7/pools.cue")
+	writeFile(t, rows, strings.Replace(readFile(t, rows), "size:", "sise:", 1))
+	const want = "teams/team-7/pools.cue:9:11: _team.rows.build.sise: field not allowed; did you mean size?\nError: 1 problem\n"
+	if got := corral(t, tree, "vet"); got.stderr != want {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
