@@ -36,7 +36,7 @@ var (
 	treePaths      = treeChoice{"teams/web", "teams", "", "teams/api"}
 	treeNamespaces = treeChoice{"", `namespace: "trees"`, `namespace: "elsewhere"`, `namespace: "Trees"`}
 	treeNames      = treeChoice{"web", "web-linux", "api", "Web", "a.b"}
-	treeTags       = treeChoice{``, `max: "7"`, `max: "-1"`, `max: many`, `maximum: "7"`}
+	treeTags       = treeChoice{``, `, tags: {max: "7"}`, `, tags: {max: "-1"}`, `, tags: {max: many}`, `, tags: {maximum: "7"}`}
 	treeFields     = treeChoice{``, `scale: schedules: [{name: "day", weekly: {from: "07:00", to: "19:00"}, scale: max: 9}]`, `stopPolicy: "Hold"`, `scale: idle: 9`, `runnerLabels: ["a b"]`,
 		`containerMode: type: "KubernetesNoVolume"`, `template: spec: serviceAccountName: "default"`, `stopPolicy: "Sometimes"`, `scale: min: 50`}
 	treePods  = treeChoice{``, `securityContext: privileged: true`, `resources: requests: cpu: "1"`, `resources: requests: cpu: "one"`, `volumeMounts: [{name: "work", mountPath: "/w"}]`}
@@ -80,7 +80,7 @@ pools: %q: {metadata: {%s}, spec: {
 `, name, treeNamespaces.pick(r), treeFields.pick(r), treePods.pick(r), treeExtras.pick(r))
 		g.files["teams/"+team+"/policies/rules.rego"] = treeRules.pick(r)
 	}
-	g.settings = fmt.Sprintf("path: %q, tags: {%s}", treePaths.pick(r), treeTags.pick(r))
+	g.settings = fmt.Sprintf("path: %q%s", treePaths.pick(r), treeTags.pick(r))
 	g.files["cluster/source.yaml"] = fmt.Sprintf("apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: pools, namespace: trees}\nspec: {interval: 1h, git: {url: %q}, %s}\n", url, g.settings)
 	return g
 }
