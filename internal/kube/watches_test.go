@@ -107,15 +107,15 @@ func TestAGhostHasAllObjectsReadAgain(t *testing.T) {
 	now := time.Unix(1000, 0)
 	watches := &kube.Watches{Now: func() time.Time { return now }}
 	c := &http.Client{Transport: watches.Wrap(http.DefaultTransport)}
-	watch := func() *http.Response {
+	watch := func() (status int, body io.Reader) {
 		answer, err := c.Get(server.URL + "/apis/corral.dev/v1alpha1/runners?watch=true&resourceVersion=9")
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = answer.Body.Close() })
-		return answer
+		return answer.StatusCode, answer.Body
 	}
-	open := watch()
+	_, open := watch()
 	for _, step := range []struct {
 		uid  types.UID
 		at   time.Duration
@@ -126,11 +126,11 @@ func TestAGhostHasAllObjectsReadAgain(t *testing.T) {
 			t.Errorf("%s after %s: %t", step.uid, step.at, got)
 		}
 	}
-	if _, err := io.Copy(io.Discard, open.Body); err != nil {
+	if _, err := io.Copy(io.Discard, open); err != nil {
 		t.Errorf("the watch ended with %v", err)
 	}
 	for _, want := range []int{http.StatusGone, http.StatusOK} {
-		if got := watch().StatusCode; got != want {
+		if got, _ := watch(); got != want {
 			t.Errorf("the next watch is answered %d, want %d", got, want)
 		}
 	}
