@@ -152,7 +152,9 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	c.dropDuplicates()
 	c.addHooksAccounts()
 	// A folder may hold only the connections that the pools of other folders use.
-	isDeclared := func(o Object) bool { return slices.Contains([]string{"RunnerPool", "GitHubConnection"}, o.Manifest.GetKind()) }
+	isDeclared := func(o Object) bool {
+		return slices.Contains([]string{"RunnerPool", "GitHubConnection"}, o.Manifest.GetKind())
+	}
 	if len(c.problems) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isDeclared) {
 		c.report(v1alpha1.Diagnostic{Code: PoolsMissing, Message: fmt.Sprintf(
 			"no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`", t.path)})
