@@ -12,6 +12,7 @@ import (
 
 	"github.com/fluxcd/pkg/apis/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -52,7 +53,7 @@ func (l *search) checkControllers() {
 		namespace, name, _ := strings.Cut(lease.Name, "/")
 		of := object{kind: leaseKind, name: lease.Name}
 		if !lease.Lost {
-			if lease.Version != "" && l.Version != "" && lease.Version != l.Version {
+			if isRelease(lease.Version) && isRelease(l.Version) && lease.Version != l.Version {
 				l.add(found(of, catalog.VersionsDiffer.With(lease.Version, l.Version)))
 			}
 			continue
@@ -65,6 +66,12 @@ func (l *search) checkControllers() {
 		}
 		l.add(one.from(lease.Renewed.Time))
 	}
+}
+
+// isRelease reports whether a version is semantic. A build without a tag has another, and is compared with nothing.
+func isRelease(text string) bool {
+	_, err := version.ParseSemantic(text)
+	return err == nil
 }
 
 // checkReconciled adds a symptom if no controller has reconciled the current version of an object, so that its status may be out

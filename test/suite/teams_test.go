@@ -25,7 +25,7 @@ func TestTheExampleOfTeamsIsApplied(t *testing.T) {
 	example := os.DirFS(filepath.Join("..", "..", "examples", "teams"))
 	teams, err := fs.ReadDir(example, "teams")
 	must(t, err)
-	namespaces := []string{"runners"}
+	namespaces := []string{"platform"} // other tests have a namespace runners
 	for _, team := range teams {
 		namespaces = append(namespaces, "ci-"+team.Name())
 	}
@@ -33,17 +33,18 @@ func TestTheExampleOfTeamsIsApplied(t *testing.T) {
 	repository := harness.NewRepository(t)
 	repository.Write("cue.mod/module.cue", "module: \"corral.dev/examples/teams@v0\"\nlanguage: version: \"v0.16.0\"\n")
 	cluster := t.TempDir()
+	here := strings.NewReplacer("https://github.com/acme/runners", repository.URL(), `namespace: "runners"`, `namespace: "platform"`,
+		"namespace: runners", "namespace: platform", "{name: runners}", "{name: platform}")
 	must(t, fs.WalkDir(example, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := fs.ReadFile(example, name)
 		if filepath.Ext(name) == ".cue" {
-			repository.Write(name, string(text))
+			repository.Write(name, here.Replace(string(text)))
 		}
 		if filepath.Dir(name) == "cluster" {
-			here := strings.ReplaceAll(string(text), "https://github.com/acme/runners", repository.URL())
-			return os.WriteFile(filepath.Join(cluster, filepath.Base(name)), []byte(here), 0o600)
+			return os.WriteFile(filepath.Join(cluster, filepath.Base(name)), []byte(here.Replace(string(text))), 0o600)
 		}
 		return err
 	}))
@@ -74,7 +75,7 @@ func TestTheExampleOfTeamsIsApplied(t *testing.T) {
 		if !slices.Equal(got, want) {
 			return fmt.Errorf("got pools %v, want %v", got, want)
 		}
-		return w.Client.Get(ctx, key("runners", "acme"), &v1alpha1.GitHubConnection{})
+		return w.Client.Get(ctx, key("platform", "acme"), &v1alpha1.GitHubConnection{})
 	})
 }
 
