@@ -150,34 +150,61 @@ func (w *workspace) compete(a, b *declaredPool) bool {
 	if a.Namespace != b.Namespace || a.Spec.Demand.Webhook == nil || b.Spec.Demand.Webhook == nil || a.Spec.GetMode() != b.Spec.GetMode() {
 		return false
 	}
-	first, second := w.match(a), w.match(b)
-	return jobmatch.Compete(&first, &second)
+	return jobmatch.Compete(w.match(a), w.match(b))
 }
 
-// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label.
+// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label. It indexes
+// the previous pools by label: comparing every two of thousands of pools would take most of the time of vet.
 func (w *workspace) sharesName() func(p *declaredPool) string {
-	var named []*declaredPool
+	type place struct {
+		scope        jobmatch.Scope
+		group, label string
+	}
+	var previous []*declaredPool
+	withLabel, withName := map[place]int{}, map[place]int{} // the first previous pool with a label, and with a label that is its scale set's name
 	return func(p *declaredPool) string {
 		if p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
 			return ""
 		}
-		for _, other := range named {
-			if name := w.sharedName(other, p); name != "" {
-				return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", name, other.name())
+		match := w.match(p)
+		at := func(label string) place {
+			return place{jobmatch.Scope{Host: match.Scope.Host, Path: match.Scope.Path}, strings.ToLower(match.Group), label}
+		}
+		name := strings.ToLower(p.GetScaleSetName())
+		labels := jobmatch.Labels(p.GetRunnerLabels())
+		first := len(previous)
+		for _, label := range labels {
+			if i, ok := withName[at(label)]; ok {
+				first = min(first, i)
 			}
 		}
-		named = append(named, p)
+		hasName := slices.Contains(labels, name)
+		if i, ok := withLabel[at(name)]; ok && hasName {
+			first = min(first, i)
+		}
+		if first < len(previous) {
+			other := previous[first]
+			return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too",
+				jobmatch.SharedName(w.match(other), match, other.GetScaleSetName(), p.GetScaleSetName()), other.name())
+		}
+		for _, label := range labels {
+			if _, ok := withLabel[at(label)]; !ok {
+				withLabel[at(label)] = first
+			}
+		}
+		if hasName {
+			withName[at(name)] = first // no previous pool has it, or it would share the name
+		}
+		previous = append(previous, p)
 		return ""
 	}
 }
 
-// sharedName returns the name of one pool's scale set that both pools have as a label; empty if there is none.
-func (w *workspace) sharedName(a, b *declaredPool) string {
-	first, second := w.match(a), w.match(b)
-	return jobmatch.SharedName(&first, &second, a.GetScaleSetName(), b.GetScaleSetName())
-}
-
-func (w *workspace) match(p *declaredPool) jobmatch.Pool {
+// match returns the pool from the point of view of a job. It is computed once, because compete compares each pool with many others.
+func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
+	if p.match != nil {
+		return p.match
+	}
 	connection := connectionOf(p.RunnerPool)
 	scope := jobmatch.Scope{Kind: jobmatch.Organization, Path: connection}
 	if declared := w.connections[connection]; declared.GitHubConnection != nil {
@@ -185,7 +212,9 @@ func (w *workspace) match(p *declaredPool) jobmatch.Pool {
 			scope = known
 		}
 	}
-	return jobmatch.Of(p.RunnerPool, scope)
+	match := jobmatch.Of(p.RunnerPool, scope)
+	p.match = &match
+	return p.match
 }
 
 // connectionOf names a pool's connection. A namespace that isn't declared is that of the source.

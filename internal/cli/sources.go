@@ -141,9 +141,13 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 		return result.Objects, err
 	}
 	folder := path.Join(filepath.ToSlash(t.root), s.folder)
+	applied := map[string]bool{} // by file, because one file can declare thousands of pools
 	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
-		file, err := filepath.Abs(o.File)
-		return err != nil || !within(folder, filepath.ToSlash(file)) || o.Path == "" && s != d.source
+		if _, known := applied[o.File]; !known {
+			file, err := filepath.Abs(o.File)
+			applied[o.File] = err == nil && within(folder, filepath.ToSlash(file))
+		}
+		return !applied[o.File] || o.Path == "" && s != d.source
 	}), nil
 }
 

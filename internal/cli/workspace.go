@@ -18,6 +18,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/demand"
+	"github.com/corral-dev/corral/internal/jobmatch"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/wording"
@@ -107,6 +108,8 @@ type declaredPool struct {
 	*v1alpha1.RunnerPool
 	object compile.Object
 	plan   *schedule.Plan
+	// match is nil until a check compares the pool with others.
+	match *jobmatch.Pool
 }
 
 // open compiles definitions and loads the policies beside them and those given. With
@@ -167,7 +170,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 			for _, e := range demand.Check(&pool.Spec) {
 				problems = append(problems, schedule.Problem{Path: e.Field, Message: e.ErrorBody()})
 			}
-			w.pools = append(w.pools, declaredPool{pool, object, plan})
+			w.pools = append(w.pools, declaredPool{RunnerPool: pool, object: object, plan: plan})
 			for _, problem := range problems {
 				w.Diagnostics = append(w.Diagnostics, object.Diagnostic("."+problem.Path, problem.Message))
 			}
