@@ -44,7 +44,7 @@ func (s *fixture) hasClaims(pool string, count int) {
 // The volume of a claim is in the zone in which its first pod ran. No node in that zone has room any more.
 func TestAClaimThatNoNodeCanHave(t *testing.T) {
 	a := newPodFixture(t)
-	a.admit(shortDeadlines, cached(2, v1alpha1.StartWithout), func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: 15 * time.Second} }) // long enough for the look
+	a.admit(shortDeadlines, cached(2, v1alpha1.StartWithout), func(p *v1alpha1.RunnerPool) { p.Spec.Deadlines.Startup = &metav1.Duration{Duration: time.Minute} }) // long enough for the look on a slow machine
 	a.allDone(a.addJobs(struck, 1, time.Millisecond))
 	a.hasClaims(struck, 1)
 	heal := a.inject(nodeplay.VolumeElsewhere, 1)
