@@ -207,7 +207,9 @@ func (s *fixture) rejects(r *harness.Repository, values []string, spoil func() (
 func (s *fixture) stalls(r *harness.Repository, spoil func() (bad string), value string, want func(*v1alpha1.PoolSource) verdict) {
 	s.Helper()
 	good := r.Push("Before")
-	source := s.source("pools", r.URL())
+	source := s.source("pools", r.URL(), func(p *v1alpha1.PoolSource) {
+		p.Spec.Timeout = &metav1.Duration{Duration: 5 * time.Minute} // a slow machine takes more than the default for 50,000 files
+	})
 	s.ready(source)
 	bad := spoil()
 	s.request(source)
