@@ -74,6 +74,7 @@ func TestAChildThatIsAskedForLongComesLast(t *testing.T) {
 
 func TestTheChildOfWhoTookTooMuchComesLastFromTheStart(t *testing.T) {
 	e := newEvaluator(t, 2)
+	e.limits.Ask.Usual, e.limits.Load.Usual = e.limits.Ask.CPU*3/4, e.limits.Load.CPU*3/4 // an honest rule on a slow machine takes less
 	endless, cheap := load(t, e, of("greedy", "p", hostile["never ends"])), load(t, e, of("greedy", "q", limits(honest)))
 	quiet := load(t, e, of("quiet", "p", limits(honest)))
 	ask(t, "greedy", endless)
