@@ -67,6 +67,8 @@ type Row struct {
 	// Title is a short name. Title, Early, Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
 	// the message contains {detail}.
 	Title, Message, Remedy string
+	// Awaits is the template of what has to happen next. It is appended to the message, after "waiting for".
+	Awaits string
 	// Meanwhile is appended to the remedy and describes what stays in force until then.
 	Meanwhile string
 	// Remedies differ from Remedy for objects of some kinds.
@@ -108,6 +110,9 @@ const detail, next, nextBy = "detail", "next", "nextBy"
 func define(r Row) *Row {
 	if r.Reason == "" && !r.adds() {
 		r.Reason = r.Code
+	}
+	if r.Awaits != "" {
+		r.Message = strings.TrimPrefix(r.Message+"; waiting for "+r.Awaits, "; ")
 	}
 	for _, m := range placeholder.FindAllStringSubmatch(r.Message+r.Remedy+r.Title, -1) {
 		r.quotes = r.quotes || m[1] == detail
@@ -201,6 +206,16 @@ func Message(c *v1alpha1.Cause) string {
 		return c.Detail
 	}
 	return text + ": " + c.Detail
+}
+
+// Awaited renders what has to happen next, according to the first cause that names something; "" if none does.
+func Awaited(causes []v1alpha1.Cause) string {
+	for i := range causes {
+		if awaits := Of(causes[i].Code).Awaits; awaits != "" {
+			return render(awaits, &causes[i])
+		}
+	}
+	return ""
 }
 
 // Messages renders the causes of a condition.

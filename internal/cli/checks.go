@@ -153,49 +153,29 @@ func (w *workspace) compete(a, b *declaredPool) bool {
 	return jobmatch.Compete(w.match(a), w.match(b))
 }
 
-// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label. It indexes
-// the previous pools by label: comparing every two of thousands of pools would take most of the time of vet.
+// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label. It looks for
+// candidates by label: comparing every two of thousands of pools would take most of the time of vet.
 func (w *workspace) sharesName() func(p *declaredPool) string {
-	type place struct {
-		scope        jobmatch.Scope
-		group, label string
-	}
-	var previous []*declaredPool
-	withLabel, withName := map[place]int{}, map[place]int{} // the first previous pool with a label, and with a label that is its scale set's name
+	withLabel, withName := map[string][]*declaredPool{}, map[string][]*declaredPool{} // previous pools by label, and by the name of their scale set
 	return func(p *declaredPool) string {
 		if p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
 			return ""
 		}
-		match := w.match(p)
-		at := func(label string) place {
-			return place{jobmatch.Scope{Host: match.Scope.Host, Path: match.Scope.Path}, strings.ToLower(match.Group), label}
-		}
-		name := strings.ToLower(p.GetScaleSetName())
-		labels := jobmatch.Labels(p.GetRunnerLabels())
-		first := len(previous)
+		match, name := w.match(p), strings.ToLower(p.GetScaleSetName())
+		labels := slices.Sorted(match.Labels())
+		candidates := slices.Clone(withLabel[name])
 		for _, label := range labels {
-			if i, ok := withName[at(label)]; ok {
-				first = min(first, i)
+			candidates = append(candidates, withName[label]...)
+		}
+		for _, other := range candidates {
+			if shared := jobmatch.SharedName(w.match(other), match, other.GetScaleSetName(), p.GetScaleSetName()); shared != "" {
+				return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", shared, other.name())
 			}
 		}
-		hasName := slices.Contains(labels, name)
-		if i, ok := withLabel[at(name)]; ok && hasName {
-			first = min(first, i)
-		}
-		if first < len(previous) {
-			other := previous[first]
-			return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too",
-				jobmatch.SharedName(w.match(other), match, other.GetScaleSetName(), p.GetScaleSetName()), other.name())
-		}
+		withName[name] = append(withName[name], p)
 		for _, label := range labels {
-			if _, ok := withLabel[at(label)]; !ok {
-				withLabel[at(label)] = first
-			}
+			withLabel[label] = append(withLabel[label], p)
 		}
-		if hasName {
-			withName[at(name)] = first // no previous pool has it, or it would share the name
-		}
-		previous = append(previous, p)
 		return ""
 	}
 }

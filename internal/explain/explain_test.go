@@ -316,7 +316,12 @@ func TestOfRunner(t *testing.T) {
 		"runner-ending-container-runs": func() RunnerFacts { // its state before the deletion is not reported
 			r := runnerOf("linux-3", v1alpha1.RunnerFinished, "", "its job is over; its container is not known to have ended")
 			r.Object.DeletionTimestamp, r.Object.Generation, r.Object.Status.ObservedGeneration, r.Until = new(ago(time.Second)), 2, 2, time.Time{}
-			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: "its job finished; waiting for its container to exit"}}
+			deregistering, ending := catalog.Deregistering.With(), catalog.RunnerUnknownEnding.With(7)
+			for _, c := range []catalog.Cause{ending, deregistering} {
+				c.Condition = v1alpha1.ReadyCondition
+				r.Object.Status.Causes = append(r.Object.Status.Causes, c.Cause)
+			}
+			r.Object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionUnknown, Reason: v1alpha1.ProgressingReason, Message: catalog.Messages(r.Object.Status.Causes)}}
 			return RunnerFacts{Runner: r, Pool: pool}
 		},
 		"runner-pool-gone": func() RunnerFacts {

@@ -4,13 +4,14 @@
 package explain
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // RunnerFacts contains what is known about a runner.
@@ -127,18 +128,12 @@ func outdated(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool) []string {
 // waitsFor describes the next expected event.
 func (r *Runner) waitsFor() string {
 	o := r.Object
-	if ready := ConditionOf(o, v1alpha1.ReadyCondition); o.DeletionTimestamp != nil && isNotTrue(ready) && o.Status.ObservedGeneration == o.Generation {
-		return r.ends(ready.Message)
+	ready := ConditionOf(o, v1alpha1.ReadyCondition)
+	if o.DeletionTimestamp == nil || !isNotTrue(ready) || o.Status.ObservedGeneration != o.Generation {
+		return phrase("waits", r)
 	}
-	return phrase("waits", r)
-}
-
-// ends describes the next step of a runner's deletion, according to its controller's message.
-func (r *Runner) ends(says string) string {
-	if _, what, ok := strings.Cut(says, "waiting for "); ok {
-		return what
-	}
-	return "its deregistration on GitHub: " + strings.TrimPrefix(says, "deregistering: ")
+	problem := slices.DeleteFunc(slices.Clone(ready.Causes), func(c v1alpha1.Cause) bool { return c.Code == catalog.Deregistering.Code })
+	return cmp.Or(catalog.Awaited(problem), "its deregistration on GitHub: "+cmp.Or(catalog.Messages(problem), ready.Message))
 }
 
 // Text renders the answer for people.

@@ -20,7 +20,7 @@ func All(t *testing.T) {
 	t.Helper()
 	for _, row := range catalog.Rows() {
 		before := *row
-		for _, template := range []*string{&row.Title, &row.Message, &row.Remedy} {
+		for _, template := range []*string{&row.Title, &row.Message, &row.Awaits, &row.Remedy} {
 			*template = words.ReplaceAllStringFunc(*template, func(part string) string {
 				if strings.HasPrefix(part, "{") {
 					return part
