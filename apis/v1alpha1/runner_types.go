@@ -249,7 +249,7 @@ type RunnerStatus struct {
 	// +optional
 	Job *JobReference `json:"job,omitempty"`
 
-	// jobsDone is the number of jobs that a persistent runner has completed, as far as Corral knows.
+	// jobsDone is the number of jobs that a persistent runner is known to have completed.
 	// +optional
 	JobsDone int32 `json:"jobsDone,omitempty"`
 }

@@ -325,7 +325,7 @@ type RunnerPoolStatus struct {
 	// +optional
 	Revision string `json:"revision,omitempty"`
 
-	// update is the change of the template in progress, or the last one that was rolled back.
+	// update is the template change in progress, or the last change that was rolled back.
 	// +optional
 	Update *UpdateStatus `json:"update,omitempty"`
 

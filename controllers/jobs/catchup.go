@@ -215,7 +215,7 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 }
 
 // installations returns the App installations that the connections of a namespace use. An App's list of deliveries
-// contains the deliveries of all its installations, and those of other installations are not for this namespace.
+// contains the deliveries of all its installations, and the deliveries of other installations are not for this namespace.
 func (k *JobTracker) installations(connections []*connection) map[int64]bool {
 	all := map[int64]bool{}
 	for _, c := range connections {

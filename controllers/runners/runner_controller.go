@@ -81,8 +81,8 @@ func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClien
 	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Watches: watches, Cluster: cluster, Now: now}
 }
 
-// Watches restarts the watches of a resource, unless it did so just now. It is told about objects that a cache shows and the
-// API server does not have.
+// Watches restarts the watches of a resource, unless it did so recently. Controllers report objects that the cache shows and
+// the API server does not have.
 type Watches interface {
 	Restart(resource string) bool
 	Ghost(uid types.UID) bool

@@ -19,6 +19,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -96,7 +97,7 @@ func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) erro
 
 // file formats one file.
 func (f *formatting) file(name string, format func(string, []byte) ([]byte, error)) error {
-	text, err := os.ReadFile(name)
+	text, err := readInput(nil, name, compile.MaxFileBytes)
 	if err != nil || len(bytes.TrimSpace(text)) == 0 { // OPA refuses an empty file
 		return err
 	}

@@ -77,7 +77,7 @@ func TestAReviewOfTheExampleOfTeams(t *testing.T) {
 	}
 }
 
-// The first commit of a repository, and one that adds a team, are reviewed in the namespaces of their sources.
+// The first commit of a repository, and a commit that adds a team, are reviewed in the namespaces of their sources.
 func TestAReviewOfANewTeam(t *testing.T) {
 	folder := t.TempDir()
 	corral(t, folder, "init", "runners", "--teams=web,data", "--url", "https://github.com/acme")

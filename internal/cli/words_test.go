@@ -97,7 +97,7 @@ func TestNoOutputIsAWorkflowCommand(t *testing.T) {
 	})
 	for _, args := range [][]string{
 		{"vet"}, {"vet", "-o", "yaml"}, {"vet", "-o", "json"}, {"test"}, {"test", "-v"}, {"test", "--coverage"}, {"build"}, {"build", "-o", "json"}, {"build", "--pods"}, {"calendar"}, {"calendar", "evil"},
-		{"review", "--base", "HEAD"}, {"eval", "-f", "evil.scenario.yaml"}, {"explain", "evil"},
+		{"review", "--base", "HEAD"}, {"eval", "-f", "evil.scenario.yaml"}, {"explain", "evil"}, {"fmt", "--check"}, {"fmt", "--diff"},
 	} {
 		got := corral(t, folder, args...)
 		if found := command.FindString(got.stdout + "\n" + got.stderr); found != "" {

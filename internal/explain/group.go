@@ -41,7 +41,7 @@ func group(v view, all symptoms) []Finding {
 }
 
 // findingOf merges symptoms with the same cause. The finding shows the most severe symptom and the earliest beginning. If
-// runners of several pools fail, the message and the last failure are those of the pool whose runner failed last.
+// runners of several pools fail, the message and the last failure come from the pool whose runner failed last.
 func findingOf(v view, of symptoms) Finding {
 	shown := slices.MinFunc(of, func(a, b symptom) int {
 		return cmp.Or(cmp.Compare(slices.Index(severities, a.severity), slices.Index(severities, b.severity)), b.failedAt().Compare(a.failedAt()))
@@ -88,7 +88,7 @@ func (h *Hurts) count(kind string) {
 
 func (h Hurts) total() int { return h.Pools + h.Runners + h.Sources + h.Connections + h.Policies }
 
-// earlier returns the earlier of two times, either of which may be missing.
+// earlier returns the earlier of two times. Either may be missing.
 func earlier(a *metav1.Time, b time.Time) *metav1.Time {
 	if b.IsZero() || a != nil && !b.Before(a.Time) {
 		return a

@@ -29,7 +29,7 @@ type PoolAnswer struct {
 	PoolNumbers
 	// Template is the policies' verdict on the template.
 	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
-	// Update in progress, or the last one that was rolled back.
+	// Update in progress, or the last update that was rolled back.
 	Update *v1alpha1.UpdateStatus `json:"update,omitempty"`
 	// RunnerVersion is the version of the runner program and how long GitHub supports it, if known.
 	RunnerVersion *v1alpha1.RunnerVersionStatus `json:"runnerVersion,omitempty"`

@@ -40,7 +40,7 @@ func (l *search) checkScaleSets() {
 	}
 }
 
-// checkSession finds a session that is not open although no other condition reports a problem, and one that a restart would
+// checkSession finds a session that is not open although no other condition reports a problem, and a session that a restart would
 // lose.
 func (l *search) checkSession(s seen, set *v1alpha1.RunnerScaleSet, isReady bool) {
 	listening := ConditionOf(set, v1alpha1.ListeningCondition)

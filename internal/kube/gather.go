@@ -72,7 +72,7 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
-// stretch is the factor by which the delay may grow. It always applies to objects that are being deleted, because they are
+// stretch is the maximum factor between the delay and its shortest value. It always applies to objects that are being deleted, because they are
 // usually gone before a user could read their status.
 const stretch = 5
 

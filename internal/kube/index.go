@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Index is a field by which the cache finds objects of all namespaces, so that a reconciliation reads only the objects that
+// Index is a field that the cache indexes over all namespaces, so that a reconciliation reads only the objects that
 // it needs.
 type Index struct {
 	Object client.Object

@@ -150,7 +150,7 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 	return result, retry
 }
 
-// Save writes the status if it differs from the one that was read or last saved. It ignores objects that no longer exist,
+// Save writes the status if it differs from the status that was read or last saved. It ignores objects that no longer exist,
 // and cuts texts that are too long for the API server.
 func (a *Attempt) Save(ctx context.Context) error {
 	a.settle()

@@ -18,13 +18,24 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-func TestASilentWatchIsRestarted(t *testing.T) {
+// silentServer starts an API server with empty lists, whose watches deliver nothing.
+func silentServer(t *testing.T) *httptest.Server {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"50"}}`)
+			return
+		}
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)
+	return server
+}
+
+func TestASilentWatchIsRestarted(t *testing.T) {
+	server := silentServer(t)
 	now := time.Unix(1000, 0)
 	watches := &kube.Watches{Now: func() time.Time { return now }}
 	c := &http.Client{Transport: watches.Wrap(http.DefaultTransport)}
@@ -91,19 +102,10 @@ func TestAWatchOfVersionsThatWentBackExpires(t *testing.T) {
 	}
 }
 
-// If etcd was restored, and reached the version of a watch again before the watch resumed, only an object that the API server
-// does not have and the cache still shows tells so.
+// Etcd was restored, and reached the version of a watch again before the watch resumed. The only evidence is an object that
+// the cache shows and the API server does not have.
 func TestAGhostHasAllObjectsReadAgain(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("watch") == "" {
-			_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"50"}}`)
-			return
-		}
-		w.WriteHeader(http.StatusOK)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	}))
-	t.Cleanup(server.Close)
+	server := silentServer(t)
 	now := time.Unix(1000, 0)
 	watches := &kube.Watches{Now: func() time.Time { return now }}
 	c := &http.Client{Transport: watches.Wrap(http.DefaultTransport)}

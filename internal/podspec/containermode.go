@@ -474,7 +474,7 @@ func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *cor
 }
 
 // DeclaredPath returns the path at which a field of the expanded template is declared. Containers of spec.containerMode
-// come before those of spec.template, and labels and annotations may come from spec.objectMetadata.
+// come before the labels of spec.template, and labels and annotations may come from spec.objectMetadata.
 func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 	if of, ok := strings.CutPrefix(path, "spec.template.metadata."); ok && pool.Spec.ObjectMetadata != nil {
 		return declaredMetadata(pool, of)

@@ -50,7 +50,7 @@ type differ struct {
 	changes    []FieldChange
 }
 
-// compare compares two values, either of which may be nil. The value's path may differ between base and head, because list
+// compare compares two values. Either may be nil. The value's path may differ between base and head, because list
 // elements move.
 func (d *differ) compare(basePath, headPath string, before, after any) {
 	if reflect.DeepEqual(before, after) || len(d.changes) >= maxFields {

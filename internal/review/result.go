@@ -303,7 +303,7 @@ type Limits struct {
 	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs,omitempty"`
 	// Until is when policies request the next evaluation.
 	Until time.Time `json:"until,omitzero"`
-	// Bounds are the rules that changed a limit. Their file names are relative to the same folder as those of definitions.
+	// Bounds are the rules that changed a limit. Their file names are relative to the same folder as the names of definitions.
 	Bounds []v1alpha1.LimitBound `json:"bounds,omitempty"`
 	// Conflicts describe rules that other rules overrode.
 	Conflicts []string `json:"conflicts,omitempty"`
@@ -457,7 +457,7 @@ type PolicyState struct {
 
 // Overlap is a pair of pools that compete for the same jobs.
 type Overlap struct {
-	// Pool and Other as NAMESPACE/NAME. Pool is the one that changed.
+	// Pool and Other as NAMESPACE/NAME. Pool is the pool that changed.
 	Pool  string `json:"pool"`
 	Other string `json:"other"`
 	// At is where the labels of Pool are declared.
@@ -500,7 +500,7 @@ type Recorded struct {
 	Differ  int              `json:"differ"`
 	Changed []RecordedChange `json:"changed,omitempty"`
 	// Drifted is the number of decisions for which the base's policies give another answer than was recorded: other policies
-	// were used at the time, or the log lacks some of their input.
+	// were used at the time, or some of their input is missing in the log.
 	Drifted int `json:"drifted"`
 }
 
@@ -520,7 +520,7 @@ type RecordedChange struct {
 	Rules []v1alpha1.RuleReference `json:"rules,omitempty"`
 	// Waiting is how many of the jobs at the time would have waited as a result.
 	Waiting int32 `json:"waiting,omitempty"`
-	// Inexact is true if the log lacks some of the input: values of annotations and environment variables, or members of
+	// Inexact is true if some of the input is missing in the log: values of annotations and environment variables, or members of
 	// large groups.
 	Inexact bool `json:"inexact,omitempty"`
 }

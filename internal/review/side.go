@@ -44,7 +44,7 @@ type pool struct {
 	// match decides which jobs the pool matches, and asked contains the labels that such jobs request.
 	match jobmatch.Pool
 	asked []string
-	// usage is the usage of an idle fleet, as far as the pool's rules read it.
+	// usage contains the values of an idle fleet that the pool's rules read.
 	usage policy.Usage
 	// last is the last decision, which stays in force while a policy fails; nil if unknown.
 	last *policy.Scale

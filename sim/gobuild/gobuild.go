@@ -57,15 +57,15 @@ type Build struct {
 	Flags, Args []string
 }
 
-// Run runs the build, and writes its progress to w. It says nothing if no package has to be compiled. An error contains
-// what the compiler said.
+// Run runs the build, and writes its progress to w. It writes nothing if no package has to be compiled. An error contains
+// the compiler's output.
 func (b *Build) Run(ctx context.Context, w io.Writer) error {
 	packages, err := b.stale(ctx)
 	if err != nil {
 		return err
 	}
 	command := b.command(ctx, "-v")
-	compiled, said := &counter{packages: packages}, time.Now()
+	compiled, printed := &counter{packages: packages}, time.Now()
 	command.Stdout, command.Stderr = compiled, compiled
 	done := make(chan error, 1)
 	start := time.Now()
@@ -79,8 +79,8 @@ func (b *Build) Run(ctx context.Context, w io.Writer) error {
 		switch {
 		case isScreen:
 			screen.Status(line)
-		case elapsed == 0 || time.Since(said) >= logInterval:
-			said = time.Now()
+		case elapsed == 0 || time.Since(printed) >= logInterval:
+			printed = time.Now()
 			fmt.Fprintln(w, line)
 		}
 	}
@@ -159,7 +159,7 @@ func (c *counter) Write(text []byte) (int, error) {
 	}
 }
 
-// rest returns the end of what is not a package's name.
+// rest returns the end of the output, without the names of packages.
 func (c *counter) rest() string { return tail(c.other.String() + string(c.partial)) }
 
 // progress describes a build. The estimate assumes that the remaining packages take as long as the compiled ones.

@@ -21,7 +21,7 @@ import (
 	"github.com/corral-dev/corral/sim/harness"
 )
 
-// treeChoice lists texts of which a generated tree has one. The first is always valid. It is the most frequent one, so that
+// treeChoice lists alternative texts for a generated tree. The first is always valid. It is the most frequent one, so that
 // vet accepts some trees.
 type treeChoice []string
 
