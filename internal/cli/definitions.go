@@ -29,6 +29,8 @@ type definitions struct {
 	// source applies the folder or one above, and sources apply folders below it. Only vet looks for them.
 	source  *declaredSource
 	sources []*declaredSource
+	// lost reports sources of the same repository whose folder does not exist.
+	lost []v1alpha1.Diagnostic
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {

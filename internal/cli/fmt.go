@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	cueerrors "cuelang.org/go/cue/errors"
 	cueformat "cuelang.org/go/cue/format"
@@ -60,9 +61,7 @@ With --check or --diff, write nothing, and exit with code 3 if a file is not for
 			args = []string{"."}
 		}
 		for _, path := range args {
-			if err := filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error { return f.visit(path, name, entry, err) }); err != nil {
-				return fmt.Errorf("formatting: %w", err)
-			}
+			_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error { return f.visit(path, name, entry, err) }) // visit keeps the problems
 		}
 		if len(f.problems) == 0 && (f.check || f.diff) && f.unformatted > 0 {
 			return fmt.Errorf("%w: corral fmt formats %s", errChanged, wording.Count(f.unformatted, "file"))
@@ -72,10 +71,11 @@ With --check or --diff, write nothing, and exit with code 3 if a file is not for
 	return c
 }
 
-// visit formats a file, or decides whether to enter a folder.
+// visit formats a file, or decides whether to enter a folder. Problems with a file do not stop the others.
 func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) error {
 	if err != nil {
-		return err
+		f.problems = append(f.problems, err)
+		return nil
 	}
 	base := entry.Name()
 	if entry.IsDir() {
@@ -85,26 +85,29 @@ func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) erro
 		return nil
 	}
 	format, known := formatters[filepath.Ext(base)]
-	switch {
-	case !known && name == path:
-		f.problems = append(f.problems, fmt.Errorf("%s is neither a .cue nor a .rego file", name))
-		return nil
-	case !known || !entry.Type().IsRegular():
-		return nil
+	switch isFile := entry.Type().IsRegular(); {
+	case name == path && !isFile:
+		err = fmt.Errorf("%s is neither a regular file nor a folder", name)
+	case name == path && !known:
+		err = fmt.Errorf("%s is neither a .cue nor a .rego file", name)
+	case known && isFile:
+		err = f.file(name, format)
 	}
-	return f.file(name, format)
+	if err != nil {
+		f.problems = append(f.problems, err)
+	}
+	return nil
 }
 
 // file formats one file.
 func (f *formatting) file(name string, format func(string, []byte) ([]byte, error)) error {
 	text, err := readInput(nil, name, compile.MaxFileBytes)
-	if err != nil || len(bytes.TrimSpace(text)) == 0 { // OPA refuses an empty file
+	if err != nil {
 		return err
 	}
-	formatted, err := format(name, text)
+	formatted, err := inTime(name, text, format)
 	if err != nil {
-		f.problems = append(f.problems, err)
-		return nil
+		return err
 	}
 	if bytes.Equal(text, formatted) {
 		return nil
@@ -121,6 +124,28 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 	}
 	_, err = fmt.Fprintln(f.out, name)
 	return err
+}
+
+// formatTime limits the time for one file. The libraries take much longer than linear time for some files.
+const formatTime = 15 * time.Second
+
+// inTime formats a file, unless that takes too long.
+func inTime(name string, text []byte, format func(string, []byte) ([]byte, error)) ([]byte, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		formatted, err := format(name, text)
+		done <- result{formatted, err}
+	}()
+	select {
+	case r := <-done:
+		return r.text, r.err
+	case <-time.After(formatTime):
+		return nil, fmt.Errorf("%s: formatting takes longer than %s, the limit", name, formatTime)
+	}
 }
 
 // linesOf returns the lines of a text. SplitLines adds a newline to the last one.

@@ -73,7 +73,7 @@ func TestFmtLeavesFilesThatDoNotParse(t *testing.T) {
 	if diff := cmp.Diff(want, corral(t, folder, "fmt"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
-	for arg, want := range map[string]string{"values.yaml": "Error: values.yaml is neither a .cue nor a .rego file\n", "none": "Error: formatting: lstat none: no such file or directory\n"} {
+	for arg, want := range map[string]string{"values.yaml": "Error: values.yaml is neither a .cue nor a .rego file\n", "none": "Error: lstat none: no such file or directory\n"} {
 		if got := corral(t, folder, "fmt", arg); got.code != exitError || got.stderr != want {
 			t.Errorf("%s: got %+v", arg, got)
 		}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -25,6 +26,8 @@ const (
 	// teamFolder has the files that a repository of many teams writes for a new team.
 	teamFolder = ".team"
 	ownersFile = ".github/CODEOWNERS"
+	// teamPlaceholder stands for a team's name. No name of an organization contains it, because GitHub allows no underscore there.
+	teamPlaceholder = "TEAM_NAME"
 )
 
 // teamName is the pattern of platform.#Team in the files that init writes. A team's namespace is ci-NAME.
@@ -38,21 +41,21 @@ func newInitTeam() *cobra.Command {
 teams/NAME, its namespace, account and PoolSource in cluster/NAME.yaml, and its line in
 .github/CODEOWNERS.
 
-The command copies the folder .team of the repository, and replaces TEAM by NAME. Change the files
-there to change what new teams get. The command never overwrites a file.`,
+The command copies the folder .team of the repository, and replaces TEAM_NAME by NAME. Change the
+files there to change what new teams get. The command never overwrites a file.`,
 		Example: "  corral init team payments",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			files := map[string][]byte{}
-			owners, err := addTeam(files, os.DirFS(teamFolder), args[0], strings.Clone)
-			if errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Stat(teamFolder); errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("no folder %s here; run the command at the top of a repository that corral init --teams began", teamFolder)
 			}
-			if err == nil {
-				err = writeTeam(files, owners)
-			}
+			files := map[string][]byte{}
+			owners, err := addTeam(files, os.DirFS(teamFolder), args[0], strings.Clone)
 			if err != nil {
 				return err
+			}
+			if err := writeTeam(files, owners); err != nil {
+				return fmt.Errorf("adding the team: %w", err)
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s, and the team's owners to %s\nnext: change the rows in %s, then run corral vet\n",
 				wording.Count(len(files), "file"), ownersFile, filepath.Join("teams", args[0], "pools.cue"))
@@ -85,25 +88,31 @@ func addTeam(files map[string][]byte, from fs.FS, name string, replace func(stri
 	if !teamName.MatchString(name) {
 		return nil, fmt.Errorf("team %q: a name has at most 21 lowercase letters, digits and dashes, begins with a letter, and does not end with a dash", name)
 	}
-	err := addFiles(files, from, ".", "", func(text string) string { return strings.ReplaceAll(replace(text), "TEAM", name) })
+	err := addFiles(files, from, ".", "", func(text string) string { return strings.ReplaceAll(replace(text), teamPlaceholder, name) })
 	owners := files["CODEOWNERS"]
 	delete(files, "CODEOWNERS")
 	return owners, err
 }
 
-// writeTeam writes the files of a team, and adds lines to CODEOWNERS.
-func writeTeam(files map[string][]byte, owners []byte) error {
-	before, err := os.ReadFile(ownersFile)
-	if err == nil {
-		err = writeFiles(".", files, false)
-	}
+// writeTeam writes the files of a team, and adds lines to CODEOWNERS. It writes nothing if CODEOWNERS cannot be changed.
+func writeTeam(files map[string][]byte, owners []byte) (err error) {
+	list, err := os.OpenFile(ownersFile, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
-		return fmt.Errorf("adding the team: %w", err)
+		return err
+	}
+	defer func() { err = errors.Join(err, list.Close()) }()
+	before, err := io.ReadAll(list)
+	if err != nil {
+		return err
 	}
 	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) {
-		before = append(before, '\n')
+		owners = append([]byte("\n"), owners...)
 	}
-	return writeFiles(".", map[string][]byte{ownersFile: append(before, owners...)}, true)
+	if err := writeFiles(".", files, false); err != nil {
+		return err
+	}
+	_, err = list.Write(owners)
+	return err
 }
 
 // writeShared writes the repository and, next to it, the repository of guard rails, or nothing if a file of either exists. It

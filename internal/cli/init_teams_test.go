@@ -92,6 +92,15 @@ func TestAReviewOfANewTeam(t *testing.T) {
 		gitIn(t, tree, "commit", "-qm", "more")
 		corral(t, tree, "init", "team", "payments")
 	}
+	removed := filepath.Join(tree, "cluster/data.yaml")
+	text := readFile(t, removed)
+	if err := os.Remove(removed); err != nil {
+		t.Fatal(err)
+	}
+	if got := corral(t, tree, "review"); !strings.Contains(got.stdout, "The head declares no PoolSource ci-data/pools for a folder of this repository.") {
+		t.Errorf("without the source of a team: got %+v", got)
+	}
+	writeFile(t, removed, text)
 	rows := filepath.Join(tree, "teams/web/pools.cue")
 	writeFile(t, rows, readFile(t, rows)+"pools: \"web-build\": metadata: namespace: \"ci-data\"\n")
 	if got := corral(t, tree, "review"); got.code != exitError || !strings.Contains(got.stdout, "PoolSource ci-web/pools refuses it") {
@@ -144,6 +153,17 @@ func TestATeamHasItsOwnGitHubApp(t *testing.T) {
 	}
 	if got := corral(t, tree, "build", "teams/payments"); !strings.Contains(got.stdout, "connectionRef:\n    name: payments\n") {
 		t.Errorf("build: got %+v", got)
+	}
+}
+
+// A team's name replaces a placeholder that no address contains.
+func TestATeamOfAnOrganizationNamedTEAM(t *testing.T) {
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams=web", "--url", "https://github.com/TEAM-steam")
+	tree := filepath.Join(folder, "runners")
+	corral(t, tree, "init", "team", "data")
+	if got, want := readFile(t, filepath.Join(tree, ownersFile)), "/teams/web/ @TEAM-steam/web\n/teams/data/ @TEAM-steam/data\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("owners are\n%s", got)
 	}
 }
 

@@ -69,7 +69,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 		return nil, err
 	}
 	sources := [2][]*declaredSource{base.sourcesBelow(), head.sourcesBelow()}
-	in.ManySources = o.policies.namespace == "" && len(sources[0])+len(sources[1]) > 0
+	// One source alone needs no namespace, because all pools are in the same namespace.
+	in.ManySources = o.policies.namespace == "" && max(len(sources[0]), len(sources[1])) > 1
 	if in.ManySources {
 		if err := assignSides(ctx, [2]namedTree{base, head}, sources, &results); err != nil {
 			return nil, err
@@ -83,20 +84,19 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	if err != nil {
 		return nil, err
 	}
-	notes = append(head.notes, converted(unpriced, func(d v1alpha1.Diagnostic) string { return "The base's costs aren't known: " + compile.Format(d) })...)
+	notes = append(slices.Concat(head.notes, goneSources(sources[0], sources[1])), converted(unpriced, func(d v1alpha1.Diagnostic) string { return "The base's costs aren't known: " + compile.Format(d) })...)
 	headSide, unpriced, err := o.side(ctx, head, results[1], given)
 	headSide.Diagnostics = append(headSide.Diagnostics, unpriced...)
 	in.Base, in.Head = baseSide, headSide
 	return notes, err
 }
 
-// sourcesBelow returns the sources that apply folders of the tree, if there are several. One source alone needs no namespace, because all
-// pools are in the same one.
+// sourcesBelow returns the sources that apply folders of the tree.
 func (t namedTree) sourcesBelow() []*declaredSource {
 	if t.absent || t.refused != "" {
 		return nil
 	}
-	sources := t.sources()
+	sources, _ := t.sources()
 	if covering(sources, t.path) != nil {
 		return nil
 	}
@@ -104,10 +104,17 @@ func (t namedTree) sourcesBelow() []*declaredSource {
 	for _, s := range sources {
 		s.Spec.Tags = nil // a review compiles with the tags of its flags
 	}
-	if len(sources) == 1 {
-		return nil
-	}
 	return sources
+}
+
+// goneSources notes which sources of the base the head does not have.
+func goneSources(base, head []*declaredSource) (notes []string) {
+	for _, s := range base {
+		if !slices.ContainsFunc(head, func(o *declaredSource) bool { return o.name() == s.name() }) {
+			notes = append(notes, fmt.Sprintf("The head declares no %s for a folder of this repository. Its spec.deletionPolicy decides what happens to its pools.", s.name()))
+		}
+	}
+	return notes
 }
 
 // assignSides puts the pools of both sides into the namespaces of their sources. A side without a source for a folder takes the other side's,
@@ -123,7 +130,7 @@ func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declared
 			if err := d.assign(ctx, t.tree, &results[i]); err != nil {
 				return err
 			}
-			if i == 0 || from == 0 {
+			if isOwnOfHead := i == 1 && from == 1; !isOwnOfHead {
 				results[i].Diagnostics = kept
 			}
 		}
@@ -274,6 +281,9 @@ func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compi
 	maps.DeleteFunc(files, func(name string, _ []byte) bool {
 		return folder != "." && !strings.HasPrefix(name, folder+"/") || path.Ext(name) != ".rego" && !compile.IsPolicyData(name)
 	})
+	if len(files) == 0 {
+		return nil, nil, nil
+	}
 	made, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
 	if err != nil || len(made.Diagnostics) > 0 {
 		return nil, made.Diagnostics, err

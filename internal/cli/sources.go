@@ -30,6 +30,12 @@ type declaredSource struct {
 	folder string
 }
 
+// revision is what a source follows: a branch, a tag or a commit of a repository.
+type revision struct {
+	url string
+	ref v1alpha1.GitReference
+}
+
 func (s *declaredSource) name() string { return "PoolSource " + wording.Qualified(s.Namespace, s.Name) }
 
 // isLike reports whether two sources apply a folder in the same way, such as one from Git and one from an OCI registry.
@@ -38,8 +44,10 @@ func (s *declaredSource) isLike(o *declaredSource) bool {
 }
 
 // sources returns the PoolSources that a tree declares, and that apply a folder of it. spec.path is relative to the top of the repository, which
-// is the folder of the module, or the folder around the one with the manifest.
-func (t tree) sources() (sources []*declaredSource) {
+// is the folder of the module, or the folder around the folder with the manifest. lost reports sources of the same branch whose folder does not
+// exist.
+func (t tree) sources() (sources []*declaredSource, lost []v1alpha1.Diagnostic) {
+	misses := map[revision][]v1alpha1.Diagnostic{}
 	for _, m := range (tree{t.fsys, t.root, "."}).look().manifests {
 		s := &declaredSource{}
 		if m.Kind != "PoolSource" || json.Unmarshal(m.json, &s.PoolSource) != nil {
@@ -56,8 +64,19 @@ func (t tree) sources() (sources []*declaredSource) {
 			}
 			break
 		}
+		if s.folder == "" && s.Spec.Git != nil {
+			of := revision{s.Spec.Git.URL, s.Spec.Git.GetRef()}
+			misses[of] = append(misses[of], m.problem("spec.path", "%s applies the folder %s, which does not exist", s.name(), s.Spec.Path))
+		}
 	}
-	return sources
+	for _, s := range sources {
+		if s.Spec.Git != nil {
+			of := revision{s.Spec.Git.URL, s.Spec.Git.GetRef()}
+			lost = append(lost, misses[of]...)
+			delete(misses, of)
+		}
+	}
+	return sources, lost
 }
 
 // within reports whether a name is a folder or below it.
@@ -86,8 +105,9 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 		return err
 	}
 	defer closeTree()
-	sources := t.sources()
+	sources, lost := t.sources()
 	if d.source = covering(sources, t.path); d.source == nil {
+		d.lost = lost
 		d.sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !within(t.path, s.folder) })
 		return nil
 	}
@@ -107,6 +127,7 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 	if d.source != nil {
 		sources = []*declaredSource{d.source}
 	}
+	c.Diagnostics = append(c.Diagnostics, d.lost...)
 	for _, s := range sources {
 		objects, err := d.appliedBy(ctx, s, t, c)
 		if err != nil {

@@ -68,6 +68,10 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env == \"prod\" {pools: \"web-build\": spec: scale: max: \"many\"}\n",
 			"cluster/web.yaml":    poolSource("ci-web", "teams/web", ", tags: {env: prod}"),
 		}, want: []string{"spec.scale.max: ", "with the tags of PoolSource ci-web/pools"}},
+		"a folder that does not exist": {args: "vet", code: exitError, files: map[string]string{"cluster/data.yaml": poolSource("ci-data", "teams/dta", "")}, want: []string{
+			"cluster/data.yaml:4:", ": spec.path: PoolSource ci-data/pools applies the folder teams/dta, which does not exist"}},
+		"a folder of another branch": {args: "vet", files: map[string]string{"cluster/data.yaml": strings.Replace(poolSource("ci-data", "teams/dta", ""), "git: {", "git: {ref: {branch: next}, ", 1)},
+			want: []string{"ok: 1 pool, 1 connection\n"}},
 		"rights of jobs": {args: "vet", code: exitError, files: map[string]string{
 			"teams/web/pools.cue": strings.Replace(teamPool("web", ""), "template:", "containerMode: type: \"KubernetesNoVolume\"\n\t\ttemplate:", 1),
 		}, want: []string{"PoolSource ci-web/pools refuses it: it gives permissions, so spec.serviceAccountName of the source must be set"}},

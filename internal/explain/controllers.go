@@ -53,7 +53,7 @@ func (l *search) checkControllers() {
 		namespace, name, _ := strings.Cut(lease.Name, "/")
 		of := object{kind: leaseKind, name: lease.Name}
 		if !lease.Lost {
-			if isRelease(lease.Version) && isRelease(l.Version) && lease.Version != l.Version {
+			if differs(lease.Version, l.Version) {
 				l.add(found(of, catalog.VersionsDiffer.With(lease.Version, l.Version)))
 			}
 			continue
@@ -68,10 +68,11 @@ func (l *search) checkControllers() {
 	}
 }
 
-// isRelease reports whether a version is semantic. A build without a tag has another, and is compared with nothing.
-func isRelease(text string) bool {
-	_, err := version.ParseSemantic(text)
-	return err == nil
+// differs reports whether two semantic versions differ. A build without a tag has no such version, and differs from none.
+func differs(a, b string) bool {
+	first, err := version.ParseSemantic(a)
+	second, other := version.ParseSemantic(b)
+	return err == nil && other == nil && !first.EqualTo(second)
 }
 
 // checkReconciled adds a symptom if no controller has reconciled the current version of an object, so that its status may be out

@@ -21,8 +21,13 @@ import (
 // restartInterval is the minimum time between two restarts of the watches of a resource.
 const restartInterval = 30 * time.Second
 
-// ghostAge is how long a cache may show an object that the API server no longer has. maxGhosts limits how many are remembered.
-const ghostAge, maxGhosts = 10 * time.Second, 1000
+const (
+	// ghostAge is how long a cache may show an object that the API server no longer has. If an object is not reported again
+	// within ghostMemory, the cache no longer shows it.
+	ghostAge, ghostMemory = 10 * time.Second, time.Minute
+	// relistInterval is the minimum time between two restarts of all watches because of ghosts.
+	relistInterval = 5 * time.Minute
+)
 
 // Watches restarts watches that deliver no events although requests work. client-go detects broken connections, but not a
 // proxy or an API server that keeps the stream open without sending anything. It also makes client-go list objects again if
@@ -33,8 +38,15 @@ type Watches struct {
 	mu        sync.Mutex
 	open      map[*watchBody]string // the resource of each watch
 	restarted map[string]time.Time
-	ghosts    map[types.UID]time.Time // when the API server first did not have an object that a cache shows
-	expired   map[string]int          // how many of the next watches of a path are answered that their version has expired
+	ghost     ghost
+	relisted  time.Time
+	expired   map[string]int // how many of the next watches of a path are answered that their version has expired
+}
+
+// ghost is an object that a cache shows and the API server does not have: when that was first and last reported.
+type ghost struct {
+	uid         types.UID
+	first, last time.Time
 }
 
 // Wrap returns a transport that tracks the watches that use it.
@@ -107,17 +119,17 @@ func (w *Watches) Ghost(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.Now()
-	first, ok := w.ghosts[uid]
-	if !ok {
-		if w.ghosts == nil || len(w.ghosts) >= maxGhosts {
-			w.ghosts = map[types.UID]time.Time{}
-		}
-		w.ghosts[uid] = now
+	if uid != w.ghost.uid && now.Sub(w.ghost.last) >= ghostMemory {
+		w.ghost = ghost{uid: uid, first: now, last: now}
 	}
-	if !ok || now.Sub(first) < ghostAge {
+	if uid != w.ghost.uid {
+		return false // one ghost is enough evidence
+	}
+	w.ghost.last = now
+	if now.Sub(w.ghost.first) < ghostAge || now.Sub(w.relisted) < relistInterval {
 		return false
 	}
-	w.ghosts, w.expired = nil, map[string]int{}
+	w.ghost, w.relisted, w.expired = ghost{}, now, map[string]int{}
 	for body := range w.open {
 		w.expired[body.path]++
 		w.end(body)

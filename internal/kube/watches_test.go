@@ -122,7 +122,10 @@ func TestAGhostHasAllObjectsReadAgain(t *testing.T) {
 		uid  types.UID
 		at   time.Duration
 		want bool
-	}{{"a", 0, false}, {"a", 9 * time.Second, false}, {"b", 11 * time.Second, false}, {"a", 12 * time.Second, true}, {"b", 30 * time.Second, false}} {
+	}{
+		{"a", 0, false}, {"b", 5 * time.Second, false}, {"a", 9 * time.Second, false}, {"a", 12 * time.Second, true},
+		{"b", 20 * time.Second, false}, {"c", time.Minute, false}, {"b", time.Minute, false}, // not again so soon
+	} {
 		now = time.Unix(1000, 0).Add(step.at)
 		if got := watches.Ghost(step.uid); got != step.want {
 			t.Errorf("%s after %s: %t", step.uid, step.at, got)

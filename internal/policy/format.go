@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -11,8 +12,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/format"
 )
 
-// FormatRego formats a file of Rego as opa fmt does. An error names the place of the first mistake.
+// FormatRego formats a file of Rego as opa fmt does. An error names the place of the first mistake. An empty file stays as it is.
 func FormatRego(name string, text []byte) ([]byte, error) {
+	if len(bytes.TrimSpace(text)) == 0 { // OPA refuses it
+		return text, nil
+	}
 	text, err := format.SourceWithOpts(name, text, format.Opts{RegoVersion: ast.RegoV1})
 	var several ast.Errors
 	if errors.As(err, &several) {

@@ -237,7 +237,9 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 		HoursPerMonth, Least, Most float64
 		From, Note                 string
 		IsShared, IsRecorded       bool
-	}{p.HoursPerMonth, slices.Min(shares), slices.Max(shares), c.in.At.UTC().Format(time.DateOnly), strings.TrimSuffix(p.Note, "."), isShared, len(c.in.Records) > 0})
+		ReadsClock                 bool
+	}{p.HoursPerMonth, slices.Min(shares), slices.Max(shares), c.in.At.UTC().Format(time.DateOnly), strings.TrimSuffix(p.Note, "."), isShared, len(c.in.Records) > 0,
+		slices.ContainsFunc(c.head.order, func(p *pool) bool { return p.bound.Needs().Clock })})
 }
 
 // maxQuestions limits how often the policies of a side are evaluated to find out how many runners pools can have together.
