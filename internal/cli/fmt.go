@@ -84,17 +84,22 @@ func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) erro
 		}
 		return nil
 	}
-	format, known := formatters[filepath.Ext(base)]
-	switch isFile := entry.Type().IsRegular(); {
-	case name == path && !isFile:
-		err = fmt.Errorf("%s is neither a regular file nor a folder", name)
-	case name == path && !known:
-		err = fmt.Errorf("%s is neither a .cue nor a .rego file", name)
-	case known && isFile:
-		err = f.file(name, format)
-	}
-	if err != nil {
+	if err := f.entry(name, entry.Type().IsRegular(), name == path); err != nil {
 		f.problems = append(f.problems, err)
+	}
+	return nil
+}
+
+// entry formats what a folder contains, or what an argument names, which must be a file that can be formatted.
+func (f *formatting) entry(name string, isFile, isArgument bool) error {
+	format, known := formatters[filepath.Ext(name)]
+	switch {
+	case isArgument && !isFile:
+		return fmt.Errorf("%s is neither a regular file nor a folder", name)
+	case isArgument && !known:
+		return fmt.Errorf("%s is neither a .cue nor a .rego file", name)
+	case known && isFile:
+		return f.file(name, format)
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ type revision struct {
 	ref v1alpha1.GitReference
 }
 
+// follows returns what a source of a Git repository follows.
+func (s *declaredSource) follows() revision { return revision{s.Spec.Git.URL, s.Spec.Git.GetRef()} }
+
 func (s *declaredSource) name() string { return "PoolSource " + wording.Qualified(s.Namespace, s.Name) }
 
 // isLike reports whether two sources apply a folder in the same way, such as one from Git and one from an OCI registry.
@@ -53,30 +56,33 @@ func (t tree) sources() (sources []*declaredSource, lost []v1alpha1.Diagnostic) 
 		if m.Kind != "PoolSource" || json.Unmarshal(m.json, &s.PoolSource) != nil {
 			continue
 		}
-		around := path.Dir(path.Dir(m.name))
-		for _, top := range []string{".", around} {
-			folder := path.Join(top, s.Spec.Path)
-			if info, err := fs.Stat(t.fsys, folder); err != nil || !info.IsDir() || folder == "." && around != "." {
-				continue
-			}
-			if s.folder = folder; !slices.ContainsFunc(sources, s.isLike) {
-				sources = append(sources, s)
-			}
-			break
-		}
-		if s.folder == "" && s.Spec.Git != nil {
-			of := revision{s.Spec.Git.URL, s.Spec.Git.GetRef()}
-			misses[of] = append(misses[of], m.problem("spec.path", "%s applies the folder %s, which does not exist", s.name(), s.Spec.Path))
+		s.folder = t.appliedFolder(m.name, s.Spec.Path)
+		switch {
+		case s.folder != "" && !slices.ContainsFunc(sources, s.isLike):
+			sources = append(sources, s)
+		case s.folder == "" && s.Spec.Git != nil:
+			misses[s.follows()] = append(misses[s.follows()], m.problem("spec.path", "%s applies the folder %s, which does not exist", s.name(), s.Spec.Path))
 		}
 	}
 	for _, s := range sources {
 		if s.Spec.Git != nil {
-			of := revision{s.Spec.Git.URL, s.Spec.Git.GetRef()}
-			lost = append(lost, misses[of]...)
-			delete(misses, of)
+			lost = append(lost, misses[s.follows()]...)
+			delete(misses, s.follows())
 		}
 	}
 	return sources, lost
+}
+
+// appliedFolder returns the folder of the tree that a source applies, given the file that declares it and its spec.path; "" if there is none.
+func (t tree) appliedFolder(file, specPath string) string {
+	around := path.Dir(path.Dir(file))
+	for _, top := range []string{".", around} {
+		folder := path.Join(top, specPath)
+		if info, err := fs.Stat(t.fsys, folder); err == nil && info.IsDir() && (folder != "." || around == ".") {
+			return folder
+		}
+	}
+	return ""
 }
 
 // within reports whether a name is a folder or below it.
