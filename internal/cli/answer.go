@@ -16,25 +16,25 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// answers are the decisions on a pool that were asked for.
+// answers holds the requested decisions on one pool.
 type answers struct {
 	Template templateAnswer `json:"template,omitzero"`
 	Scaling  scalingAnswer  `json:"scaling,omitzero"`
 	Update   updateAnswer   `json:"update,omitzero"`
 }
 
-// answer is what every decision has.
+// answer holds the fields that all decisions have in common.
 type answer struct {
-	// ID of the decision, and the Digest of the policies that were asked; empty if none is bound.
+	// ID of the decision, and the Digest of the evaluated policies. Both are empty if no policy binds the pool.
 	ID     string `json:"id,omitempty"`
 	Digest string `json:"digest,omitempty"`
-	// Failures void the decision.
+	// Failures of policies. If there are any, the decision does not count.
 	Failures []policy.Failure `json:"failures,omitempty"`
-	// Audit is what audited policies would change.
+	// Audit lists what policies in audit mode would change.
 	Audit []policy.Audit `json:"audit,omitempty"`
 }
 
-// scalingAnswer is a decision on a pool's numbers.
+// scalingAnswer is the decision on a pool's min, max and idle.
 type scalingAnswer struct {
 	answer
 	Declared policy.Scale `json:"declared"`
@@ -46,7 +46,7 @@ type scalingAnswer struct {
 	Conflicts    []string              `json:"conflicts,omitempty"`
 }
 
-// templateAnswer is a verdict on a pool's pod.
+// templateAnswer is the decision whether a pool's pod may run.
 type templateAnswer struct {
 	answer
 	Allowed  bool      `json:"allowed"`
@@ -54,7 +54,7 @@ type templateAnswer struct {
 	Warnings []verdict `json:"warnings,omitempty"`
 }
 
-// updateAnswer bounds an update.
+// updateAnswer is the decision on how an update rolls out.
 type updateAnswer struct {
 	answer
 	Hold           bool           `json:"hold"`
@@ -81,24 +81,24 @@ type updateReason struct {
 	Rule    rule   `json:"rule"`
 }
 
-// rule is a rule, and its place as seen from the current folder.
+// rule identifies a rule, with its position relative to the current folder.
 type rule struct {
 	Policy string `json:"policy"`
 	Name   string `json:"name"`
 	report.Place
-	// Module and line in the policy, if that is not the file.
+	// Module and line within the policy, if the module is not a file.
 	Module string `json:"module,omitempty"`
 
 	at annotated
 }
 
-// annotated is the place of a rule that may have metadata; the library is of no policy.
+// annotated is the position of a rule in its policy. It looks up the rule's metadata. For rules of the built-in library, policy is empty.
 type annotated struct {
 	policy, module string
 	line           int
 }
 
-// String writes the rule's name and place.
+// String returns the rule's name and position.
 func (r rule) String() string {
 	text := r.Name
 	if r.File != "" {
@@ -113,12 +113,12 @@ func (r rule) String() string {
 	return text + " (" + r.Module + ")"
 }
 
-// full is String with the rule's policy.
+// full is like String, and includes the rule's policy.
 func (r rule) full() string {
 	return r.Name + " of " + r.Policy + strings.TrimPrefix(r.String(), r.Name)
 }
 
-// translator converts answers of policies, with the places of their rules.
+// translator converts the answers of the policy engine, and adds the positions of rules.
 type translator struct{ policies []*declaredPolicy }
 
 func (t translator) rule(r v1alpha1.RuleReference) rule {
@@ -164,7 +164,7 @@ func (t translator) update(s policy.Update) updateAnswer {
 	}
 }
 
-// converted returns a list of converted values.
+// converted applies convert to each value of list. For an empty list it returns nil.
 func converted[T, U any](list []T, convert func(T) U) (all []U) {
 	for _, one := range list {
 		all = append(all, convert(one))
@@ -172,7 +172,7 @@ func converted[T, U any](list []T, convert func(T) U) (all []U) {
 	return all
 }
 
-// instant writes a time in UTC; the zero time is empty.
+// instant formats a time in UTC. The zero time gives an empty string.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -180,7 +180,7 @@ func instant(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// failures of all decisions, each once.
+// failures returns the failures of all decisions without duplicates.
 func (a *answers) failures() []policy.Failure {
 	var all []policy.Failure
 	for _, f := range slices.Concat(a.Template.Failures, a.Scaling.Failures, a.Update.Failures) {
@@ -191,10 +191,10 @@ func (a *answers) failures() []policy.Failure {
 	return all
 }
 
-// isRefused reports whether the pool starts nothing, or keeps an earlier decision.
+// isRefused reports whether a policy denies the pool's pod, or failed.
 func (a *answers) isRefused() bool { return len(a.Template.Denials) > 0 || len(a.failures()) > 0 }
 
-// Reasons returns a line for each number that policies changed, with the rules.
+// Reasons returns one line for each number that policies changed, with the rules that changed it.
 func (a scalingAnswer) Reasons() []string {
 	var lines []string
 	for _, name := range []string{"max", "min", "idle"} {
@@ -214,24 +214,24 @@ func (a scalingAnswer) Reasons() []string {
 	return lines
 }
 
-// reasons returns a line for each rule of a verdict.
+// reasons returns one line for each denial and each warning.
 func (a templateAnswer) reasons() []string {
 	return slices.Concat(
 		converted(a.Denials, func(v verdict) string { return "denied: " + v.String() }),
 		converted(a.Warnings, func(v verdict) string { return "warning: " + v.String() }))
 }
 
-// String is what a rule says about an update.
+// String returns the rule's message and the rule.
 func (r updateReason) String() string {
 	return fmt.Sprintf("%s (rule %s)", cmp.Or(r.Message, "no reason given"), r.Rule)
 }
 
-// String is what a rule bounds, to what, and why.
+// String returns the changed number, the reason and the rule.
 func (b bound) String() string {
 	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.full())
 }
 
-// String is what a rule says about a pod.
+// String returns the message, with its path and code, and the rule.
 func (v verdict) String() string {
 	text := strings.TrimPrefix(v.Path+": "+v.Message, ": ")
 	if v.Code != "" {

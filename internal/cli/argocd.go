@@ -22,25 +22,25 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// What Argo CD sets for a config management plugin:
+// Environment variables that Argo CD sets for a config management plugin:
 // https://argo-cd.readthedocs.io/en/stable/operator-manual/config-management-plugins/
 const (
 	// argoParameters holds spec.source.plugin.parameters of the Application as JSON.
 	argoParameters = "ARGOCD_APP_PARAMETERS"
 	// argoPath is the Application's folder in its repository.
 	argoPath = "ARGOCD_APP_SOURCE_PATH"
-	// argoTags and argoNamespace are CORRAL_TAGS and CORRAL_NAMESPACE in spec.source.plugin.env: Argo CD
-	// puts a prefix before each name, so that an Application can't set PATH.
+	// argoTags and argoNamespace are CORRAL_TAGS and CORRAL_NAMESPACE in spec.source.plugin.env. Argo CD
+	// adds a prefix to each name, so that an Application cannot set variables such as PATH.
 	argoVariable  = "ARGOCD_ENV_"
 	argoTags      = argoVariable + "CORRAL_TAGS"
 	argoNamespace = argoVariable + "CORRAL_NAMESPACE"
 )
 
-// maxArgoBytes bounds the diagnostics that are printed for Argo CD: it copies them into the
+// maxArgoBytes limits the size of the diagnostics printed for Argo CD, which copies them into the
 // Application's status.
 const maxArgoBytes = 16 << 10
 
-// argocd makes build the command of a config management plugin.
+// argocd holds the flags that run build as an Argo CD config management plugin.
 type argocd struct {
 	enabled, discover bool
 }
@@ -52,8 +52,8 @@ func bindArgoCD(c *cobra.Command) *argocd {
 	return a
 }
 
-// apply adds what the Application sets to what the command line says. An Application's author may have fewer rights than the author of the
-// plugin's command, so the Application can only add values.
+// apply adds the tags and namespace of the Application to the flags of the command line. The Application can only add values, not replace
+// them, because its author may have fewer rights than the author of the plugin's command.
 func (a *argocd) apply(d *definitions, namespace *string) error {
 	if !a.enabled {
 		return nil
@@ -80,7 +80,7 @@ func (a *argocd) apply(d *definitions, namespace *string) error {
 	return nil
 }
 
-// parameter is one of an Application's: a string, an array or a map.
+// parameter is a plugin parameter of an Application. Its value is a string, an array or a map.
 type parameter struct {
 	Name   string            `json:"name"`
 	String *string           `json:"string"`
@@ -88,7 +88,7 @@ type parameter struct {
 	Map    map[string]string `json:"map"`
 }
 
-// readParameters reads plugin.env, and plugin.parameters over it.
+// readParameters returns the settings from plugin.env, followed by plugin.parameters, which take precedence.
 func readParameters() (all []parameter, err error) {
 	if text := os.Getenv(argoTags); text != "" {
 		pairs, err := csv.NewReader(strings.NewReader(text)).Read()
@@ -136,8 +136,8 @@ func (p *parameter) set(to tags, namespace *string) error {
 	return nil
 }
 
-// printDiagnostics writes diagnostics for people, as many as Argo CD can show, their files named as
-// seen from the top of the repository: that is where they will be looked for.
+// printDiagnostics writes as many diagnostics as Argo CD can show. It names files relative to the top of
+// the repository, because Argo CD's users do not see the plugin's working directory.
 func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 	if !a.enabled {
 		printDiagnostics(w, diagnostics)
@@ -157,9 +157,9 @@ func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic
 	}
 }
 
-// printDiscovered prints a file of CUE at or below the folder, if the module around it speaks of
-// Corral. Nothing is evaluated: a broken repository is one with definitions too, and its
-// errors are shown when it is built. So is one that can't be read through.
+// printDiscovered prints the name of a CUE file at or below the folder, if a file of its module mentions
+// Corral. It evaluates nothing, so that it also discovers repositories that do not compile or cannot be
+// read completely. The build then reports the errors.
 func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	if !a.enabled {
 		return errors.New("--discover needs --argocd")
@@ -172,8 +172,8 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	files, diagnostics := compile.Gather(t.fsys, t.path)
 	file := discovered(files, t.path)
 	if file == "" && len(diagnostics) > 0 {
-		// The rest is unknown. The build reports what is wrong, while another tool might build a repository that is passed over to nothing, and
-		// Argo CD would prune what runs.
+		// Other files may mention Corral. If discovery does not claim the repository, another tool may build it and produce no objects.
+		// Argo CD would then prune the running pools.
 		file = cmp.Or(diagnostics[0].File, t.path)
 	}
 	if file != "" {
@@ -182,8 +182,8 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	return err
 }
 
-// discovered returns the first file of CUE at or below folder, if one of all files mentions Corral's
-// module or API; else "".
+// discovered returns the first CUE file at or below folder, if any of the files mentions Corral's
+// module or API. Otherwise it returns "".
 func discovered(files compile.Files, folder string) string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), func(name string) bool {
 		return path.Ext(name) != ".cue" || strings.Contains("/"+name, "/cue.mod/")

@@ -13,19 +13,19 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// decisions that policies take.
+// decisions lists the decisions that policies make.
 var decisions = []string{policy.DecisionScaling, policy.DecisionTemplate, policy.DecisionUpdate}
 
-// questions are the inputs of the decisions on a pool.
+// questions holds the policy inputs for the decisions on a pool.
 type questions struct {
 	scaling  policy.ScalingInput
 	template policy.TemplateInput
 	update   policy.UpdateInput
-	// err is why there is no pod to ask about.
+	// err is set if the pool's pod cannot be built, so that there is no template input.
 	err error
 }
 
-// about returns what a decision is about.
+// about returns the pool, the time and the time zone of a decision's input.
 func (q *questions) about(decision string) (pool policy.Pool, now int64, zone string) {
 	switch decision {
 	case policy.DecisionScaling:
@@ -36,11 +36,11 @@ func (q *questions) about(decision string) (pool policy.Pool, now int64, zone st
 	return q.template.Pool, 0, ""
 }
 
-// asker asks a set of policies.
+// asker evaluates a set of policies.
 type asker struct {
 	set *policy.Set
 	translator
-	// fleet of the folder, while nothing runs.
+	// fleet is the usage of the folder's pools when all of them are idle.
 	fleet *policy.Fleet
 }
 
@@ -51,7 +51,7 @@ func (w *workspace) askerOf(set *policy.Set, policies []*declaredPolicy) asker {
 	return asker{set, translator{policies}, policy.NewFleet(pools...)}
 }
 
-// ask adds the answer to one question.
+// ask evaluates one decision and stores the answer in to.
 func (a asker) ask(ctx context.Context, decision string, q *questions, to *answers) error {
 	switch decision {
 	case policy.DecisionScaling:
@@ -67,12 +67,12 @@ func (a asker) ask(ctx context.Context, decision string, q *questions, to *answe
 	return nil
 }
 
-// idle is the question about the limits of an idle pool in an idle fleet.
+// idle returns the scaling input for a pool without runners, while all other pools are idle.
 func (a asker) idle(pool policy.Pool, at time.Time, zone string) policy.ScalingInput {
 	return policy.ScalingInput{Pool: pool, Usage: a.fleet.Usage(pool, a.set.For(pool).Needs()), Now: at.UnixNano(), Zone: zone}
 }
 
-// timeOptions are the time and the time zone of a question.
+// timeOptions are the flags for the time and the time zone of a policy input.
 type timeOptions struct {
 	at   time.Time
 	zone string
@@ -84,7 +84,7 @@ func bindTime(c *cobra.Command) *timeOptions {
 	return o
 }
 
-// bind adds the flags, the time by a name.
+// bind adds the flags. The argument at is the name of the flag for the time.
 func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
 	c.Flags().Func(at, atHelp, func(value string) (err error) {
 		o.at, err = parseTime(value)
@@ -93,7 +93,7 @@ func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
 	c.Flags().Var(checked{&o.zone, "zone", checkZone}, "zone", zoneHelp)
 }
 
-// time is the one that was given, or now.
+// time returns the time of the flag, or else the time of the first call.
 func (o *timeOptions) time() time.Time {
 	if o.at.IsZero() {
 		o.at = time.Now().Truncate(time.Second)

@@ -97,7 +97,7 @@ func fillNamespace(objects []compile.Object, namespace string) {
 	}
 }
 
-// list wraps objects as kubectl does.
+// list wraps objects in a List, as kubectl does.
 func list(objects []compile.Object) map[string]any {
 	items := converted(objects, func(o compile.Object) map[string]any { return o.Manifest.Object })
 	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}

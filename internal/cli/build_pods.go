@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// pods returns the pod that each pool's runners get, with placeholders for what differs between them.
+// pods returns the pod of each pool's runners, with placeholders for values that differ between runners.
 func (w *workspace) pods() ([]compile.Object, error) {
 	var pods []compile.Object
 	for _, p := range w.pools {

@@ -32,49 +32,49 @@ type calendarReport struct {
 	Pools []calendarPool `json:"pools"`
 }
 
-// calendarPool is what holds for a pool, one period after the other.
+// calendarPool lists the consecutive periods of a pool.
 type calendarPool struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	report.Place
-	// Zone of the times.
+	// Zone is the time zone of the periods.
 	Zone    string   `json:"zone"`
 	Periods []period `json:"periods"`
-	// Truncated is true when there are more periods than are told.
+	// Truncated reports whether later periods were left out.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// Title names the pool.
+// Title returns the pool's qualified name.
 func (p calendarPool) Title() string { return wording.Qualified(p.Namespace, p.Name) }
 
-// period is a time in which nothing changes. It ends where the next begins.
+// period is a time span in which nothing changes. It ends where the next period begins.
 type period struct {
 	From string `json:"from"`
-	// Min, Idle and Max that hold, after policies.
+	// Min, Idle and Max that apply after policies.
 	policy.Scale
-	// Schedules that hold.
+	// Schedules that are active.
 	Schedules []string `json:"schedules,omitempty"`
-	// Policies change these of the pool's own numbers.
+	// Policies describes the numbers that policies change.
 	Policies []string `json:"policies,omitempty"`
-	// Failures of policies: then nothing is decided.
+	// Failures of policies. If there are any, policies decide nothing in the period.
 	Failures []policy.Failure `json:"failures,omitempty"`
 
 	from time.Time
 }
 
-// Start writes when the period begins.
+// Start formats the beginning of the period.
 func (p period) Start() string { return p.from.Format("Mon 2006-01-02 15:04 MST") }
 
-// same says whether nothing changes between two periods.
+// same reports whether nothing changes between two periods.
 func (p *period) same(other *period) bool {
 	return p.Scale == other.Scale && slices.Equal(p.Schedules, other.Schedules) && slices.Equal(p.Policies, other.Policies) &&
 		slices.Equal(p.Failures, other.Failures)
 }
 
 const (
-	// maxDays is how far the calendar goes.
+	// maxDays is the largest number of days that a calendar covers.
 	maxDays = 3 * 366
-	// maxSteps bounds how often a pool's policies are asked; they may want to be each second.
+	// maxSteps limits the number of policy evaluations for each pool, because an answer may be valid for only a second.
 	maxSteps = 20_000
 )
 
@@ -137,7 +137,7 @@ code is 2 when a policy fails.`,
 	return c
 }
 
-// report asks about each pool.
+// report returns the calendar of each selected pool.
 func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarReport, error) {
 	for _, name := range o.pools {
 		if _, err := w.poolNamed(name); err != nil {
@@ -157,11 +157,11 @@ func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarRe
 	return r, nil
 }
 
-// pool goes from change to change.
+// pool evaluates a pool at each time at which its numbers may change.
 func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, from, to time.Time) calendarPool {
 	place, err := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
 	if err != nil {
-		place = time.UTC // both were checked
+		place = time.UTC // unreachable, because both zones were checked
 	}
 	c := calendarPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: p.object.File, Line: p.object.Line}, Zone: place.String()}
 	at := from.In(place)
@@ -182,11 +182,11 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 	return c
 }
 
-// period is what holds at a time, and when that has to be asked again; never, if that is zero.
+// period evaluates a pool at one time. next is the time of the next evaluation, or zero if the numbers do not change any more.
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
 	var got answers
-	_ = a.ask(ctx, policy.DecisionScaling, &questions{scaling: a.idle(scheduled(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC"))}, &got) // it needs no pod
+	_ = a.ask(ctx, policy.DecisionScaling, &questions{scaling: a.idle(scheduled(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC"))}, &got) // only template decisions return an error
 	limits := &got.Scaling
 	now = period{from: at, From: at.Format(time.RFC3339), Scale: limits.Declared, Schedules: n.Active, Policies: limits.Reasons(), Failures: limits.Failures}
 	if limits.Effective != nil {
@@ -199,7 +199,7 @@ func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, a
 	return next, now
 }
 
-// zoneOf is the zone of all schedules, or UTC. A schedule of a single period has none.
+// zoneOf returns the time zone of the schedules if they agree on one, otherwise UTC. Schedules with once have no zone.
 func zoneOf(schedules []v1alpha1.Schedule) string {
 	zones := map[string]bool{}
 	for i := range schedules {
@@ -213,7 +213,7 @@ func zoneOf(schedules []v1alpha1.Schedule) string {
 	return "UTC"
 }
 
-// err is what calendar ends with.
+// err returns the error that determines the exit code.
 func (r *calendarReport) err() error {
 	for _, p := range r.Pools {
 		for _, q := range p.Periods {
@@ -230,6 +230,6 @@ func (r *calendarReport) Text() string {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, err := io.WriteString(table, render("calendar", r))
-	_ = errors.Join(err, table.Flush()) // a strings.Builder takes everything
+	_ = errors.Join(err, table.Flush()) // a strings.Builder returns no errors
 	return b.String()
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// poolCheck warns about a field of a pool. The message is empty if there is nothing to warn about. The rule ruleLabels only notes.
+// poolCheck warns about a field of a pool. The message is empty if there is nothing to report. Findings of ruleLabels are notes, not warnings.
 type poolCheck struct {
 	rule, title, path, help string
 	message                 func(p *declaredPool) string
 }
 
-// publicTrust is the trust of pools that run any user's code.
+// publicTrust is the spec.trust of pools that run code of any user.
 const publicTrust = "public"
 
-// poolChecks are asked about the pools in their order.
+// poolChecks returns the checks of single pools. Some checks compare a pool with the previous ones, so each check must visit the pools in order.
 func (w *workspace) poolChecks() []poolCheck {
 	var before []*declaredPool
 	const apart = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
@@ -68,7 +68,7 @@ func (w *workspace) poolChecks() []poolCheck {
 		}},
 		{ruleTrust, "Container lacks certificates", ".spec.template", "", func(p *declaredPool) string {
 			pod, err := podspec.Specimen(p.RunnerPool)
-			if err != nil || !w.network(p.RunnerPool).CA { // another check reports what is wrong with the template
+			if err != nil || !w.network(p.RunnerPool).CA { // another check reports an invalid template
 				return ""
 			}
 			return podspec.OwnTrust(pod)
@@ -83,7 +83,7 @@ func (w *workspace) poolChecks() []poolCheck {
 	}
 }
 
-// withoutName notes that runnerLabels replaces the scale set's name.
+// withoutName returns a note for pools whose runnerLabels leave out the scale set's name.
 func (p *declaredPool) withoutName() string {
 	hasName := slices.ContainsFunc(p.Spec.RunnerLabels, func(label string) bool { return strings.EqualFold(label, p.GetScaleSetName()) })
 	if len(p.Spec.RunnerLabels) == 0 || hasName || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
@@ -92,7 +92,7 @@ func (p *declaredPool) withoutName() string {
 	return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
 }
 
-// formatted inserts a text, unless it is empty.
+// formatted inserts text into format. If text is empty, it returns an empty string.
 func formatted(format, text string) string {
 	if text == "" {
 		return ""
@@ -100,7 +100,7 @@ func formatted(format, text string) string {
 	return fmt.Sprintf(format, text)
 }
 
-// warnings are what pools and connections are warned about, at a time.
+// warnings returns the findings about pools and connections at a time.
 func (w *workspace) warnings(now time.Time) []report.Finding {
 	var found []report.Finding
 	for _, name := range slices.Sorted(maps.Keys(w.connections)) {
@@ -132,7 +132,7 @@ func (w *workspace) warnings(now time.Time) []report.Finding {
 // withoutCommand warns about pools that run GitHub's image, which has no entrypoint, without a command.
 func (w *workspace) withoutCommand() (found []report.Finding) {
 	for i := range w.pools {
-		if w.pools[i].Spec.Persists() { // Corral starts those itself
+		if w.pools[i].Spec.Persists() { // Corral starts persistent runners itself
 			continue
 		}
 		if field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw); field != "" {
@@ -144,8 +144,8 @@ func (w *workspace) withoutCommand() (found []report.Finding) {
 	return found
 }
 
-// compete reports whether webhooks count the same jobs for two pools. The older pool gets all of them. Of a connection that is not declared
-// here, only the name is known.
+// compete reports whether webhooks count the same jobs for two pools. The older pool then gets all of these jobs. If a connection is not
+// declared here, the comparison uses its name instead of its URL.
 func (w *workspace) compete(a, b *declaredPool) bool {
 	if a.Namespace != b.Namespace || a.Spec.Demand.Webhook == nil || b.Spec.Demand.Webhook == nil || a.Spec.GetMode() != b.Spec.GetMode() {
 		return false
@@ -153,8 +153,8 @@ func (w *workspace) compete(a, b *declaredPool) bool {
 	return jobmatch.Compete(w.match(a), w.match(b))
 }
 
-// sharesName returns a check of pools, one after another, that finds a previous pool with the name of a scale set as a common label. It looks for
-// candidates by label: comparing every two of thousands of pools would take most of the time of vet.
+// sharesName returns a check that finds a previous pool with which the pool shares the name of a scale set as a label. The check looks up
+// candidates by label, because comparing all pairs of thousands of pools would take most of vet's time.
 func (w *workspace) sharesName() func(p *declaredPool) string {
 	withLabel, withName := map[string][]*declaredPool{}, map[string][]*declaredPool{} // previous pools by label, and by the name of their scale set
 	return func(p *declaredPool) string {
@@ -180,7 +180,7 @@ func (w *workspace) sharesName() func(p *declaredPool) string {
 	}
 }
 
-// match returns the pool from the point of view of a job. It is computed once, because compete compares each pool with many others.
+// match returns the pool as jobs are matched with it. The result is cached, because compete compares each pool with many others.
 func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
 	if p.match != nil {
 		return p.match
@@ -197,23 +197,23 @@ func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
 	return p.match
 }
 
-// connectionOf names a pool's connection. A namespace that isn't declared is that of the source.
+// connectionOf returns the qualified name of a pool's connection. It has no namespace if neither the pool nor its reference declares one.
 func connectionOf(p *v1alpha1.RunnerPool) string {
 	key := p.Spec.ConnectionRef.From(p.Namespace)
 	return wording.Qualified(key.Namespace, key.Name)
 }
 
-// name is the pool's name with its namespace, if it has one.
+// name returns the pool's qualified name.
 func (p *declaredPool) name() string { return wording.Qualified(p.Namespace, p.Name) }
 
-// warning is about a field of a pool.
+// warning returns a finding about a field of the pool.
 func (p *declaredPool) warning(rule, title, path, message string) report.Finding {
 	f := warning(rule, title, p.object.Diagnostic(path, message))
 	f.Subject = "pool " + p.name()
 	return f
 }
 
-// network is what a pool's pods get of its connection's, as far as that is declared here.
+// network returns the network settings that a pool's pods inherit from its connection, if the connection is declared here.
 func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
 	if c := w.connections[connectionOf(p)]; c.GitHubConnection != nil {
 		return podspec.NetworkOf(&c.Spec)
@@ -221,7 +221,7 @@ func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
 	return podspec.Network{}
 }
 
-// reads reports the Secret with credentials of a connection that a pool's pod would read.
+// reads reports a pod that would read a Secret with the credentials of a connection.
 func (w *workspace) reads(p *declaredPool) []v1alpha1.Diagnostic {
 	var credentials []string
 	for _, c := range w.connections {

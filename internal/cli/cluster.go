@@ -19,17 +19,17 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// readTimeout bounds all that a command reads from a cluster.
+// readTimeout limits the total time in which a command reads from a cluster.
 const readTimeout = time.Minute
 
-// clusterOptions say which cluster a command reads, with the caller's rights; flags named as kubectl has them.
+// clusterOptions are the flags that select the cluster to read. They have the names of kubectl's flags.
 type clusterOptions struct {
 	version, kubeconfig, context, namespace string
-	// clock is the API server's, once it has answered.
+	// clock follows the API server's clock after the first response.
 	clock *clock.Clock
 }
 
-// bindCluster adds the flags; each one's help begins with when.
+// bindCluster adds the flags. The help of each flag begins with when.
 func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
 	o := &clusterOptions{version: version, clock: clock.New(time.Now, time.Now, nil)}
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", when+"kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or in a cluster the pod's ServiceAccount)")
@@ -37,7 +37,7 @@ func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
 	return o
 }
 
-// connect returns a client, and the namespace that was named, or else the context's.
+// connect returns a client, and the namespace of the flag or else of the kubeconfig's context.
 func (o *clusterOptions) connect() (client.Client, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -49,7 +49,7 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 	}
 	config.UserAgent, config.QPS, config.WarningHandler = "corral/"+o.version, -1, rest.NoWarnings{}
 	config.Wrap(o.clock.Wrap)
-	log.SetLogger(logr.Discard()) // errors are returned
+	log.SetLogger(logr.Discard()) // all errors are returned, so that nothing has to be logged
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	if err != nil {
 		return nil, "", fmt.Errorf("making a client: %w", err)

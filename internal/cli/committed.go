@@ -19,23 +19,23 @@ import (
 
 const unknownToGit = "Which files Git leaves out isn't known: "
 
-// committed is a work tree as a source would have it, once all is committed: without the files that Git ignores, and with submodules
-// that can't be read.
+// committed is a work tree as a source would read it after a commit of all files. Files that Git ignores are missing, and submodules
+// cannot be read.
 type committed struct {
 	fs.FS
 	submodules, ignored []string
 }
 
-// asCommitted looks at a tree in a work tree; others are as they are.
+// asCommitted returns the tree as a source would read it. A tree outside of Git stays as it is.
 func (t tree) asCommitted() (*committed, error) {
 	c := &committed{FS: t.fsys}
-	files, _ := compile.Gather(t.fsys, t.path) // what is wrong with them is said when they are compiled
+	files, _ := compile.Gather(t.fsys, t.path) // the compiler reports the diagnostics
 	var err error
 	c.submodules, c.ignored, err = gitsource.LeftOut(t.root, slices.Sorted(maps.Keys(files)))
 	return c, err
 }
 
-// checkWhole refuses a tree of which a sparse checkout leaves out definitions: what is told of the rest would be wrong.
+// checkWhole returns an error if a sparse checkout leaves out definitions, because results for the other files would be wrong.
 func (t tree) checkWhole() error {
 	missing, err := gitsource.Sparse(t.root)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t tree) checkWhole() error {
 	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable; corral review --head HEAD compares commits without the work tree", shown(t.root, missing[0]), more(missing))
 }
 
-// uncommitted says what is read of a tree that a source would not have.
+// uncommitted reports files that were read, but that a source would not have.
 func (t tree) uncommitted() []v1alpha1.Diagnostic {
 	c, err := t.asCommitted()
 	var found []v1alpha1.Diagnostic
@@ -69,7 +69,7 @@ func (t tree) uncommitted() []v1alpha1.Diagnostic {
 	return found
 }
 
-// notes say what is left out.
+// notes reports the ignored files, which are left out.
 func (c *committed) notes(root string) []string {
 	if len(c.ignored) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (c *committed) notes(root string) []string {
 	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", shown(root, c.ignored[0]), more(c.ignored))}
 }
 
-// more counts files but for the first: they may be thousands.
+// more returns the number of files after the first as text. A list of thousands of names would not help.
 func more(files []string) string {
 	if n := len(files) - 1; n > 0 {
 		return fmt.Sprintf(" and %d more", n)

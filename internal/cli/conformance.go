@@ -30,7 +30,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// conformanceReport is what somebody may attach to an issue.
+// conformanceReport is a report that users can attach to an issue.
 type conformanceReport struct {
 	Version  string                `json:"version"`
 	Server   string                `json:"server"`
@@ -70,7 +70,7 @@ is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
 	flags.StringVarP(&cluster.namespace, "namespace", "n", "", "with secret/ and connection/: their namespace (default: the context's)")
 	flags.DurationVar(&config.Retry, "retry", 5*time.Second, "time between two attempts at a session that blocks")
 	f := bindFormat(c, "text", "json", "yaml")
-	_ = c.MarkFlagRequired("credentials") // the flag is there
+	_ = c.MarkFlagRequired("credentials") // the flag exists
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if config.Retry < 10*time.Millisecond {
 			return fmt.Errorf("--retry: %s is below 10ms", config.Retry)
@@ -84,7 +84,8 @@ is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
 	return c
 }
 
-// reportConformance makes the checks. One that is interrupted removes what it made; interrupted twice, it ends at once.
+// reportConformance runs the checks and prints the report. After an interrupt, the checks delete the objects that they created. A second
+// interrupt ends the process immediately.
 func reportConformance(c *cobra.Command, f *format, config conformance.Config) error {
 	target, err := github.ParseURL(config.Credentials.ConfigURL)
 	if err != nil {
@@ -127,7 +128,7 @@ func reportConformance(c *cobra.Command, f *format, config conformance.Config) e
 	return nil
 }
 
-// credentialsFrom reads a folder, a Secret or a connection, whose URL address replaces unless it is empty.
+// credentialsFrom reads credentials from a folder, a Secret or a connection. If address is not empty, it replaces the connection's URL.
 func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address string) (github.Credentials, error) {
 	conn := &v1alpha1.GitHubConnection{Spec: v1alpha1.GitHubConnectionSpec{URL: address}}
 	kind, name, inCluster := strings.Cut(from, "/")
@@ -150,7 +151,7 @@ func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address
 	return connections.Read(ctx, c, "", conn)
 }
 
-// credentialsOf reads those of a connection of the cluster, for an address if it isn't empty.
+// credentialsOf reads the credentials of a connection in the cluster. If address is not empty, it replaces the connection's URL.
 func credentialsOf(ctx context.Context, c client.Reader, connection types.NamespacedName, address string) (github.Credentials, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	if err := c.Get(ctx, connection, conn); err != nil {
@@ -163,13 +164,13 @@ func credentialsOf(ctx context.Context, c client.Reader, connection types.Namesp
 	return connections.Read(ctx, c, "", conn)
 }
 
-// places are what a report may not hold: URLs, addresses of mail, IPv6 and IPv4, what is quoted, and hosts.
+// places matches text that must not be in a report: URLs, email addresses, IPv6 and IPv4 addresses, quoted text, and host names.
 var places = regexp.MustCompile(strings.Join([]string{
 	`[a-z]+://[^\s"']+`, `\b[\w.+-]+@[\w.-]+`, `\[?[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\]?(:\d+)?`, `\b\d+\.\d+\.\d+\.\d+\b(:\d+)?`,
 	`"[^"]+"`, "`[^`]+`", `\B'[^']+'`, `\b[\w-]+(\.[\w-]+)*\.[a-zA-Z]{2,}\b(:\d+)?`,
 }, "|"))
 
-// redactor hides who and where we are from a report.
+// redactor returns a function that removes names and addresses of the user from a text.
 func redactor(address, group string) func(string) string {
 	named := []string{group}
 	if u, err := url.Parse(address); err == nil {
@@ -177,7 +178,7 @@ func redactor(address, group string) func(string) string {
 	}
 	var names []string
 	for _, name := range named {
-		if utf8.RuneCountInString(name) > 2 && name != "github.com" { // shorter ones stand in other words; GitHub quotes them, or has them in URLs
+		if utf8.RuneCountInString(name) > 2 && name != "github.com" { // shorter names also occur inside other words; places hides them in quotes and URLs
 			names = append(names, regexp.QuoteMeta(name))
 		}
 	}

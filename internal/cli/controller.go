@@ -21,13 +21,13 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// controllerOptions are the flags of `corral controller`; names as Flux users know them.
+// controllerOptions are the flags of `corral controller`. Where Flux's controllers have the same flag, it has the same name.
 type controllerOptions struct {
 	controllers controllers.Options
 	manager     controllers.ManagerOptions
 	kubeconfig  string
 	logLevel    string
-	// remoteLogLevel lets other hosts change it.
+	// remoteLogLevel allows other hosts to change the log level.
 	remoteLogLevel bool
 	logEncoding    string
 	decisionLog    string
@@ -83,7 +83,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", jobs.DefaultLabelLimit, "pairs of these that a pool has series of, at most 1000; those beyond are \"other\"")
 	f.webhook.bind(flags)
 	for _, name := range secretFlags {
-		_ = flags.SetAnnotation(name, secretAnnotation, nil) // it is bound above
+		_ = flags.SetAnnotation(name, secretAnnotation, nil) // the flags are bound above
 	}
 }
 
@@ -111,7 +111,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 			return err
 		}
 	}
-	// As in Flux's own controllers, for running outside of the cluster.
+	// Flux's controllers use the same variable when they run outside of the cluster.
 	f.controllers.Sources.ArtifactHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
 	metrics.Registry.MustRegister(controllers.Collectors()...)
 	f.controllers.Namespaces = f.manager.Namespaces
@@ -127,7 +127,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// complete checks flags, and fills in what they stand for.
+// complete checks flags, and sets the options that follow from them.
 func (f *controllerOptions) complete() (err error) {
 	o := &f.controllers
 	o.LogDecisions = f.decisionLog == "changes"
@@ -157,8 +157,8 @@ func (f *controllerOptions) config() (*rest.Config, error) {
 	return config, nil
 }
 
-// proxyInTheWay returns the proxy that the environment names for requests to the API server, without its password; "" if there is none, or
-// the kubeconfig names one itself. Whoever sets HTTPS_PROXY mostly means GitHub, and client-go heeds it, too.
+// proxyInTheWay returns the proxy, without its password, that the environment sets for requests to the API server. It returns "" if there is
+// none, or if the kubeconfig sets a proxy. Users often set HTTPS_PROXY only for GitHub, but client-go uses it as well.
 func proxyInTheWay(config *rest.Config, proxyOf func(*url.URL) (*url.URL, error)) string {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil || config.Proxy != nil {

@@ -19,13 +19,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// secretFlags may hold credentials, as in a URL: no log has what they are set to.
+// secretFlags are flags whose values may contain credentials, for example in a URL. Their values are not logged.
 var secretFlags = []string{"events-addr", "prometheus-server"}
 
 const secretAnnotation = "secret"
 
-// setLogger makes every library log through one logger, with the version on each line. It returns one that isn't silenced by the level, for what
-// happens once.
+// setLogger configures the logger of all libraries. Each line has the version. It returns another logger, which always logs at level info,
+// for rare events such as the start.
 func (f *controllerOptions) setLogger() (said logr.Logger, err error) {
 	level, err := zap.ParseAtomicLevel(f.logLevel)
 	if err != nil {
@@ -65,18 +65,18 @@ func (f *controllerOptions) newLogger(level zap.AtomicLevel) (logr.Logger, error
 	return zapr.NewLogger(logger.With(zap.String("version", f.controllers.Version))), nil
 }
 
-// libraries talk about themselves at the level of info: what starts, stops and elects. Their errors are ours.
+// libraries are packages whose info messages are about their own internals, such as starting a worker. Their errors matter to users.
 var libraries = []string{"sigs.k8s.io/controller-runtime/", "k8s.io/client-go/", "k8s.io/klog/", "k8s.io/apimachinery/"}
 
-// quietLibraries writes what libraries say at the level of info as debug.
+// quietLibraries logs the info messages of libraries at level debug.
 type quietLibraries struct{ zapcore.Core }
 
-// With adds fields.
+// With implements zapcore.Core.
 func (q quietLibraries) With(fields []zapcore.Field) zapcore.Core {
 	return quietLibraries{q.Core.With(fields)}
 }
 
-// Check adds the core to those that write an entry. Who logs is known only then.
+// Check implements zapcore.Core. It accepts messages of libraries as well, because only Write knows the caller.
 func (q quietLibraries) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if q.Enabled(entry.Level) {
 		return to.AddCore(entry, q)
@@ -84,7 +84,7 @@ func (q quietLibraries) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *za
 	return to
 }
 
-// Write writes an entry.
+// Write implements zapcore.Core.
 func (q quietLibraries) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	if entry.Level == zapcore.InfoLevel && isOfLibrary(entry.Caller.Function) {
 		entry.Level = zapcore.DebugLevel
@@ -104,12 +104,12 @@ func isOfLibrary(function string) bool {
 	return false
 }
 
-// levelSwitch answers GET and PUT of the log level. Other hosts only read it: whoever reaches the metrics could otherwise silence the log.
-// A port-forward to the pod counts as this host.
+// levelSwitch serves GET and PUT of the log level. Other hosts can only read it, because otherwise anyone with access to the metrics could
+// silence the log. A port-forward to the pod counts as localhost.
 type levelSwitch struct {
 	level zap.AtomicLevel
 	said  logr.Logger
-	// remote lets other hosts change it, too.
+	// remote allows other hosts to change the level.
 	remote bool
 }
 
@@ -128,7 +128,7 @@ func (s *levelSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// flagsSet are the flags that aren't as by default, without what may be a secret.
+// flagsSet returns the flags that were set, without values that may be secret.
 func flagsSet(flags *pflag.FlagSet) map[string]string {
 	set := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) {
@@ -140,7 +140,7 @@ func flagsSet(flags *pflag.FlagSet) map[string]string {
 	return set
 }
 
-// watched names the namespaces that are worked in.
+// watched describes the watched namespaces.
 func (f *controllerOptions) watched() string {
 	if len(f.manager.Namespaces) == 0 {
 		return "all namespaces"

@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/controllers/webhooks"
 )
 
-// podIP is where a pod's specification tells the pod its address.
+// podIP is the environment variable with the pod's IP address, which the Deployment sets.
 const podIP = "POD_IP"
 
 // webhookOptions are the flags of the server for GitHub's webhooks.
@@ -31,7 +31,7 @@ func (f *webhookOptions) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.proxies, "webhook-trusted-proxies", nil, "networks, such as 10.0.0.0/8, whose X-Forwarded-For is believed")
 }
 
-// listen opens the server's port, so that an address that can't be had is an error at once.
+// listen opens the server's port at the start, so that an unusable address is an error.
 func (f *webhookOptions) listen(of *controllerOptions) error {
 	if f.address == "" {
 		return nil
@@ -57,7 +57,7 @@ func (f *webhookOptions) listen(of *controllerOptions) error {
 	return nil
 }
 
-// ip returns the address that other replicas reach this one at; the zero value if none is known.
+// ip returns the address at which other replicas reach this replica, or the zero value if it is not known.
 func (f *webhookOptions) ip() (netip.Addr, error) {
 	text, from := f.advertise, "--webhook-advertise-ip"
 	if text == "" {

@@ -21,15 +21,15 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// definitions says which definitions a command works on.
+// definitions selects the definitions that a command works on.
 type definitions struct {
 	tags tags
-	// allowEmpty accepts a folder that declares no pool.
+	// allowEmpty accepts a folder that declares no pools.
 	allowEmpty bool
-	// source applies the folder or one above, and sources apply folders below it. Only vet looks for them.
+	// source is the source that applies the folder or one above it. sources apply folders below it. Only vet sets them.
 	source  *declaredSource
 	sources []*declaredSource
-	// lost reports sources of the same repository whose folder does not exist.
+	// lost has a diagnostic for each source of the same repository whose folder does not exist.
 	lost []v1alpha1.Diagnostic
 }
 
@@ -41,16 +41,16 @@ func bindDefinitions(c *cobra.Command) *definitions {
 	return d
 }
 
-// tags are the values of tags by name. They implement pflag.Value.
+// tags maps the names of tags to their values. It implements pflag.Value.
 type tags map[string]string
 
-// String is empty: there are none by default.
+// String implements pflag.Value. There are no tags by default.
 func (t tags) String() string { return "" }
 
-// Type says how one is written.
+// Type implements pflag.Value.
 func (t tags) Type() string { return "NAME[=VALUE]" }
 
-// Set adds a tag.
+// Set implements pflag.Value. It adds a tag.
 func (t tags) Set(text string) error {
 	name, value, hasValue := strings.Cut(text, "=")
 	if name == "" {
@@ -63,27 +63,27 @@ func (t tags) Set(text string) error {
 	return nil
 }
 
-// compiled is what definitions compile to, and where they lie.
+// compiled is the result of compiling definitions, with their location.
 type compiled struct {
 	compile.Result
-	// root is the folder that the names of modules are relative to; path is the folder
-	// that was asked for, relative to it, with slashes.
+	// root is the top folder, to which the names of modules are relative. path is the
+	// requested folder relative to root, with slashes.
 	root, path string
 	compiler   Compiler
-	// uncommitted says what was read that a source would not have; nothing while there are diagnostics.
+	// uncommitted reports files that were read, but that a source would not have. It is empty if there are diagnostics.
 	uncommitted []v1alpha1.Diagnostic
-	// unread says what a source would not read; nothing while there are diagnostics.
+	// unread reports files that a source would not read. It is empty if there are diagnostics.
 	unread []v1alpha1.Diagnostic
-	// isAssigned is true if PoolSources of the tree apply the objects, each into its namespace.
+	// isAssigned is true if PoolSources of the tree apply the objects to their own namespaces.
 	isAssigned bool
-	// onlyPolicies is true for a folder with manifests of policies, and without definitions.
+	// onlyPolicies is true for a folder that has manifests of policies but no definitions.
 	onlyPolicies bool
 }
 
-// compile compiles the folder that a command was given, or the current one. The files
-// of diagnostics and objects are named relative to the current folder. It compiles as the
-// controller does, in a child process with its limits: what is checked in a pull request is
-// not always the user's own. Links are followed neither there nor here.
+// compile compiles the folder in args, or else the current folder. It names the files of
+// diagnostics and objects relative to the current folder. Like the controller, it compiles
+// in a child process with limits and follows no links, because the author of a pull request
+// may not be trusted.
 func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
 	t, closeTree, err := openTree(folderOf(args))
 	if err != nil {
@@ -115,14 +115,14 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	return c, nil
 }
 
-// tree is a tree of definitions.
+// tree is a file tree with definitions.
 type tree struct {
 	fsys fs.FS
-	// root is the folder that its files are named as being in, and path the folder in it that is asked for.
+	// root is the folder to which the names of files are relative. path is the requested folder relative to root.
 	root, path string
 }
 
-// openTree opens the tree that a folder is in. Links in it lead nowhere else.
+// openTree opens the tree that contains a folder. Links cannot lead out of the tree.
 func openTree(folder string) (tree, func(), error) {
 	rootPath, path, err := locate(folder)
 	if err != nil {
@@ -132,7 +132,7 @@ func openTree(folder string) (tree, func(), error) {
 	if err != nil {
 		return tree{}, nil, fmt.Errorf("opening the definitions: %w", err)
 	}
-	return tree{root.FS(), rootPath, path}, func() { _ = root.Close() }, nil // nothing is written
+	return tree{root.FS(), rootPath, path}, func() { _ = root.Close() }, nil // nothing was written
 }
 
 // compileTree compiles a tree in a child process, and names its files relative to the current folder.
@@ -160,13 +160,13 @@ func compileTree(ctx context.Context, compiler Compiler, t tree, options compile
 	return compiled{Result: result, root: t.root, path: t.path, compiler: compiler}, nil
 }
 
-// shown names a file of a tree as seen from the current folder, in one line.
+// shown returns the name of a tree's file relative to the current folder, with control characters escaped.
 func shown(root, file string) string {
 	return wording.Escape(filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file)))), "")
 }
 
-// locate returns the closest folder at or above folder with a CUE module, or else
-// folder itself, and folder's path in it.
+// locate returns the closest folder with a CUE module, at or above folder, and folder's path
+// relative to it. Without a module, it returns folder itself.
 func locate(folder string) (root, path string, err error) {
 	absolute, err := filepath.Abs(folder)
 	if err == nil {
@@ -186,7 +186,7 @@ func locate(folder string) (root, path string, err error) {
 	}
 }
 
-// relative names a file as seen from the current folder, where that is shorter.
+// relative returns a file's name relative to the current folder, if that is shorter.
 func relative(file string) string {
 	current, err := os.Getwd()
 	if err != nil {
@@ -199,20 +199,20 @@ func relative(file string) string {
 	return rel
 }
 
-// printDiagnostics writes one line for each diagnostic.
+// printDiagnostics writes a line for each diagnostic.
 func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 	for _, d := range diagnostics {
 		fmt.Fprintln(w, compile.Format(d))
 	}
 }
 
-// refuse prints diagnostics, and returns their error.
+// refuse prints diagnostics, and returns the error of the command.
 func refuse(c *cobra.Command, diagnostics []v1alpha1.Diagnostic) error {
 	printDiagnostics(c.ErrOrStderr(), diagnostics)
 	return problems(diagnostics)
 }
 
-// problems is the error of a command that found some.
+// problems returns an error with the number of diagnostics.
 func problems(diagnostics []v1alpha1.Diagnostic) error {
 	return errors.New(wording.Count(len(diagnostics), "problem"))
 }

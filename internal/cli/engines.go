@@ -19,14 +19,14 @@ type Compiler interface {
 	Compile(ctx context.Context, fsys fs.FS, options compile.Options) (compile.Result, error)
 }
 
-// Evaluator loads, asks and tests policies that users wrote.
+// Evaluator loads, evaluates and tests policies that users wrote.
 type Evaluator interface {
 	policy.Asker
 	Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error)
 	Test(ctx context.Context, source policy.Source, options policy.TestOptions) (policy.TestReport, []v1alpha1.Diagnostic, error)
 }
 
-// engines replace the child processes in which commands compile definitions and evaluate policies.
+// engines replaces the child processes that compile definitions and evaluate policies.
 type engines struct {
 	compiler  Compiler
 	evaluator Evaluator
@@ -34,13 +34,13 @@ type engines struct {
 
 type enginesKey struct{}
 
-// WithEngines returns a context whose commands use a compiler and an evaluator other than child processes.
+// WithEngines returns a context in which commands use the given compiler and evaluator instead of child processes.
 func WithEngines(ctx context.Context, c Compiler, e Evaluator) context.Context {
 	return context.WithValue(ctx, enginesKey{}, engines{c, e})
 }
 
-// newCompiler returns the compiler of the context, or one that compiles in child processes, at most concurrency at once. Its limits are
-// the controller's with less wall time: a user waits, and Argo CD waits for at most 90 s.
+// newCompiler returns the compiler of the context, or else a compiler that runs at most concurrency child processes at once. Its limits are
+// the controller's, with less wall time, because a user waits, and Argo CD waits for at most 90 s.
 func newCompiler(ctx context.Context, concurrency int) (Compiler, error) {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
 		return given.compiler, nil
