@@ -27,12 +27,12 @@ type evalReport struct {
 	Decision  string `json:"decision"`
 	Namespace string `json:"namespace,omitempty"`
 	Pool      string `json:"pool"`
-	// At and Zone are of the question; a verdict on a pod has neither.
+	// At and Zone are the time and time zone of the input. Template decisions have neither.
 	At   string `json:"at,omitempty"`
 	Zone string `json:"zone,omitempty"`
 	// Policies that bind the pool.
 	Policies []string `json:"policies"`
-	// Output of print.
+	// Output is what rules printed with print.
 	Output string `json:"output,omitempty"`
 	answers
 }
@@ -64,7 +64,7 @@ is denied or a policy fails.`,
 	e := evalOptions{timeOptions: bindTime(c)}
 	c.Flags().StringVarP(&e.file, "filename", "f", "", "file with the question; - for standard input (required)")
 	c.Flags().StringVar(&e.name, "case", "", "name of the case, of a scenario file with several")
-	_ = c.MarkFlagRequired("filename") // the flag is there
+	_ = c.MarkFlagRequired("filename") // the flag exists
 	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !slices.Contains(decisions, args[0]) {
@@ -96,7 +96,7 @@ is denied or a policy fails.`,
 	return c
 }
 
-// openInput opens a file, or standard input for -.
+// openInput opens a file. The name - stands for standard input.
 func openInput(stdin io.Reader, name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(stdin), nil
@@ -104,7 +104,7 @@ func openInput(stdin io.Reader, name string) (io.ReadCloser, error) {
 	return os.Open(name)
 }
 
-// readInput reads a file of at most so many bytes.
+// readInput reads a file, and returns an error if it is larger than most bytes.
 func readInput(stdin io.Reader, name string, most int64) ([]byte, error) {
 	in, err := openInput(stdin, name)
 	if err != nil {
@@ -118,7 +118,7 @@ func readInput(stdin io.Reader, name string, most int64) ([]byte, error) {
 	return data, err
 }
 
-// eval asks what a file asks: an input, or a scenario.
+// eval evaluates the decision for the policy input or the scenario in a file.
 func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data []byte) []v1alpha1.Diagnostic {
 	documents, diagnostics := parseDocuments(e.file, data, plainYAML)
 	if len(diagnostics) == 0 && len(documents) != 1 {
@@ -145,7 +145,8 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	return nil
 }
 
-// isInput tells an input, whose pool is as rules read it, from a scenario.
+// isInput reports whether a document is a policy input. Its pool has the form that rules read, while the pool of a scenario is a name or a
+// RunnerPool.
 func isInput(d document) bool {
 	var content struct {
 		Pool map[string]json.RawMessage `json:"pool"`
@@ -153,7 +154,7 @@ func isInput(d document) bool {
 	return json.Unmarshal(d.json, &content) == nil && content.Pool != nil && content.Pool["metadata"] == nil && content.Pool["spec"] == nil
 }
 
-// scenario returns the questions of the case that is asked for.
+// scenario returns the policy inputs of the selected case, and the policies to evaluate.
 func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*questions, asker, []v1alpha1.Diagnostic) {
 	cases, diagnostics := parseScenarios(e.file, data)
 	i := slices.IndexFunc(cases, func(c scenarioCase) bool { return c.Name == e.name || e.name == "" && len(cases) == 1 })
@@ -168,7 +169,7 @@ func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*
 	return nil, asker{}, diagnostics
 }
 
-// describe adds what was asked, and the policies that were.
+// describe adds the pool and time of the input, and the policies that bind the pool.
 func (r *evalReport) describe(a asker, q *questions) {
 	pool, now, zone := q.about(r.Decision)
 	r.Namespace, r.Pool = pool.Namespace, pool.Name
@@ -179,7 +180,7 @@ func (r *evalReport) describe(a asker, q *questions) {
 	slices.Sort(r.Policies)
 }
 
-// Title names the pool.
+// Title returns the pool's qualified name.
 func (r *evalReport) Title() string { return wording.Qualified(r.Namespace, r.Pool) }
 
 // Text implements texter.

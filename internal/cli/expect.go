@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// difference collects where an answer is another than expected, as lines of a diff.
+// difference collects the differences between an answer and the expectation, as lines of a diff.
 type difference struct {
 	decision string
 	lines    []string
@@ -30,7 +30,7 @@ func (d *difference) differ(field, want, got string) {
 	}
 }
 
-// value is a field, with what is expected of it, or nothing, and what it is.
+// value is a field with its expected and its actual value. An empty want accepts any value.
 type value struct{ field, want, got string }
 
 func (d *difference) values(values ...value) {
@@ -41,7 +41,7 @@ func (d *difference) values(values ...value) {
 	}
 }
 
-// text writes what is expected, or nothing if nothing is.
+// text formats an expected value. It returns "" if there is no expectation.
 func text[T any](want *T, format func(T) string) string {
 	if want == nil {
 		return ""
@@ -49,7 +49,7 @@ func text[T any](want *T, format func(T) string) string {
 	return format(*want)
 }
 
-// inUTC writes a time as answers have it.
+// inUTC formats a time in the form that answers have.
 func inUTC(want string) string {
 	if at, err := parseTime(want); err == nil {
 		return instant(at)
@@ -57,21 +57,21 @@ func inUTC(want string) string {
 	return want
 }
 
-// excerpt is a part of a text that is expected.
+// excerpt is an expectation about a text: the text must contain it.
 type excerpt string
 
-// String is what is expected of a text.
+// String formats the expectation for a diff.
 func (want excerpt) String() string { return "…" + string(want) + "…" }
 
 func (want excerpt) fits(text string) bool { return strings.Contains(text, string(want)) }
 
-// wanted is what is expected of one of several.
+// wanted is an expectation about one element of a list.
 type wanted[G any] interface {
 	fmt.Stringer
 	fits(got G) bool
 }
 
-// each expects that each of the wanted fits one of those there are; an empty list expects none.
+// each reports expectations that no element of got fits. If want is empty but not nil, got must be empty.
 func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
 	all := strings.Join(textsOf(got), "\n")
 	if want != nil && len(want) == 0 && len(got) > 0 {
@@ -84,12 +84,12 @@ func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
 	}
 }
 
-// textsOf writes several things.
+// textsOf formats each element of a list.
 func textsOf[T any](things []T) []string {
 	return converted(things, func(t T) string { return fmt.Sprint(t) })
 }
 
-// common compares what every decision has. A failure that is not expected is a difference.
+// common compares the fields that all decisions have in common. An unexpected failure of a policy is a difference.
 func (d *difference) common(want commonExpectation, got answer) {
 	expected := want.Failures
 	if expected == nil {
@@ -99,7 +99,7 @@ func (d *difference) common(want commonExpectation, got answer) {
 	each(d, "audit", want.Audit, textsOf(got.Audit))
 }
 
-// compare asks for each decision that is expected. It returns how the answers differ, and the rules that made them.
+// compare evaluates each decision with an expectation. It returns the differences, and the rules that led to the differing answers.
 func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines, because []string) {
 	var got answers
 	check := func(decision string, compare func(*difference, *answers) []string) {
@@ -170,7 +170,7 @@ func (want boundExpectation) fits(b bound) bool {
 		strings.Contains(b.Reason, want.Reason) && strings.Contains(b.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == b.Rule.Policy)
 }
 
-// String is what is expected of a bound.
+// String formats the expectation for a diff.
 func (want boundExpectation) String() string {
 	return parts("field", want.Field, "value", text(want.Value, wording.Max), "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
 }
@@ -180,12 +180,12 @@ func (want verdictExpectation) fits(v verdict) bool {
 		strings.Contains(v.Rule.Name, want.Rule) && (want.Policy == "" || want.Policy == v.Rule.Policy)
 }
 
-// String is what is expected of a verdict.
+// String formats the expectation for a diff.
 func (want verdictExpectation) String() string {
 	return parts("code", want.Code, "message", want.Message, "path", want.Path, "rule", want.Rule, "policy", want.Policy)
 }
 
-// parts writes the fields that are set.
+// parts formats pairs of names and values, without the empty values.
 func parts(pairs ...string) string {
 	var set []string
 	for pair := range slices.Chunk(pairs, 2) {

@@ -50,10 +50,10 @@ read. Makes no request to GitHub.`,
 	return c
 }
 
-// subject is what is to be explained.
+// subject is the object or job to explain.
 type subject struct{ kind, name string }
 
-// subjectKinds are the kinds by the names that kubectl has for them.
+// subjectKinds maps the names that kubectl accepts for a kind to the kind.
 var subjectKinds = map[string]string{
 	"pool": "pool", "pools": "pool", "rpool": "pool", "runnerpool": "pool", "runnerpools": "pool", "runner": "runner", "runners": "runner", "job": "job",
 }
@@ -91,7 +91,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	// It is asked for its kinds in any case, and its answer has the time.
+	// The first response sets the clock. The client discovers the API server's kinds in any case.
 	_, _ = cluster.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("RunnerPool").GroupKind())
 	e := &explainer{reader{cluster, o.cluster.namespace, namespace, error.Error, nil}, o.cluster.clock.Now()}
 	ctx, cancel := context.WithTimeout(c.Context(), readTimeout)
@@ -103,7 +103,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	return o.output.write(c.OutOrStdout(), answer)
 }
 
-// parseAt reads a time: RFC 3339, a time of the last 24 hours, or how long ago. The zero time for none.
+// parseAt parses a time: RFC 3339, a time of day within the last 24 hours, or a duration before now. An empty value gives the zero time.
 func parseAt(value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil

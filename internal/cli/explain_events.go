@@ -23,10 +23,10 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// jobsKey is where the jobs of a pool are, in the ConfigMap of jobs.ConfigMapName.
+// jobsKey is the key of a pool's jobs in the ConfigMap named by jobs.ConfigMapName.
 const jobsKey = "jobs"
 
-// competitor is a pool that counts the jobs of GitHub's events.
+// competitor is a pool that counts jobs from GitHub's webhook events.
 type competitor struct {
 	pool  *v1alpha1.RunnerPool
 	match jobmatch.Pool
@@ -34,8 +34,8 @@ type competitor struct {
 
 func (r *competitor) name() string { return r.pool.Namespace + "/" + r.pool.Name }
 
-// events is what pools make of a job by GitHub's events, for the pools that count them, by NAMESPACE/NAME. Pools compete for a job if they
-// share their namespace, their connections' namespace, the GitHub, and whether they only observe.
+// events returns how the pools that count webhook events treat a job, by NAMESPACE/NAME. Pools compete for a job if they have the same
+// namespace, the same namespace of their connections, the same GitHub, and either all or none of them only observe.
 func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, s *explain.Snapshot) map[string]explain.JobEvents {
 	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
 	for i := range s.Connections {
@@ -56,7 +56,7 @@ func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []stri
 	}
 	all := map[string]explain.JobEvents{}
 	job := jobmatch.Job{Host: at.Host, Repository: at.Repository(), Labels: labels}
-	for _, key := range slices.Sorted(maps.Keys(groups)) { // the order of what can't be read
+	for _, key := range slices.Sorted(maps.Keys(groups)) { // sorted, so that unreadable objects are reported in a stable order
 		for i := range groups[key] {
 			all[groups[key][i].name()] = e.eventsOf(ctx, at.JobID, job, groups[key], i, webhooks[key])
 		}
@@ -64,7 +64,7 @@ func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []stri
 	return all
 }
 
-// eventsOf says what one of several pools makes of a job.
+// eventsOf returns how one of several competing pools treats a job.
 func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, competing []competitor, self int, webhooks []string) explain.JobEvents {
 	r := &competing[self]
 	w := r.pool.Spec.Demand.Webhook
@@ -90,8 +90,8 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 	return known
 }
 
-// winnerOf is the pool that a job is for, but for one; -1 if it is for none. As it isn't known which enterprise the
-// repository belongs to, it may belong to each.
+// winnerOf returns the index of the pool that gets a job, without the pool at index but, or -1 if no pool gets it. The enterprise of the
+// repository is not known, so winnerOf tries the enterprises of all pools.
 func winnerOf(job jobmatch.Job, competing []competitor, but int) int {
 	matches := make([]jobmatch.Pool, len(competing))
 	enterprises := []string{""}
@@ -116,7 +116,7 @@ func winnerOf(job jobmatch.Job, competing []competitor, but int) int {
 	return best
 }
 
-// precedence says why a pool comes before another that would do, by the first that tells them apart.
+// precedence explains why a pool comes before another matching pool. It returns the first criterion in which the two differ.
 func precedence(winner, loser *competitor) string {
 	w, l := &winner.match, &loser.match
 	kinds := [...]string{jobmatch.Repository: "a repository", jobmatch.Organization: "an organization", jobmatch.Enterprise: "an enterprise"}
@@ -136,7 +136,7 @@ func precedence(winner, loser *competitor) string {
 	return winner.name() + " comes first by its name, and nothing else tells them apart"
 }
 
-// webhooksOf returns the connections of a namespace that take events of a GitHub in.
+// webhooksOf returns the connections of a namespace that receive webhook events of a GitHub.
 func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection) []v1alpha1.GitHubConnection {
 	return slices.DeleteFunc(slices.Clone(connections), func(c v1alpha1.GitHubConnection) bool {
 		scope, ok := jobmatch.ScopeOf(c.Spec.URL)
@@ -150,8 +150,8 @@ func namesOfAll(connections []v1alpha1.GitHubConnection) []string {
 	return names
 }
 
-// webhooks names the connections that take events in for a pool that goes by them, nil if they aren't known; and says why all of them refuse
-// the events that come, "" if one doesn't.
+// webhooks returns the connections that receive events for a pool, and why all of them refuse events. names is nil if the pool does not use
+// events or if the connections are not known. refused is "" if at least one connection accepts events.
 func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (names *[]string, refused string) {
 	if d := &pool.Spec.Demand; d.Webhook == nil && len(d.Boosts) == 0 {
 		return nil, ""
@@ -171,7 +171,7 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (na
 	return ptr.To(namesOfAll(webhooks)), refusedBy(webhooks)
 }
 
-// refusedBy says why all of some connections refuse the events that come; "" if one doesn't.
+// refusedBy returns why all of the connections refuse events, or "" if at least one accepts them.
 func refusedBy(connections []v1alpha1.GitHubConnection) string {
 	why := converted(connections, func(c v1alpha1.GitHubConnection) string { return c.EventsRefused() })
 	slices.Sort(why)
@@ -181,7 +181,7 @@ func refusedBy(connections []v1alpha1.GitHubConnection) string {
 	return strings.Join(slices.Compact(why), "; ")
 }
 
-// account looks a job up in what is written down of a pool's jobs.
+// account looks up a job in the controller's record of a pool's jobs.
 func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id int64) (explain.JobState, *metav1.Time) {
 	config, err := e.ownConfig(ctx, pool, jobs.ConfigMapName(pool.Name))
 	ledger := reservation.New(e.now)
@@ -200,13 +200,13 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 	return jobStates[state], &metav1.Time{Time: written.Add(hold - min(hold, ledger.Quiet(id)))}
 }
 
-// jobStates are those of a ledger, in words; 0 is a job that isn't in it.
+// jobStates maps the states of a ledger to the states of an answer. State 0 is a job that the ledger does not have.
 var jobStates = [...]explain.JobState{
 	0: explain.JobUnknown, reservation.Waiting: explain.JobWaiting, reservation.Queued: explain.JobQueued,
 	reservation.Elsewhere: explain.JobElsewhere, reservation.Running: explain.JobRunning, reservation.Done: explain.JobDone,
 }
 
-// writtenAt is when the controller last changed an object; zero if that isn't known.
+// writtenAt returns when the controller last changed an object, or the zero time if that is not known.
 func writtenAt(obj metav1.Object) time.Time {
 	var at time.Time
 	for _, f := range obj.GetManagedFields() {

@@ -28,16 +28,16 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxNames is how many names a message has.
+// maxNames limits the number of names in a message.
 const maxNames = 20
 
-// explainer gathers what an answer is made of.
+// explainer reads the objects from which it builds an answer.
 type explainer struct {
 	reader
 	now time.Time
 }
 
-// explain answers. at is zero for now.
+// explain returns the answer for a pool, a runner or a job. If at is zero, it explains the current state.
 func (e *explainer) explain(ctx context.Context, about subject, at time.Time, labels []string) (texter, error) {
 	switch about.kind {
 	case "pool":
@@ -48,12 +48,12 @@ func (e *explainer) explain(ctx context.Context, about subject, at time.Time, la
 	return e.job(ctx, about.name, labels)
 }
 
-// unknown says what could not be read, and why.
+// unknown lists what could not be read, with the reasons.
 func (e *explainer) unknown() []string {
 	return converted(e.unseen, func(u explain.Unseen) string { return u.What + ": " + u.Why })
 }
 
-// find reads an object by its name. If it isn't there, the error has the names that there are.
+// find reads an object by its name. If the object does not exist, the error lists the existing names.
 func (e *explainer) find(ctx context.Context, kind, name string, obj client.Object, list client.ObjectList) error {
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: e.own, Name: name}, obj)
 	switch {
@@ -71,14 +71,14 @@ func (e *explainer) find(ctx context.Context, kind, name string, obj client.Obje
 	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; %s", kind, name, e.own, there))
 }
 
-// notThere says that an object isn't there.
+// notThere is the error for an object that does not exist.
 type notThere string
 
 func (e notThere) Error() string { return string(e) }
 
 func namesOf(list client.ObjectList) []string {
 	var names []string
-	_ = meta.EachListItem(list, func(item runtime.Object) error { // never fails for our kinds
+	_ = meta.EachListItem(list, func(item runtime.Object) error { // cannot fail for these kinds
 		if o, ok := item.(client.Object); ok {
 			names = append(names, o.GetName())
 		}
@@ -88,7 +88,7 @@ func namesOf(list client.ObjectList) []string {
 	return names
 }
 
-// pool gathers what is known of a pool.
+// pool explains a pool. If the pool is gone, it explains the runners that are left.
 func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
@@ -110,18 +110,18 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	return explain.Pool(f)
 }
 
-// scaleSet reads the pool's record of what exists on GitHub; nil if there is none.
+// scaleSet reads the pool's RunnerScaleSet. It returns nil if there is none.
 func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	set := &v1alpha1.RunnerScaleSet{}
 	err := e.client.Get(ctx, client.ObjectKeyFromObject(pool), set)
 	e.cannot("the pool's scale set", client.IgnoreNotFound(err))
 	if err != nil || set.Spec.PoolUID != string(pool.UID) {
-		return nil // or of a former pool of the name
+		return nil // it may belong to a deleted pool of the same name
 	}
 	return set
 }
 
-// connection returns how the pool's connection is; nil if it isn't there or is another namespace's that may not be read.
+// connection returns the Ready condition of the pool's connection. It returns nil if the connection does not exist, or if the user may not read it.
 func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *explain.Condition {
 	connection := &v1alpha1.GitHubConnection{}
 	err := e.client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), connection)
@@ -131,7 +131,7 @@ func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *
 	return explain.ConditionOf(connection, v1alpha1.ReadyCondition)
 }
 
-// source returns the PoolSource that applies the pool, and how it is.
+// source returns the PoolSource that applies the pool, and its Ready condition.
 func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name string, applied *explain.Condition) {
 	key := client.ObjectKey{Namespace: pool.Namespace, Name: pool.Labels[v1alpha1.SourceLabel]}
 	if key.Name == "" {
@@ -142,7 +142,7 @@ func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name
 	return key.String(), explain.ConditionOf(source, v1alpha1.ReadyCondition)
 }
 
-// history reads the decisions that are kept of a pool.
+// history reads the previous decisions on a pool.
 func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Entry {
 	config, err := e.ownConfig(ctx, pool, explain.HistoryName(pool.Name))
 	var entries []explain.Entry
@@ -153,7 +153,7 @@ func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []ex
 	return entries
 }
 
-// ownConfig reads a ConfigMap that the controller keeps for a pool. It is empty if there is none.
+// ownConfig reads a ConfigMap that the controller keeps for a pool. If there is none, the result is empty.
 func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, name string) (*corev1.ConfigMap, error) {
 	config := &corev1.ConfigMap{}
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: name}, config)
@@ -163,7 +163,7 @@ func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, na
 	return config, client.IgnoreNotFound(err)
 }
 
-// runners reads a pool's runners and judges them by their pods. Kept is a pod that is kept of one that failed.
+// runners reads and assesses a pool's runners and their pods. kept is the pod of a failed runner that the controller keeps for debugging.
 func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (runners []explain.Runner, kept string) {
 	list, pods := &v1alpha1.RunnerList{}, &corev1.PodList{}
 	of := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}}
@@ -183,13 +183,13 @@ func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (run
 	return runners, kept
 }
 
-// judge says how a runner is, as the controller would. Without its pool the deadline is the usual one.
+// judge assesses a runner as the controller does. Without its pool, the default startup deadline applies.
 func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *corev1.Pod) explain.Runner {
 	if pool == nil {
 		pool = &v1alpha1.RunnerPool{}
 	}
 	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
-	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy || r.IsReleased() { // GitHub's word on its job has the controller alone
+	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy || r.IsReleased() { // only the controller knows what GitHub reports about the job
 		v = poolstatus.Assessment{State: s.State, Reason: s.Reason, Since: v.Since}
 	}
 	judged := explain.Runner{Object: r, Judgement: explain.Judgement{
@@ -201,7 +201,7 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 	return judged
 }
 
-// policies lists those that bind a pool: of the cluster, then of its namespace.
+// policies lists the policies that bind a pool: first cluster policies, then policies of its namespace.
 func (e *explainer) policies(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Policy {
 	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
 	e.cannot("the policies of the cluster", e.client.List(ctx, cluster))
@@ -210,7 +210,7 @@ func (e *explainer) policies(ctx context.Context, pool *v1alpha1.RunnerPool) []e
 	return s.PoliciesOf(pool)
 }
 
-// runner gathers what is known of a runner.
+// runner explains a runner.
 func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 	r := &v1alpha1.Runner{}
 	if err := e.find(ctx, "Runner", name, r, &v1alpha1.RunnerList{}); err != nil {
@@ -233,7 +233,7 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknown(), Now: e.now}), nil
 }
 
-// job gathers what is known of a job, in all namespaces if none is named and they can be read.
+// job explains a job. Without --namespace, it reads all namespaces if the user has the right.
 func (e *explainer) job(ctx context.Context, raw string, labels []string) (texter, error) {
 	at, err := explain.ParseJobURL(raw)
 	if err != nil {
@@ -273,8 +273,8 @@ func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
 	}, nil
 }
 
-// jobPods are the jobs that runners have, by their pods and, where pods can't be read, by
-// the runners.
+// jobPods returns the jobs of runners. It reads them from the pods or, without the right to read
+// pods, from the status of the runners.
 func jobPods(pods []corev1.Pod, runners []v1alpha1.Runner) []explain.JobPod {
 	byRunner := map[string]explain.JobPod{}
 	for i := range runners {

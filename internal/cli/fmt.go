@@ -25,16 +25,16 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// formatters format the text of a file, by the extension of its name.
+// formatters maps the extensions of file names to the functions that format such files.
 var formatters = map[string]func(name string, text []byte) ([]byte, error){".cue": formatCUE, ".rego": policy.FormatRego}
 
-// formatting is what fmt is asked for.
+// formatting holds the flags and results of fmt.
 type formatting struct {
 	check, diff bool
 	out         io.Writer
-	// unformatted counts files whose format was, or would be, changed.
+	// unformatted counts the files that were changed, or that would be changed without --check and --diff.
 	unformatted int
-	// problems are files that could not be formatted.
+	// problems has an error for each file that could not be formatted.
 	problems []error
 }
 
@@ -61,7 +61,7 @@ With --check or --diff, write nothing, and exit with code 3 if a file is not for
 			args = []string{"."}
 		}
 		for _, path := range args {
-			_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error { return f.visit(path, name, entry, err) }) // visit keeps the problems
+			_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error { return f.visit(path, name, entry, err) }) // visit records errors in f.problems
 		}
 		if len(f.problems) == 0 && (f.check || f.diff) && f.unformatted > 0 {
 			return fmt.Errorf("%w: corral fmt formats %s", errChanged, wording.Count(f.unformatted, "file"))
@@ -71,7 +71,7 @@ With --check or --diff, write nothing, and exit with code 3 if a file is not for
 	return c
 }
 
-// visit formats a file, or decides whether to enter a folder. Problems with a file do not stop the others.
+// visit formats a file, or decides whether to enter a folder. It records errors and continues with the next file.
 func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		f.problems = append(f.problems, err)
@@ -131,10 +131,10 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 	return err
 }
 
-// formatTime limits the time for one file. The libraries take much longer than linear time for some files.
+// formatTime limits the time for one file. For some files, the libraries need much more than linear time.
 const formatTime = 15 * time.Second
 
-// inTime formats a file, unless that takes too long.
+// inTime formats a file, and returns an error if that takes too long.
 func inTime(name string, text []byte, format func(string, []byte) ([]byte, error)) ([]byte, error) {
 	type result struct {
 		text []byte
@@ -153,7 +153,7 @@ func inTime(name string, text []byte, format func(string, []byte) ([]byte, error
 	}
 }
 
-// linesOf returns the lines of a text. SplitLines adds a newline to the last one.
+// linesOf splits a text into lines. SplitLines adds a newline to the last line, so linesOf removes it first.
 func linesOf(text []byte) []string {
 	return difflib.SplitLines(strings.TrimSuffix(string(text), "\n"))
 }

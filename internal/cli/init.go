@@ -24,22 +24,22 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// templates hold the files that init writes: of a repository of pools, of one of guard rails, and the steps of both workflows
-// that install corral.
+// templates holds the files that init writes: for a repository of pools, for a repository of guard rails, and the steps that install corral
+// in the workflows of both.
 //
 //go:embed all:new
 var templates embed.FS
 
-// exampleURL stands for the URL of an organization until somebody says better.
+// exampleURL is the placeholder that users replace by the URL of their organization.
 const exampleURL = "https://github.com/YOUR_ORG"
 
-// newRepository is what init is asked for.
+// newRepository holds the flags of init.
 type newRepository struct {
 	module, url, version string
 	guard, schemaOnly    bool
-	// registry lists the schema as a requirement instead of copying it.
+	// registry adds the schema to the module's requirements instead of copying it.
 	registry bool
-	// teams are the first teams of a repository that many teams share.
+	// teams are the first teams of a shared repository.
 	teams []string
 }
 
@@ -101,7 +101,7 @@ replaces an existing file: it renews the copy of the schema.`,
 	return c
 }
 
-// installable is the version of corral that go install finds: of one between releases, its commit.
+// installable returns a version of corral that go install accepts. For a build between two releases, it is the commit.
 func installable(version string) string {
 	version = strings.TrimSuffix(version, "-dirty")
 	if _, commit, found := strings.Cut(version, "-g"); found {
@@ -113,7 +113,7 @@ func installable(version string) string {
 	return version
 }
 
-// next says what to do in the folder.
+// next returns the user's next step in the folder.
 func (r newRepository) next(folder string) string {
 	switch {
 	case r.guard:
@@ -128,7 +128,7 @@ func (r newRepository) next(folder string) string {
 	return "run corral vet"
 }
 
-// values are what stands in templates for something else.
+// values returns the replacer of the placeholders in templates.
 func (r newRepository) values(steps string, target github.Target) *strings.Replacer {
 	owner := cmp.Or(target.Owner, "YOUR_ORG")
 	module, _, _ := strings.Cut(r.module, "@")
@@ -136,7 +136,7 @@ func (r newRepository) values(steps string, target github.Target) *strings.Repla
 	if server, err := url.Parse(r.url); err == nil && strings.HasPrefix(module, "corral.local/") {
 		address = "https://" + server.Host + "/" + owner + "/runners"
 	}
-	const depth = "\n      " // of the steps of a job
+	const depth = "\n      " // indentation of a job's steps
 	return strings.NewReplacer("MODULE", r.module, "IMPORT", module, exampleURL, r.url, "@OWNER", "@"+owner, "REPOSITORY", address,
 		"_VERSION: VERSION", "_VERSION: "+r.version, "INSTALL", strings.ReplaceAll(strings.TrimSpace(steps), "\n", depth))
 }
@@ -176,23 +176,23 @@ func (r newRepository) files() (map[string][]byte, error) {
 // moduleFile is the file of a CUE module that names it and its requirements.
 const moduleFile = "cue.mod/module.cue"
 
-// schemaCopy is where a repository has its copy of the schema, for editors and the cue command.
+// schemaCopy is the folder of the schema's copy in a repository, for editors and the cue command.
 const schemaCopy = "cue.mod/pkg/" + schema.ImportPath
 
-// addInputs adds the schemas of the inputs of policies, for opa check --schema schemas.
+// addInputs adds the JSON schemas of policy inputs, for opa check --schema schemas.
 func addInputs(files map[string][]byte) error {
 	return addFiles(files, schema.Inputs, "policy", "schemas", func(text string) string { return text })
 }
 
-// addSchema adds the copies of the schemas.
+// addSchema adds copies of the CUE schema and of the schemas of policy inputs.
 func addSchema(files map[string][]byte) error {
 	err := addFiles(files, schema.FS, ".", schemaCopy, func(text string) string { return text })
-	// A module file inside cue.mod/pkg would only confuse the cue command.
+	// The cue command would mistake the copy for a separate module.
 	delete(files, path.Join(schemaCopy, "cue.mod/module.cue"))
 	return cmp.Or(err, addInputs(files))
 }
 
-// addFiles adds the files at and below root of a file system, below a folder. Names are adapted too.
+// addFiles adds the files at and below root of a file system to the folder below. It applies adapt to names and contents.
 func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt func(string) string) error {
 	err := fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -211,7 +211,7 @@ func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt fun
 	return nil
 }
 
-// writeFiles writes files below folder, or none if one of them is there and they are not to replace it.
+// writeFiles writes files below folder. Without replace, it returns an error and writes nothing if one of the files exists.
 func writeFiles(folder string, files map[string][]byte, replace bool) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making the repository: %w", err)

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// teamFolder has the files that a repository of many teams writes for a new team.
+	// teamFolder is the folder of a shared repository with the files to copy for a new team.
 	teamFolder = ".team"
 	ownersFile = ".github/CODEOWNERS"
-	// teamPlaceholder stands for a team's name. No name of an organization contains it, because GitHub allows no underscore there.
+	// teamPlaceholder stands for a team's name. No organization's name contains it, because GitHub allows no underscores there.
 	teamPlaceholder = "TEAM_NAME"
 )
 
-// teamName is the pattern of platform.#Team in the files that init writes. A team's namespace is ci-NAME.
+// teamName is the same pattern as platform.#Team in the files that init writes. A team's namespace is ci-NAME.
 var teamName = regexp.MustCompile("^[a-z]([a-z0-9-]{0,19}[a-z0-9])?$")
 
 func newInitTeam() *cobra.Command {
@@ -64,7 +64,7 @@ files there to change what new teams get. The command never overwrites a file.`,
 	}
 }
 
-// addTeams adds the files of a repository that many teams share.
+// addTeams adds the files of a shared repository.
 func (r newRepository) addTeams(files map[string][]byte, replace func(string) string) error {
 	for _, part := range []string{"cue.mod", ".github/workflows"} {
 		if err := addFiles(files, templates, "new/pools/"+part, part, replace); err != nil {
@@ -83,7 +83,7 @@ func (r newRepository) addTeams(files map[string][]byte, replace func(string) st
 	return err
 }
 
-// addTeam adds the files of a team, and returns the lines of CODEOWNERS.
+// addTeam adds the files of a team, and returns its lines for CODEOWNERS.
 func addTeam(files map[string][]byte, from fs.FS, name string, replace func(string) string) ([]byte, error) {
 	if !teamName.MatchString(name) {
 		return nil, fmt.Errorf("team %q: a name has at most 21 lowercase letters, digits and dashes, begins with a letter, and does not end with a dash", name)
@@ -94,7 +94,7 @@ func addTeam(files map[string][]byte, from fs.FS, name string, replace func(stri
 	return owners, err
 }
 
-// writeTeam writes the files of a team, and adds lines to CODEOWNERS. It writes nothing if CODEOWNERS cannot be changed.
+// writeTeam writes the files of a team, and adds its lines to CODEOWNERS. It writes nothing if it cannot open CODEOWNERS.
 func writeTeam(files map[string][]byte, owners []byte) (err error) {
 	list, err := os.OpenFile(ownersFile, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -115,7 +115,7 @@ func writeTeam(files map[string][]byte, owners []byte) (err error) {
 	return err
 }
 
-// writeShared writes the repository and, next to it, the repository of guard rails, or nothing if a file of either exists. It
+// writeShared writes a shared repository and, next to it, a repository of guard rails. If any file exists, it writes nothing. It
 // returns the folder of the guard rails.
 func (r newRepository) writeShared(folder string, files map[string][]byte) (string, error) {
 	absolute, err := filepath.Abs(folder)

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// configMap is a ConfigMap among the files of policies: modulesFrom may name it.
+// configMap is a ConfigMap in the files of policies, to which modulesFrom can refer.
 type configMap struct {
 	corev1.ConfigMap
 	document document
@@ -33,8 +33,8 @@ type manifestReader struct {
 	diagnostics []v1alpha1.Diagnostic
 }
 
-// manifests returns the policies that files declare as YAML or JSON. Objects of other kinds
-// are passed over; so is data of Rego files.
+// manifests returns the policies that files declare as YAML or JSON. It ignores objects of other
+// kinds and the data files of Rego modules.
 func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic) {
 	r := &manifestReader{namespace: namespace, configMaps: map[types.NamespacedName]configMap{}}
 	var documents []document
@@ -55,7 +55,7 @@ func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy
 	return r.policies, r.diagnostics
 }
 
-// itemsOf takes lists of objects apart, as kubectl prints them.
+// itemsOf replaces each List, as kubectl prints it, by its items.
 func itemsOf(documents []document) []document {
 	var all []document
 	for _, d := range documents {
@@ -85,7 +85,7 @@ func (r *manifestReader) noteConfigMap(d document) {
 	r.configMaps[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = c
 }
 
-// read adds the policy that a document declares, if it does.
+// read adds the policy of a document, if the document declares one.
 func (r *manifestReader) read(d document) {
 	declared, problems := d.ofCorral()
 	r.diagnostics = append(r.diagnostics, problems...)
@@ -115,7 +115,7 @@ func (r *manifestReader) refuse(d document, field, format string, args ...any) {
 	r.diagnostics = append(r.diagnostics, d.problem(field, format, args...))
 }
 
-// noteLines remembers where the modules of a mapping begin, those written as blocks.
+// noteLines records where the modules of a mapping begin. It can do so only for block scalars.
 func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix string) {
 	if modules == nil || d.file != p.origin.File {
 		return
@@ -127,7 +127,7 @@ func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix stri
 	}
 }
 
-// merge adds the modules and the data of a ConfigMap, as the controller does.
+// merge adds the modules and data of a ConfigMap, as the controller does.
 func (r *manifestReader) merge(d document, p *declaredPolicy, from types.NamespacedName, field string) {
 	config, ok := r.configMaps[from]
 	if !ok {

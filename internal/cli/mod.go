@@ -65,7 +65,7 @@ requirements. Commit the folder.`,
 	return c
 }
 
-// fetchModules returns the files of the modules that the module at root requires.
+// fetchModules downloads the modules that the module at root requires.
 func fetchModules(ctx context.Context, root string) (map[cuemodule.Version]compile.Files, error) {
 	name := filepath.Join(root, "cue.mod", "module.cue")
 	data, err := os.ReadFile(name)

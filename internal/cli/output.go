@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Run runs the command line and tells its error. It returns the exit code. What is written has nothing in it that acts on a terminal:
-// names of files, definitions and policies may be anybody's.
+// Run runs the command, prints its error and returns the exit code. It escapes control characters in the output, because untrusted users may
+// choose the names of files, definitions and policies.
 func Run(root *cobra.Command) int {
 	root.SetOut(visible{to: root.OutOrStdout()})
 	root.SetErr(visible{to: root.ErrOrStderr()})
@@ -30,8 +30,8 @@ func Run(root *cobra.Command) int {
 	return exitCode(err)
 }
 
-// visible escapes what acts on a terminal or, anywhere in a line, on GitHub's runner, as JSON has it; and what the runner takes for a workflow
-// command at the beginning of a line, unless it is to be one.
+// visible escapes, in the form of JSON, control characters and the commands that GitHub's runner recognizes anywhere in a line. Unless
+// commands is true, it also escapes workflow commands at the beginning of a line.
 type visible struct {
 	to       io.Writer
 	commands bool
@@ -47,7 +47,7 @@ func (v visible) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// annotating returns a writer of workflow commands, whose texts are escaped already.
+// annotating returns a writer for workflow commands. Their texts must already be escaped.
 func annotating(w io.Writer) io.Writer {
 	if v, ok := w.(visible); ok {
 		return visible{to: v.to, commands: true}
@@ -55,7 +55,7 @@ func annotating(w io.Writer) io.Writer {
 	return w
 }
 
-// exactly returns a writer to which nothing is escaped.
+// exactly returns a writer that escapes nothing.
 func exactly(w io.Writer) io.Writer {
 	if v, ok := w.(visible); ok {
 		return v.to
@@ -63,9 +63,9 @@ func exactly(w io.Writer) io.Writer {
 	return w
 }
 
-// writeYAML writes a value as a document of YAML, in which an escape would be a part of the text: the encoder escapes what acts on a terminal,
-// and what turns the direction of reading is to arrive as it was written. A value in which GitHub's runner would see a command is written as
-// JSON, which is YAML too: each of its texts is in quotes, where escapes mean the same.
+// writeYAML writes a value as a YAML document. It bypasses visible, whose escapes would become part of unquoted texts. The YAML encoder escapes
+// terminal controls itself, and keeps characters that change the direction of text. If GitHub's runner would recognize a command in the
+// document, writeYAML writes JSON instead. JSON is YAML, and escapes do not change the meaning of its quoted texts.
 func writeYAML(w io.Writer, v any) error {
 	text, err := yaml.Marshal(v)
 	if strings.Contains(string(text), "##[") || wording.EscapeCommands(string(text)) != string(text) {
@@ -85,7 +85,7 @@ func writeJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// checked is the value of a flag that must pass a check.
+// checked is a flag value that must pass a check.
 type checked struct {
 	value *string
 	kind  string
@@ -95,7 +95,7 @@ type checked struct {
 // String implements pflag.Value.
 func (v checked) String() string {
 	if v.value == nil {
-		return "" // pflag compares with the zero value
+		return "" // pflag calls String on the zero value
 	}
 	return *v.value
 }
@@ -112,10 +112,10 @@ func (v checked) Set(value string) error {
 	return nil
 }
 
-// format is the value of --output: one of a command's formats.
+// format is the value of --output.
 type format struct{ value string }
 
-// bindFormat adds --output to a command; the first of the formats is the default.
+// bindFormat adds --output to a command. The first of the allowed formats is the default.
 func bindFormat(c *cobra.Command, allowed ...string) *format {
 	f := &format{value: allowed[0]}
 	check := func(value string) error {
@@ -125,16 +125,16 @@ func bindFormat(c *cobra.Command, allowed ...string) *format {
 		return nil
 	}
 	c.Flags().VarP(checked{&f.value, "format", check}, "output", "o", "output format: "+strings.Join(allowed, ", "))
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return f
 }
 
-// bindNamespace adds --namespace for objects.
+// bindNamespace adds --namespace to a command that reads definitions.
 func bindNamespace(c *cobra.Command, namespace *string) {
 	c.Flags().VarP(checked{namespace, "string", checkNamespace}, "namespace", "n", "namespace for the objects that name none")
 }
 
-// checkNamespace refuses what is neither the name of a namespace nor empty.
+// checkNamespace returns an error unless value is empty or a valid name of a namespace.
 func checkNamespace(value string) error {
 	if value != "" && len(validation.IsDNS1123Label(value)) > 0 {
 		return fmt.Errorf("%q can't be a namespace's name: it must be at most %d lower-case letters, digits and, between them, -", value, validation.DNS1123LabelMaxLength)
@@ -142,7 +142,7 @@ func checkNamespace(value string) error {
 	return nil
 }
 
-// forms are what CI systems read of a report.
+// forms provides the content of the output formats for CI systems.
 type forms struct {
 	// root is the folder of the definitions.
 	root, version string
@@ -150,7 +150,7 @@ type forms struct {
 	suites        func() []report.Suite
 }
 
-// report writes v as write does, or a form of it.
+// report writes the output in a format for CI systems, or calls write for the other formats.
 func (f *format) report(w io.Writer, v any, of forms) error {
 	switch f.value {
 	case "github":
@@ -163,10 +163,10 @@ func (f *format) report(w io.Writer, v any, of forms) error {
 	return f.write(w, v)
 }
 
-// texter is an answer that is also written as text.
+// texter is a value with a text form.
 type texter interface{ Text() string }
 
-// write writes v as text, if that is the format and v has one, or encodes it as JSON or YAML.
+// write writes v as text if the format is text and v is a texter. Otherwise it encodes v as JSON or YAML.
 func (f *format) write(w io.Writer, v any) (err error) {
 	t, isText := v.(texter)
 	switch {

@@ -31,27 +31,27 @@ const (
 	atMostFiles = "the limit: name a smaller folder"
 )
 
-// declaredPolicy is a policy, and where it comes from.
+// declaredPolicy is a policy and its origin.
 type declaredPolicy struct {
-	// source has the tests among its modules.
+	// source has the policy's modules, including tests.
 	source policy.Source
-	// loaded is nil until load.
+	// loaded is nil until load is called.
 	loaded *policy.Policy
-	// origin is where it is declared.
+	// origin is the position of the declaration.
 	origin report.Place
-	// folder that the modules lie in, by their names, if they are files.
+	// folder is the folder to which the names of modules are relative, if the modules are files.
 	folder string
-	// lines before a module that is written in the file of origin.
+	// lines has, for each module inside the file of origin, the number of lines before the module.
 	lines map[string]int
-	// isGiven is true for a policy of --policy.
+	// isGiven is true for policies of --policy.
 	isGiven bool
-	// tests alone: there is no rule to ask.
+	// testsOnly is true if there are only tests and no rules.
 	testsOnly bool
-	// asked records the questions to rules that users wrote, and what the rules print, if a command needs them.
+	// asked records evaluations of rules that users wrote, and the output of print, if a command needs them.
 	asked recorder
 }
 
-// recorder is an Asker that records what it is asked, and what rules print.
+// recorder is an Asker that records its questions and the output of print.
 type recorder struct {
 	policy.Asker
 	questions []policy.Question
@@ -69,7 +69,7 @@ func (r *recorder) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 	return answer, err
 }
 
-// takeOutput returns what the rules of policies printed since the last call.
+// takeOutput returns what rules printed since the last call.
 func takeOutput(policies []*declaredPolicy) (output string) {
 	for _, p := range policies {
 		output += p.asked.output
@@ -78,8 +78,8 @@ func takeOutput(policies []*declaredPolicy) (output string) {
 	return output
 }
 
-// place returns where a line of a module stands, and whether that is exact: in its file, or in the manifest that holds it. Otherwise it is where
-// the policy is declared. The built-in library has no place.
+// place returns the position of a line of a module, in the module's file or in the manifest that contains the module. If that position is not
+// known, it returns the position of the policy's declaration, and exact is false. Modules of the built-in library have no position.
 func (p *declaredPolicy) place(module string, line int) (at report.Place, exact bool) {
 	before, inline := p.lines[module]
 	switch _, own := p.source.Modules[module]; {
@@ -93,13 +93,13 @@ func (p *declaredPolicy) place(module string, line int) (at report.Place, exact 
 	return p.origin, false
 }
 
-// locate returns where a line of a module stands.
+// locate is like place, without exact.
 func (p *declaredPolicy) locate(module string, line int) report.Place {
 	at, _ := p.place(module, line)
 	return at
 }
 
-// diagnostic converts one of the policy's diagnostics, with its place as seen from the current folder.
+// diagnostic replaces the position in a module by the position in a file.
 func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	at, exact := p.place(d.File, int(d.Line))
 	if !exact {
@@ -111,7 +111,7 @@ func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	return d
 }
 
-// load compiles the policy, in a child process if anybody may have written it.
+// load compiles the policy. Rules that users wrote are compiled in a child process.
 func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.Diagnostic, error) {
 	var diagnostics []v1alpha1.Diagnostic
 	if p.source.IsLibrary() {
@@ -146,14 +146,14 @@ func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1
 	return converted(diagnostics, p.diagnostic)
 }
 
-// policiesBeside returns the policies that are declared beside the pools, with their tests.
+// policiesBeside returns the policies that are declared together with the pools, and their tests.
 func policiesBeside(c compiled, namespace string) ([]*declaredPolicy, error) {
 	policies, err := policiesAmong(c.Objects, c.root, namespace)
 	tests, testErr := testsBeside(c)
 	return withTests(policies, tests, c.root, namespace), cmp.Or(err, testErr)
 }
 
-// policiesAmong returns the policies among objects that were compiled from a tree.
+// policiesAmong returns the policies among compiled objects.
 func policiesAmong(objects []compile.Object, root, namespace string) ([]*declaredPolicy, error) {
 	var policies []*declaredPolicy
 	for _, o := range objects {
@@ -165,7 +165,7 @@ func policiesAmong(objects []compile.Object, root, namespace string) ([]*declare
 			return nil, err
 		}
 		if o.Path == "" {
-			p.folder = root // it was made of files
+			p.folder = root // the compiler created it from Rego files
 		}
 		p.source.Partial = len(configMaps) > 0
 		policies = append(policies, p)
@@ -173,7 +173,7 @@ func policiesAmong(objects []compile.Object, root, namespace string) ([]*declare
 	return policies, nil
 }
 
-// policyOf returns the policy that an object declares, with the names of its ConfigMaps; nil if it declares none.
+// policyOf returns the policy that an object declares, and the names of its ConfigMaps. It returns nil for other kinds of objects.
 func policyOf(o compile.Object, namespace string) (*declaredPolicy, []types.NamespacedName, error) {
 	object := map[string]policy.Object{
 		policy.KindRunnerPolicy: &v1alpha1.RunnerPolicy{}, policy.KindClusterRunnerPolicy: &v1alpha1.ClusterRunnerPolicy{},
@@ -190,14 +190,14 @@ func policyOf(o compile.Object, namespace string) (*declaredPolicy, []types.Name
 	return &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}, object.ConfigMaps(), nil
 }
 
-// testsBeside returns the Rego tests of the folder that was compiled.
+// testsBeside returns the Rego tests in the compiled folder.
 func testsBeside(c compiled) (map[string]string, error) {
 	t, closeTree, err := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
 	if err != nil {
 		return nil, err
 	}
 	defer closeTree()
-	files, _ := compile.Gather(t.fsys, t.path) // what is wrong with them is in the result already
+	files, _ := compile.Gather(t.fsys, t.path) // the result of the compiler already has the diagnostics
 	tests := map[string]string{}
 	for name, data := range files {
 		if strings.HasSuffix(name, testSuffix) {
@@ -207,8 +207,8 @@ func testsBeside(c compiled) (map[string]string, error) {
 	return tests, nil
 }
 
-// withTests adds tests to the policy that was made of the files beside them. Without one, what they
-// test is in them.
+// withTests adds tests to the policy that was created from the Rego files in the folder. If there is no
+// such policy, it adds a policy that has only tests.
 func withTests(policies []*declaredPolicy, tests map[string]string, folder, namespace string) []*declaredPolicy {
 	if len(tests) == 0 {
 		return policies
@@ -224,8 +224,8 @@ func withTests(policies []*declaredPolicy, tests map[string]string, folder, name
 	return policies
 }
 
-// policiesIn returns the policies of a file or folder: manifests, and one made of its Rego files.
-// What is wrong with them is a diagnostic.
+// policiesIn returns the policies in a file or folder: the policies in manifests, and a policy created from
+// the Rego files. Invalid policies are reported as diagnostics.
 func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	absolute, err := filepath.Abs(given)
 	info, statErr := os.Stat(given)
@@ -255,7 +255,7 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 	return policies, diagnostics, err
 }
 
-// compileRego makes a ClusterRunnerPolicy of Rego files, as a PoolSource makes a RunnerPolicy of them.
+// compileRego creates a ClusterRunnerPolicy from Rego files, in the same way as a PoolSource creates a RunnerPolicy.
 func (w *workspace) compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	rego, tests := compile.Files{}, map[string]string{}
 	for file, data := range files {
@@ -281,7 +281,7 @@ func (w *workspace) compileRego(ctx context.Context, folder, name string, files 
 	return made, nil, nil
 }
 
-// readFolder reads the wanted files at and below a folder.
+// readFolder reads the files at and below a folder for which wanted returns true.
 func readFolder(folder string, wanted func(name string) bool) (compile.Files, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -292,7 +292,7 @@ func readFolder(folder string, wanted func(name string) bool) (compile.Files, er
 	return r.files, fs.WalkDir(r.fsys, ".", r.visit)
 }
 
-// readPolicyFile reads a file, and what belongs to it: the data beside a Rego file, and its tests.
+// readPolicyFile reads a file. For a Rego file, it also reads the data files and the tests in the same folder.
 func readPolicyFile(folder, name string) (compile.Files, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -315,7 +315,7 @@ func isPolicyPart(name string) bool {
 	return slices.Contains([]string{".rego", ".yaml", ".yml", ".json"}, path.Ext(name)) && !isScenario(name)
 }
 
-// policyFiles reads files within the bounds that definitions have.
+// policyFiles reads files within the same limits as definitions.
 type policyFiles struct {
 	fsys           fs.FS
 	wanted         func(name string) bool
