@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// rendered reads YAML or JSON that another program wrote, such as helm template. It checks objects of Corral's kinds in the same way as compiled
+// rendered reads YAML or JSON from another program, such as helm template. It checks objects of Corral's kinds in the same way as compiled
 // definitions, and ignores objects of other groups. The name - stands for standard input.
 func rendered(c *cobra.Command, name string) (compiled, error) {
 	data, err := readInput(c.InOrStdin(), name, compile.MaxTotalBytes)
@@ -46,7 +46,8 @@ func rendered(c *cobra.Command, name string) (compiled, error) {
 	return result, nil
 }
 
-// ofCorral returns what a document declares, if it is of a kind of Corral's and nothing is wrong with it.
+// ofCorral returns the object in a document, if it is valid and of one of Corral's kinds. It returns nil without diagnostics for objects of
+// other groups.
 func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
 	content := map[string]any{}
 	err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &content)

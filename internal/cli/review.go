@@ -37,14 +37,14 @@ type reviewOptions struct {
 	live, diff bool
 	cluster    *clusterOptions
 	version    string
-	// folder of the head.
+	// folder is the folder of the head.
 	folder string
 }
 
-// revisions that are compared; "" for none.
+// revisions to compare. They are empty if the user did not set the flags.
 type revisions struct{ base, head string }
 
-// failFlags are what makes the command fail: classes, and any change.
+// failFlags select the results for which the command fails.
 type failFlags struct {
 	failOn   []string
 	exitCode bool
@@ -103,7 +103,7 @@ func (o *reviewOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	result, failed := o.review(c, args)
-	if failed != nil { // readers of an earlier review have to learn that it is outdated
+	if failed != nil { // the files of an earlier review must not remain, because they are outdated
 		result = review.Failed(failed, review.Moment{At: o.at.time(), Zone: o.at.zone})
 	}
 	err := failed
@@ -119,7 +119,7 @@ func (o *reviewOptions) run(c *cobra.Command, args []string) error {
 	return o.judge(result)
 }
 
-// check looks at what the flags say before anything is done.
+// check validates the flags.
 func (o *reviewOptions) check(args []string) error {
 	if len(args) == 2 && o.base+o.head != "" {
 		return errors.New("two folders are compared as they are: leave out --base and --head, or one of the folders")
@@ -140,7 +140,7 @@ func (o *reviewOptions) check(args []string) error {
 	return o.policies.check()
 }
 
-// review gathers what is compared, and compares it.
+// review reads both sides, and compares them.
 func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result, error) {
 	for _, name := range []string{"base", "head"} {
 		if flag := c.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
@@ -192,17 +192,17 @@ func (o *reviewOptions) records(stdin io.Reader) (records []review.Record, unrea
 	return records, unread, err
 }
 
-// failChoices are what --fail-on takes; N is an amount by month.
+// failChoices are the values of --fail-on. N is an amount of money per month.
 var failChoices = []string{"broken", "denied", "newly-denied", "deleted", "cost>N"}
 
-// costLimit reads cost>N.
+// costLimit parses cost>N.
 func costLimit(word string) (limit float64, ok bool) {
 	text, ok := strings.CutPrefix(word, "cost>")
 	limit, err := strconv.ParseFloat(text, 64)
 	return limit, ok && err == nil && limit >= 0
 }
 
-// judge is what review ends with.
+// judge returns the error that determines the exit code.
 func (o *reviewOptions) judge(r *review.Result) error {
 	if r.Verdict == review.Broken {
 		return fmt.Errorf("%s: %w", r.Problem(), problems(r.Head.Diagnostics))
@@ -217,7 +217,7 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	return err
 }
 
-// failsOn is the error for one word of --fail-on.
+// failsOn returns an error if the review fails on one value of --fail-on.
 func failsOn(word string, r *review.Result) error {
 	limit, isCost := costLimit(word)
 	switch comparable := r.Comparable(); {
@@ -239,7 +239,7 @@ func failsOn(word string, r *review.Result) error {
 	return nil
 }
 
-// dearer fails if a month costs more than before by more than a limit.
+// dearer returns an error if the monthly cost increases by more than a limit.
 func dearer(limit float64, word string, r *review.Result) error {
 	c, n := r.Cost, r.Uncounted()
 	switch {
@@ -253,15 +253,15 @@ func dearer(limit float64, word string, r *review.Result) error {
 	return nil
 }
 
-// reviewForms are the forms of a review, the default first.
+// reviewForms are the output formats of a review. The first is the default.
 var reviewForms = []string{"text", "markdown", "github", "sarif", "json", "yaml"}
 
-// defaultMarker is what the comment of a review is known by.
+// defaultMarker identifies the comment of a review, so that a later review can replace it.
 const defaultMarker = "corral-review"
 
 var validMarker = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9 ./_-]{0,98}[A-Za-z0-9])?$`)
 
-// write writes one form.
+// write writes the review in one format.
 func (o *reviewOptions) write(w io.Writer, form string, r *review.Result) error {
 	switch form {
 	case "text":
@@ -273,7 +273,7 @@ func (o *reviewOptions) write(w io.Writer, form string, r *review.Result) error 
 	return (&format{value: form}).report(w, r, forms{root: o.folder, version: o.version, findings: findings})
 }
 
-// writeFile writes one form to a file.
+// writeFile writes the review in one format to a file.
 func (o *reviewOptions) writeFile(name, form string, r *review.Result) error {
 	var b bytes.Buffer
 	err := o.write(&b, form, r)

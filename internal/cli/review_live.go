@@ -23,12 +23,12 @@ import (
 const (
 	// sourceOwner is the field manager of a PoolSource.
 	sourceOwner = client.FieldOwner("corral-source")
-	// maxAsked bounds about how many objects a cluster is asked, askedAtOnce how many at a time.
+	// maxAsked limits the number of dry runs, and askedAtOnce the number of concurrent dry runs.
 	maxAsked, askedAtOnce = 500, 8
 )
 
-// askCluster adds what runs now, and what the API server says to each object of the head that isn't as at the base. It returns notes on what
-// wasn't asked.
+// askCluster reads the pools in the cluster, and applies each changed object of the head as a dry run. It returns notes on objects for which
+// there was no dry run.
 func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes []string, err error) {
 	c, own, err := o.cluster.connect()
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	for i := range asked {
 		group.Go(func() error { answers[i] = dryRun(ctx, c, own, asked[i].Head); return nil })
 	}
-	_ = group.Wait() // each has its answer
+	_ = group.Wait() // the functions return no errors
 	for i, answer := range answers {
 		switch at := asked[i].Head; {
 		case answer == nil:
@@ -64,7 +64,8 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	return notes, nil
 }
 
-// livePools reads the pools of namespaces, by NAMESPACE/NAME. The empty namespace stands for own; its pools are named without one.
+// livePools reads the pools of namespaces, by NAMESPACE/NAME. An empty namespace stands for the namespace own. The names of its pools have no
+// namespace.
 func livePools(ctx context.Context, c client.Reader, own string, namespaces []string) (map[string]*v1alpha1.RunnerPool, error) {
 	pools := map[string]*v1alpha1.RunnerPool{}
 	for _, namespace := range namespaces {
@@ -79,7 +80,7 @@ func livePools(ctx context.Context, c client.Reader, own string, namespaces []st
 	return pools, nil
 }
 
-// namespacesOf lists the namespaces that pools among objects are in.
+// namespacesOf returns the namespaces of the pools among objects.
 func namespacesOf(objects []compile.Object) []string {
 	namespaces := map[string]bool{}
 	for _, object := range objects {
@@ -90,7 +91,7 @@ func namespacesOf(objects []compile.Object) []string {
 	return slices.Sorted(maps.Keys(namespaces))
 }
 
-// dryRun is what the API server says to an object, which it doesn't keep.
+// dryRun applies an object as a dry run, and returns the API server's error.
 func dryRun(ctx context.Context, c client.Client, namespace string, object *compile.Object) error {
 	u := object.Manifest.DeepCopy()
 	u.SetNamespace(cmp.Or(u.GetNamespace(), namespace))

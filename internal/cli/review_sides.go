@@ -26,26 +26,26 @@ import (
 )
 
 const (
-	// pricesFile holds what runners cost, beside definitions.
+	// pricesFile is the name of the file with prices in a folder of definitions.
 	pricesFile = "prices.yaml"
-	// workTree names the head when it is no revision.
+	// workTree is the name of the head if it is not a revision.
 	workTree = "the work tree"
 )
 
-// namedTree is a tree, and what it is called.
+// namedTree is a tree with its name in the review.
 type namedTree struct {
 	tree
 	name string
-	// absent is true when there is none: a revision from before the folder was made.
+	// absent is true if the revision does not have the folder.
 	absent bool
-	// refused says why it can't be read, as the cluster would; empty if it can.
+	// refused is the reason why the controller could not read the tree, or empty.
 	refused string
-	// notes on what of it isn't compared.
+	// notes on files that are not compared.
 	notes []string
 	close func()
 }
 
-// sides reads and compiles both, at once. It returns notes on what isn't compared.
+// sides reads and compiles both sides concurrently. It returns notes on files that are not compared.
 func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Input) (notes []string, err error) {
 	base, head, err := o.trees(ctx, args)
 	if err != nil {
@@ -76,7 +76,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 			return nil, err
 		}
 	}
-	if before := namespacesOf(results[0].Objects); len(before) < 2 && !in.ManySources { // what names none goes where all pools go
+	if before := namespacesOf(results[0].Objects); len(before) < 2 && !in.ManySources { // objects without a namespace are applied to the namespace of the pools
 		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
 	given := map[string][]*declaredPolicy{}
@@ -91,7 +91,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	return notes, err
 }
 
-// sourcesBelow returns the sources that apply folders of the tree.
+// sourcesBelow returns the sources that apply folders at or below the reviewed folder.
 func (t namedTree) sourcesBelow() []*declaredSource {
 	if t.absent || t.refused != "" {
 		return nil
@@ -107,7 +107,7 @@ func (t namedTree) sourcesBelow() []*declaredSource {
 	return sources
 }
 
-// goneSources notes which sources of the base the head does not have.
+// goneSources returns notes on sources of the base that the head does not have.
 func goneSources(base, head []*declaredSource) (notes []string) {
 	for _, s := range base {
 		if !slices.ContainsFunc(head, func(o *declaredSource) bool { return o.name() == s.name() }) {
@@ -117,8 +117,8 @@ func goneSources(base, head []*declaredSource) (notes []string) {
 	return notes
 }
 
-// assignSides puts the pools of both sides into the namespaces of their sources. A side without a source for a folder takes the other side's,
-// so that a new source moves no pool. The head has a diagnostic for each object that its own source refuses.
+// assignSides puts the pools of both sides into the namespaces of their sources. If a side has no source for a folder, it uses the source of
+// the other side, so that a new source does not appear to move pools. The head gets a diagnostic for each object that its own source refuses.
 func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declaredSource, results *[2]compiled) error {
 	for i, t := range trees {
 		if len(results[i].Diagnostics) > 0 {
@@ -138,7 +138,7 @@ func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declared
 	return nil
 }
 
-// compile compiles the tree, as far as there is one to compile.
+// compile compiles the tree. The result of a refused tree is a diagnostic, and the result of an absent tree is empty.
 func (t namedTree) compile(ctx context.Context, compiler Compiler, set tags) (compiled, error) {
 	switch {
 	case t.refused != "":
@@ -149,8 +149,8 @@ func (t namedTree) compile(ctx context.Context, compiler Compiler, set tags) (co
 	return compileTree(ctx, compiler, t.tree, compile.Options{Tags: set, AllowEmpty: true, Positions: true})
 }
 
-// trees finds what is compared: two folders, or two revisions of one, the latter of which may be the folder itself. A base from before the
-// folder was made can't be compared.
+// trees opens the trees to compare: two folders, two revisions of a folder, or a revision and the work tree. A base without the folder cannot
+// be compared.
 func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
 	if len(args) == 2 {
 		base, err = wholeTree(args[0], args[0])
@@ -176,10 +176,10 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 	return base, head, err
 }
 
-// folderOf is DIR.
+// folderOf returns the argument DIR, or the current folder.
 func folderOf(args []string) string { return slices.Concat(args, []string{"."})[0] }
 
-// wholeTree is a folder that is refused if a sparse checkout leaves out some of it.
+// wholeTree opens a folder. The tree is refused if a sparse checkout leaves out some of its files.
 func wholeTree(folder, name string) (namedTree, error) {
 	opened, closeTree, err := openTree(folder)
 	t := namedTree{tree: opened, name: filepath.ToSlash(name), close: closeTree}
@@ -192,7 +192,7 @@ func wholeTree(folder, name string) (namedTree, error) {
 	return t, nil
 }
 
-// committedTree is the work tree of a folder, as a source would have it.
+// committedTree opens the work tree of a folder as a source would read it.
 func committedTree(folder string) (namedTree, error) {
 	t, err := wholeTree(folder, workTree)
 	if err != nil {
@@ -205,7 +205,7 @@ func committedTree(folder string) (namedTree, error) {
 	return t, nil
 }
 
-// revisionTree reads a revision; its files are named as though they lay in the work tree.
+// revisionTree reads a folder of a revision. Its files are named as if they were in the work tree.
 func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
 	t := namedTree{close: func() {}}
 	r, err := gitsource.ReadRevision(ctx, folder, name, gitsource.Limits{})
@@ -220,7 +220,7 @@ func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
 	return t, nil
 }
 
-// side loads the policies of one side, and reads its prices, whose diagnostics it returns.
+// side loads the policies and prices of one side. It returns the diagnostics of the prices.
 func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, given map[string][]*declaredPolicy) (review.Side, []v1alpha1.Diagnostic, error) {
 	side := review.Side{Name: t.name, Diagnostics: result.Diagnostics}
 	w, err := newWorkspace(result, o.policies)
@@ -252,8 +252,8 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	return side, diagnostics, err
 }
 
-// policiesAbove are the policies of the closest folder policies above the definitions, in their module; none if there are none. A folder of that
-// name with definitions of its own is none.
+// policiesAbove returns the policies of the closest folder named policies in a parent folder of the definitions, up to the top of their module.
+// It skips folders that contain definitions themselves.
 func policiesAbove(ctx context.Context, t tree, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
 		folder = path.Dir(folder)
@@ -269,10 +269,10 @@ func policiesAbove(ctx context.Context, t tree, compiler Compiler, namespace str
 	return nil, nil, nil
 }
 
-// policiesOfFolder makes a policy of the Rego files in a folder of a tree.
+// policiesOfFolder returns the policy that the Rego files in a folder of a tree make up.
 func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	if info, err := fs.Stat(t.fsys, folder); err != nil || !info.IsDir() {
-		return nil, nil, nil //nolint:nilerr // there is none
+		return nil, nil, nil //nolint:nilerr // the folder does not exist
 	}
 	files, diagnostics := compile.Gather(t.fsys, folder)
 	if len(diagnostics) > 0 {
@@ -292,14 +292,15 @@ func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compi
 	return policies, nil, err
 }
 
-// readPrices reads the price file of --prices, or the one beside the definitions; it returns nil if there is none.
+// readPrices reads the price file of --prices, or else the closest price file in the folder of the definitions or above it. It returns nil if
+// there is none.
 func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	if o.prices != "" {
 		file, err := os.Open(o.prices)
 		return pricesIn(file, err, filepath.ToSlash(o.prices))
 	}
 	for folder := path.Clean(t.path); !t.absent; folder = path.Dir(folder) {
-		// Not read are links, and files of other names: nothing else would report that they are ignored.
+		// Links and files with other names are not read, and nothing else reports them.
 		for base, why := range map[string]string{pricesFile: compile.Link, "prices.yml": otherPrices, "prices.json": otherPrices} {
 			name := path.Join(folder, base)
 			if info, err := fs.Lstat(t.fsys, name); err == nil && (base != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
@@ -317,10 +318,10 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 	return nil, nil, nil
 }
 
-// otherPrices is why a price file of another name is not read.
+// otherPrices is the diagnostic for a price file with another name.
 const otherPrices = "only " + pricesFile + " is read; rename it, or remove it"
 
-// pricesIn reads a file, if it could be opened.
+// pricesIn reads a price file. err is the error of opening it.
 func pricesIn(file fs.File, err error, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	var data []byte
 	if err == nil {

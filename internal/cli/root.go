@@ -14,26 +14,26 @@ import (
 
 // Exit codes of every command.
 const (
-	// exitOK means that everything asked for was done.
+	// exitOK means success.
 	exitOK = 0
-	// exitError means that something is wrong with the input, or went wrong.
+	// exitError means that the input is invalid, or that the command failed.
 	exitError = 1
-	// exitDenied means that a policy refuses what it was asked about.
+	// exitDenied means that a policy denies something.
 	exitDenied = 2
-	// exitChanged means that there are changes, for who asked for it; or that not all could be looked at.
+	// exitChanged means that there are changes, if a flag asks for this exit code, or that the command could not check everything.
 	exitChanged = 3
-	// exitFailOn means that something else is so that --fail-on names.
+	// exitFailOn means that another condition of --fail-on holds.
 	exitFailOn = 4
 )
 
 var (
-	// errDenied is wrapped by the error of a command whose answer is a policy's no.
+	// errDenied is wrapped by the errors that exit with exitDenied.
 	errDenied = errors.New("denied by policy")
-	// errChanged is the error of a command that was asked to fail when there are changes.
+	// errChanged is wrapped by the errors of commands that should fail if there are changes.
 	errChanged = errors.New("there are changes")
-	// errFailOn is wrapped by the error of a command that was asked to fail on what is so.
+	// errFailOn is wrapped by the errors that exit with exitFailOn.
 	errFailOn = errors.New("so --fail-on fails the review")
-	// errDiffers is the error of one that found a GitHub that isn't as it should be.
+	// errDiffers is wrapped by the error of conformance if GitHub does not behave as Corral requires.
 	errDiffers = errors.New("differ from what Corral requires, or were not verified")
 )
 
@@ -46,10 +46,10 @@ checked (status), 4 a finding of review --fail-on.
 
 As kubectl-corral on the PATH, a link will do, it is kubectl's plugin: kubectl corral status.`
 
-// pluginName is the file name by which kubectl finds a plugin.
+// pluginName is the file name with which kubectl finds corral as a plugin.
 const pluginName = "kubectl-corral"
 
-// NewRootAs returns the command as it is called by a program's path: by kubectl, or by its own name.
+// NewRootAs returns the root command for the path of the program. If the program is named as kubectl's plugin, the help shows "kubectl corral".
 func NewRootAs(program, version string) *cobra.Command {
 	root := NewRoot(version)
 	if name := filepath.Base(program); strings.TrimSuffix(name, ".exe") == pluginName {
@@ -58,7 +58,7 @@ func NewRootAs(program, version string) *cobra.Command {
 	return root
 }
 
-// NewRoot returns the command corral.
+// NewRoot returns the root command.
 func NewRoot(version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "corral",

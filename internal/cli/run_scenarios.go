@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/report"
 )
 
-// runScenarios runs the cases of all scenario files, a suite each.
+// runScenarios runs the cases of all scenario files. Each file is a suite.
 func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regexp.Regexp) ([]report.Suite, error) {
 	files, err := w.scenarios()
 	if err != nil {
@@ -40,7 +40,7 @@ func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regex
 	return slices.DeleteFunc(suites, func(s report.Suite) bool { return len(s.Cases) == 0 }), nil
 }
 
-// scenarios reads the scenario files of the folder, and of the folders of policies given, by their names.
+// scenarios reads the scenario files in the folder and in the folders of --policy. The result has them by name.
 func (w *workspace) scenarios() (compile.Files, error) {
 	all := compile.Files{}
 	for _, folder := range append([]string{filepath.Join(w.root, filepath.FromSlash(w.path))}, w.options.paths...) {
@@ -58,7 +58,7 @@ func (w *workspace) scenarios() (compile.Files, error) {
 	return all, nil
 }
 
-// runCase asks policies what a case asks, and compares.
+// runCase evaluates the policies for a case, and compares the answers with its expectations.
 func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) report.Case {
 	began := time.Now()
 	t := report.Case{Name: c.Name, Place: report.Place{File: c.document.file, Line: c.line}, Result: report.Pass}
@@ -79,7 +79,7 @@ func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) 
 	return t
 }
 
-// asker asks the policies beside the pools, those of --policy, and those that the case names.
+// asker returns an asker for the policies of the workspace and the policies that the case names.
 func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha1.Diagnostic) {
 	if len(c.Policies) == 0 {
 		return w.asker(), nil

@@ -23,10 +23,10 @@ import (
 
 // testReport is the output of test.
 type testReport struct {
-	// Diagnostics say what keeps tests from being run.
+	// Diagnostics prevent tests from running.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
 	Suites      []report.Suite        `json:"suites"`
-	// Coverage of Rego by tests and scenarios; absent unless it was asked for.
+	// Coverage of Rego by tests and scenarios. It is absent unless a flag requests it.
 	Coverage *coverage `json:"coverage,omitempty"`
 
 	testOptions
@@ -40,7 +40,7 @@ const (
 	kindScenario = "scenario"
 )
 
-// coverage tells which lines of rules the tests reached.
+// coverage reports which lines of rules the tests reached.
 type coverage struct {
 	Percent float64        `json:"percent"`
 	Files   []fileCoverage `json:"files"`
@@ -109,7 +109,7 @@ matches no test, or if tests reach less than --threshold percent of the lines of
 	return c
 }
 
-// runAll runs all tests; scenarios before others, so that it is known what they ask.
+// runAll runs all tests. Scenarios run first, so that the coverage of Rego includes the lines that they reach.
 func (r *testReport) runAll(ctx context.Context, w *workspace, only *regexp.Regexp) error {
 	scenarios, err := r.runScenarios(ctx, w, only)
 	if err != nil {
@@ -165,12 +165,12 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOpt
 	return nil
 }
 
-// hasTests reports whether there are Rego tests of the policy.
+// hasTests reports whether the policy has Rego tests.
 func (p *declaredPolicy) hasTests() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(p.source.Modules)), func(module string) bool { return strings.HasSuffix(module, testSuffix) })
 }
 
-// add adds the lines of a file.
+// add adds the coverage of a file.
 func (c *coverage) add(file string, reached int, missed []int) {
 	c.Files = append(c.Files, fileCoverage{file, percent(reached, len(missed)), missed})
 	slices.SortStableFunc(c.Files, func(a, b fileCoverage) int { return cmp.Compare(a.File, b.File) })
@@ -179,12 +179,12 @@ func (c *coverage) add(file string, reached int, missed []int) {
 	c.Percent = percent(c.reached, c.missed)
 }
 
-// percent of lines that were reached, with one digit.
+// percent returns the percentage of reached lines, with one decimal place.
 func percent(reached, missed int) float64 {
 	return math.Round(1000*float64(reached)/float64(max(1, reached+missed))) / 10
 }
 
-// err is the error that test ends with.
+// err returns the error that determines the exit code.
 func (r *testReport) err() error {
 	all := report.Suite{}
 	for _, s := range r.Suites {

@@ -28,7 +28,7 @@ func (r *testReport) write(c *cobra.Command, f *format) error {
 // Text implements texter.
 func (r *testReport) Text() string { return render("tests", r) }
 
-// ranges writes sorted lines, those in a row together: 3, 7-9.
+// ranges formats sorted line numbers, and combines consecutive ones: 3, 7-9.
 func ranges(lines []int) string {
 	var parts []string
 	for i := 0; i < len(lines); {
@@ -46,7 +46,7 @@ func ranges(lines []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// findings are the tests that failed.
+// findings returns the diagnostics, the failed tests, and a missed coverage threshold.
 func (r *testReport) findings() []report.Finding {
 	findings := diagnosed(r.Diagnostics)
 	for _, s := range r.Suites {

@@ -24,27 +24,27 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// scenarioFile is a file *.scenario.yaml: cases, and what they have in common. Without cases it is one.
+// scenarioFile is a file *.scenario.yaml. It has a list of cases and the fields that they have in common, or it is a single case.
 type scenarioFile struct {
 	scenario
 	Cases []scenario `json:"cases"`
 }
 
-// scenario is a question to policies, and the answer that is expected.
+// scenario is a situation in which policies decide, and the expected decisions.
 type scenario struct {
 	// Name of the case. Default: the file's name.
 	Name string `json:"name"`
-	// Policies are files and folders as those of --policy, relative to the file, which are asked too.
+	// Policies are more files and folders to evaluate, in the form of --policy and relative to the scenario file.
 	Policies []string `json:"policies"`
 	// Pool is the name of a pool of DIR, or a RunnerPool.
 	Pool json.RawMessage `json:"pool"`
-	// At is the time of the question.
+	// At is the time at which policies decide.
 	At string `json:"at"`
 	// Zone of the controller. Default: UTC.
 	Zone string `json:"zone"`
 	// State of the pool and of the fleet. Default: no jobs, no runners.
 	State *situation `json:"state"`
-	// Expect is what policies are to answer.
+	// Expect has the expected decisions.
 	Expect *expectation `json:"expect"`
 }
 
@@ -52,17 +52,17 @@ type scenario struct {
 type situation struct {
 	// Jobs assigned to the pool and not finished.
 	Jobs int32 `json:"jobs"`
-	// Runners of the pool. The total is their sum by default.
+	// Runners of the pool. The default of the total is the sum of the other numbers.
 	Runners policy.Runners `json:"runners"`
-	// Usage across the fleet. The pool's own is its total of runners by default.
+	// Usage across the fleet. The default of the pool's own usage is its total number of runners.
 	Usage policy.Usage `json:"usage"`
-	// Desired number of runners, of which an update's percentages are parts. Default: their total.
+	// Desired number of runners, to which the percentages of an update apply. Default: the total of runners.
 	Desired *int32 `json:"desired"`
-	// Change is the update under way.
+	// Change is the update in progress.
 	Change change `json:"change"`
 }
 
-// change is an update under way; its numbers are the pool's.
+// change is an update in progress. Its maxSurge, maxUnavailable and canary come from the pool.
 type change struct {
 	From  string `json:"from"`
 	To    string `json:"to"`
@@ -72,18 +72,18 @@ type change struct {
 	Updated int32  `json:"updated"`
 }
 
-// expectation is what policies are to answer. What is not mentioned may be anything.
+// expectation has the expected decisions. Fields that are not set accept any value.
 type expectation struct {
 	Scaling  *scalingExpectation  `json:"scaling"`
 	Template *templateExpectation `json:"template"`
 	Update   *updateExpectation   `json:"update"`
 }
 
-// commonExpectation is what every decision may be expected to have.
+// commonExpectation has the expectations that apply to every decision.
 type commonExpectation struct {
-	// Failures each have one of these texts. Without, a failure of a policy fails the case.
+	// Failures are excerpts of the expected failures. Without this field, a failure of a policy fails the case.
 	Failures []excerpt `json:"failures"`
-	// Audit findings have each of these texts.
+	// Audit has excerpts of the expected audit findings.
 	Audit []excerpt `json:"audit"`
 }
 
@@ -92,12 +92,12 @@ type scalingExpectation struct {
 	Max  *int32 `json:"max"`
 	Min  *int32 `json:"min"`
 	Idle *int32 `json:"idle"`
-	// AssignedJobs is Serve or Wait; empty expects nothing.
+	// AssignedJobs is Serve or Wait. If it is empty, it is not compared.
 	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs"`
 	Until        string                `json:"until"`
-	// Bounds are there, each; an empty list expects none.
+	// Bounds that the decision must have. An empty list expects no bounds.
 	Bounds []boundExpectation `json:"bounds"`
-	// Conflicts have each of these texts; an empty list expects none.
+	// Conflicts has excerpts of the expected conflicts. An empty list expects no conflicts.
 	Conflicts []excerpt `json:"conflicts"`
 }
 
@@ -112,7 +112,7 @@ type boundExpectation struct {
 type templateExpectation struct {
 	commonExpectation
 	Allowed *bool `json:"allowed"`
-	// Denied and Warnings are there, each; an empty list expects none.
+	// Denied and Warnings are findings that the decision must have. An empty list expects no findings.
 	Denied   []verdictExpectation `json:"denied"`
 	Warnings []verdictExpectation `json:"warnings"`
 }
@@ -133,20 +133,20 @@ type updateExpectation struct {
 	MaxUnavailable *int32 `json:"maxUnavailable"`
 	Canary         *int32 `json:"canary"`
 	Until          string `json:"until"`
-	// Reasons have each of these texts; an empty list expects none.
+	// Reasons has excerpts of the expected reasons. An empty list expects no reasons.
 	Reasons []excerpt `json:"reasons"`
 }
 
-// scenarioCase is one case with what its file says of all of them.
+// scenarioCase is a case, completed with the common fields of its file.
 type scenarioCase struct {
 	scenario
-	// document and field, for problems.
+	// document and field locate diagnostics.
 	document document
 	field    string
 	line     int
 }
 
-// isScenario tells scenario files by their names.
+// isScenario reports whether a file name is the name of a scenario file.
 func isScenario(name string) bool {
 	return slices.ContainsFunc([]string{".scenario.yaml", ".scenario.yml", ".scenario.json"}, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
@@ -179,7 +179,7 @@ func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagno
 	return cases, diagnostics
 }
 
-// over fills what a case leaves out with what its file says.
+// over fills in fields that a case leaves out from the common fields of its file.
 func (s scenario) over(common scenario) scenario {
 	s.Policies = slices.Concat(common.Policies, s.Policies)
 	s.At, s.Zone = cmp.Or(s.At, common.At), cmp.Or(s.Zone, common.Zone)
@@ -192,12 +192,13 @@ func (s scenario) over(common scenario) scenario {
 	return s
 }
 
-// problem is a diagnostic at a field of the case.
+// problem returns a diagnostic at a field of the case.
 func (c scenarioCase) problem(field, format string, args ...any) v1alpha1.Diagnostic {
 	return c.document.problem(strings.Trim(c.field+"."+field, "."), format, args...)
 }
 
-// ask returns the questions of a case, and whom to ask. Fallback is the time of a case that names none; the zero time demands one.
+// ask returns the policy inputs of a case, and the asker to evaluate them. If the case has no time, fallback applies. If fallback is zero too,
+// decisions that depend on the time are a problem.
 func (c scenarioCase) ask(ctx context.Context, w *workspace, fallback time.Time, zone string) (*questions, asker, []v1alpha1.Diagnostic) {
 	q, diagnostics := c.questions(w, fallback, zone)
 	if len(diagnostics) > 0 {
@@ -207,7 +208,7 @@ func (c scenarioCase) ask(ctx context.Context, w *workspace, fallback time.Time,
 	return q, a, diagnostics
 }
 
-// questions completes a case.
+// questions returns the policy inputs of a case.
 func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*questions, []v1alpha1.Diagnostic) {
 	var diagnostics []v1alpha1.Diagnostic
 	refuse := func(field string, err error) {
@@ -245,7 +246,7 @@ func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*quest
 	return q, diagnostics
 }
 
-// pool returns the pool that a case names or declares.
+// pool returns the pool that a case names or declares itself.
 func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 	if c.Pool == nil {
 		return nil, fmt.Errorf("pool is required: the name of a pool, or a RunnerPool")
@@ -266,7 +267,7 @@ func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 	return pool, nil
 }
 
-// poolNamed returns a pool of the workspace by name, or NAMESPACE/NAME.
+// poolNamed returns a pool of the workspace by NAME or NAMESPACE/NAME.
 func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
 	for _, p := range w.pools {
 		if p.Name == name || p.Namespace+"/"+p.Name == name {
@@ -277,7 +278,8 @@ func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
 	return nil, fmt.Errorf("there is no pool %q, but %s", name, orNone(wording.List(names, 10)))
 }
 
-// complete fills in what a situation leaves out. It returns what can't be in the cluster, and its field.
+// complete fills in the numbers that a situation leaves out. It returns an error, and the field that causes it, for a situation that cannot
+// exist in a cluster.
 func (s *situation) complete(p *v1alpha1.RunnerPool) (field string, err error) {
 	summed := func(name string, g policy.Group) policy.Group {
 		total := policy.GroupOf(g.Members)
@@ -309,7 +311,7 @@ func (s *situation) complete(p *v1alpha1.RunnerPool) (field string, err error) {
 	return field, err
 }
 
-// questions returns what policies are asked about a pool in a situation.
+// questions returns the policy inputs for a pool in a situation.
 func (s *situation) questions(p *v1alpha1.RunnerPool, network podspec.Network, at time.Time, zone string) *questions {
 	declared := rollout.Declared(p.Spec.Update, ptr.Deref(s.Desired, s.Runners.Total))
 	c := policy.Change{

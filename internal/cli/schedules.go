@@ -12,20 +12,20 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// scheduled is what policies are told of a pool: its numbers are those that its schedules make at a time.
+// scheduled returns a pool as policies see it, with the numbers that its schedules set at a time.
 func scheduled(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
 	p := policy.PoolOf(pool)
 	p.Scale = now.Scale
 	return p
 }
 
-// scheduledAt is scheduled for one time.
+// scheduledAt evaluates the schedules of a pool, and returns the pool as policies see it.
 func scheduledAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
-	plan, _ := schedule.Compile(pool.Spec.Scale.Schedules) // checkSchedules told what is wrong
+	plan, _ := schedule.Compile(pool.Spec.Scale.Schedules) // checkSchedules reports problems
 	return scheduled(pool, plan.At(at, pool.Spec.Scale))
 }
 
-// checkSchedules tells the first problem of a pool's schedules.
+// checkSchedules returns the first problem of a pool's schedules.
 func checkSchedules(pool *v1alpha1.RunnerPool) error {
 	if _, problems := schedule.Compile(pool.Spec.Scale.Schedules); len(problems) > 0 {
 		return errors.New(problems[0].String())

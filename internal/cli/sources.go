@@ -23,14 +23,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// declaredSource is a PoolSource that a tree declares as YAML, and that applies a folder of the same tree.
+// declaredSource is a PoolSource that a tree declares in YAML or JSON, and that applies a folder of the same tree.
 type declaredSource struct {
 	v1alpha1.PoolSource
-	// folder of the tree that it applies.
+	// folder is the folder of the tree that the source applies.
 	folder string
 }
 
-// revision is what a source follows: a branch, a tag or a commit of a repository.
+// revision identifies the branch, tag or commit of a repository that a source follows.
 type revision struct {
 	url string
 	ref v1alpha1.GitReference
@@ -46,9 +46,9 @@ func (s *declaredSource) isLike(o *declaredSource) bool {
 	return s.folder == o.folder && s.Namespace == o.Namespace && maps.Equal(s.Spec.Tags, o.Spec.Tags)
 }
 
-// sources returns the PoolSources that a tree declares, and that apply a folder of it. spec.path is relative to the top of the repository, which
-// is the folder of the module, or the folder around the folder with the manifest. lost reports sources of the same branch whose folder does not
-// exist.
+// sources returns the PoolSources in a tree that apply a folder of the tree. spec.path is relative to the top of the repository. sources assumes
+// that this is the folder of the module, or the parent of the folder with the manifest. lost reports sources of the same branch whose folder does
+// not exist.
 func (t tree) sources() (sources []*declaredSource, lost []v1alpha1.Diagnostic) {
 	misses := map[revision][]v1alpha1.Diagnostic{}
 	for _, m := range (tree{t.fsys, t.root, "."}).look().manifests {
@@ -90,7 +90,7 @@ func within(folder, name string) bool {
 	return folder == "." || name == folder || strings.HasPrefix(name, folder+"/")
 }
 
-// covering returns the source that applies a folder; nil if there is none, or several.
+// covering returns the source that applies a folder. It returns nil if there is no such source, or if there are several for the same folder.
 func covering(sources []*declaredSource, folder string) (found *declaredSource) {
 	for _, s := range sources {
 		switch {
@@ -104,7 +104,7 @@ func covering(sources []*declaredSource, folder string) (found *declaredSource) 
 	return found
 }
 
-// asSources has definitions compiled as the PoolSources of their tree do: in their namespaces and with their tags.
+// asSources makes the command compile definitions as the PoolSources of their tree do: in their namespaces and with their tags.
 func (d *definitions) asSources(o *policyOptions, args []string) error {
 	t, closeTree, err := openTree(folderOf(args))
 	if err != nil {
@@ -126,8 +126,7 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 	return nil
 }
 
-// assign puts the objects that sources apply into the sources' namespaces, and reports what the sources refuse. A folder that is compiled with
-// tags is compiled again.
+// assign sets the namespaces of sources in the objects that they apply, and reports objects that a source would refuse.
 func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 	sources := d.sources
 	if d.source != nil {
@@ -155,7 +154,7 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 	return nil
 }
 
-// appliedBy returns the objects that a source applies. If the source sets tags, its folder is compiled again with them.
+// appliedBy returns the objects that a source applies. If the source sets tags, appliedBy compiles its folder again with these tags.
 func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
 	if len(s.Spec.Tags) > 0 && s != d.source {
 		tags := maps.Clone(s.Spec.Tags)
@@ -168,7 +167,7 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 		return result.Objects, err
 	}
 	folder := path.Join(filepath.ToSlash(t.root), s.folder)
-	applied := map[string]bool{} // by file, because one file can declare thousands of pools
+	applied := map[string]bool{} // cached by file, because one file can declare thousands of pools
 	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
 		if _, known := applied[o.File]; !known {
 			file, err := filepath.Abs(o.File)
@@ -178,7 +177,7 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 	}), nil
 }
 
-// ofSources replaces the policy of a tree's Rego files by one for each source, of the files in its folder and for its namespace.
+// ofSources moves the Rego files in the folders of sources out of the tree's policy, into a policy for each source in the source's namespace.
 func (d *definitions) ofSources(ctx context.Context, t tree, c compiled, policies []*declaredPolicy) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	var all []v1alpha1.Diagnostic
 	for _, s := range d.sources {
@@ -194,7 +193,8 @@ func (d *definitions) ofSources(ctx context.Context, t tree, c compiled, policie
 	return slices.DeleteFunc(policies, func(p *declaredPolicy) bool { return p.folder != "" && len(p.source.Modules) == 0 }), all, nil
 }
 
-// policiesOf returns the policies that the folder's source applies, or else those beside the definitions, or of a folder policies above them.
+// policiesOf returns the policies that the sources of the folder apply. Without a source, it returns the policies in the folder, or else those
+// of a folder named policies above it.
 func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	policies, err := policiesBeside(c, namespace)
 	t, closeTree, treeErr := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
@@ -213,8 +213,8 @@ func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace stri
 	return d.ofSources(ctx, t, c, policies)
 }
 
-// notApplied reports objects in other namespaces than the first, which a PoolSource would refuse: the first of them, and their number. Other tools
-// apply them.
+// notApplied reports objects that a PoolSource would refuse, such as objects in a second namespace. Other tools may apply them. The result is
+// one diagnostic, with the number of further objects.
 func (w *workspace) notApplied() []v1alpha1.Diagnostic {
 	named := ""
 	for _, o := range w.Objects {
@@ -233,7 +233,8 @@ func (w *workspace) notApplied() []v1alpha1.Diagnostic {
 	return refused[:min(len(refused), 1)]
 }
 
-// withoutConsent reports pools whose connection is declared here, and does not allow their namespace. A review compares this between its sides.
+// withoutConsent reports pools whose connection is declared here and does not allow their namespace. A review does not call it, because it
+// compares the allowed namespaces of both sides.
 func (w *workspace) withoutConsent() (found []v1alpha1.Diagnostic) {
 	for _, p := range w.pools {
 		name := connectionOf(p.RunnerPool)
@@ -245,7 +246,7 @@ func (w *workspace) withoutConsent() (found []v1alpha1.Diagnostic) {
 	return found
 }
 
-// boundBy returns the policies that bind a pool, by name.
+// boundBy returns the names of the policies that bind a pool.
 func boundBy(policies []*declaredPolicy, pool policy.Pool) []string {
 	names := []string{}
 	for _, p := range policies {

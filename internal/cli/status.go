@@ -107,7 +107,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	return verdictError(&page)
 }
 
-// verdictError is the error by which a page's verdict becomes the exit code.
+// verdictError returns the error that determines the exit code for a page.
 func verdictError(p *explain.Page) error {
 	switch p.Verdict {
 	case explain.Trouble:
@@ -118,10 +118,10 @@ func verdictError(p *explain.Page) error {
 	return nil
 }
 
-// clear empties a terminal and goes to its top.
+// clear is the escape sequence that empties a terminal and moves the cursor to its top.
 const clear = "\x1b[H\x1b[2J\x1b[3J"
 
-// follow looks again and again until it is interrupted, and shows what changes.
+// follow reads the status at each interval, and shows changes, until ctx ends.
 func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(context.Context) explain.Page) error {
 	page := look(ctx)
 	isTerminal := isTerminal(exactly(w))
@@ -148,7 +148,7 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 	}
 }
 
-// show writes a page that is the first, or differs from the former one.
+// show writes the first page, and later pages only if they differ from the previous one.
 func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
 	text := page.Text()
 	if former != nil {

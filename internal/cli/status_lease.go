@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// leaseFresh is how long ago a lease was renewed that needs no second look: a leader renews it every 2 s, and is followed 15 s after its
-	// last renewal.
+	// leaseFresh is the largest age of a renewal that needs no second look. A leader renews its lease every 2 s. Another replica takes over
+	// 15 s after the last renewal.
 	leaseFresh = 10 * time.Second
-	// leaseLook is the time to the second look at one that wasn't.
+	// leaseLook is the time between the first and the second look.
 	leaseLook = 5 * time.Second
 )
 
-// leases finds the leases of controllers: in the namespace that was named and, if all are looked at, wherever they are.
+// leases returns the leases of controllers: the lease in the namespace of --lease-namespace and, with -A, leases in other namespaces.
 func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	key := controllers.ManagerOptions{LeaderElectionNamespace: g.lease}.Lease()
 	found := make([]coordinationv1.Lease, 1)
@@ -36,7 +36,7 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 		found = nil
 	}
 	if g.namespace == "" {
-		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // the one that was named is looked for in any case
+		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // without the right to list leases, only the lease of --lease-namespace is checked
 			found = append(found, slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Namespace == g.lease })...)
 		}, client.MatchingFields{"metadata.name": key.Name})
 	}
@@ -52,8 +52,8 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	return g.judge(ctx, found)
 }
 
-// judge finds out which leases nobody renews. No clock is trusted for that: the holder wrote the time of the renewal by its own, so that a
-// lease which seems old, or is of times to come, is looked at again. It is held if it was renewed meanwhile.
+// judge determines which leases are no longer renewed. The renew time comes from the holder's clock, which may be wrong. If it is old or in the
+// future, judge therefore reads the lease a second time. The lease is lost if it has not been renewed in the meantime.
 func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []explain.Lease {
 	isFresh := func(l explain.Lease) bool { return l.Holder != "" && g.now().Sub(l.Renewed.Time).Abs() <= leaseFresh }
 	leases := converted(found, leaseOf)
@@ -90,7 +90,7 @@ func leaseOf(l coordinationv1.Lease) explain.Lease {
 	return one
 }
 
-// wait waits, unless ctx ends first.
+// wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

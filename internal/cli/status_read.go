@@ -20,32 +20,32 @@ import (
 )
 
 const (
-	// defaultLeaseNamespace is where the docs install the controller.
+	// defaultLeaseNamespace is the namespace in which the docs install the controller.
 	defaultLeaseNamespace = "corral-system"
-	// pageSize is how many objects are read at a time.
+	// pageSize is the number of objects in one list request.
 	pageSize = 500
-	// maxRead is how many objects of a kind are read.
+	// maxRead limits the number of objects of one kind.
 	maxRead = 10_000
-	// maxElsewhere is how many connections of other namespaces are read.
+	// maxElsewhere limits the number of connections in other namespaces.
 	maxElsewhere = 50
 )
 
-// reader reads objects with the user's rights, and notes what it could not read.
+// reader reads objects with the user's rights, and records what it could not read.
 type reader struct {
 	client client.Reader
-	// namespace to look in, "" for all; own is that of the context, which is looked in if the others may not be read.
+	// namespace to read, or "" for all. own is the context's namespace, which is read if the user may not read all.
 	namespace, own string
-	// why words the error of a read.
+	// why returns the text for the error of a read.
 	why    func(error) string
 	unseen []explain.Unseen
 }
 
-// statusReader reads what a page is made of.
+// statusReader reads the objects from which status builds a page.
 type statusReader struct {
 	reader
 	// lease is the namespace of the controller's lease.
 	lease string
-	// now is the API server's clock, as far as it is known by then; wait waits.
+	// now returns the time by the API server's clock, once that is known.
 	now  func() time.Time
 	wait func(context.Context, time.Duration) error
 }
@@ -66,7 +66,7 @@ func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	return s
 }
 
-// readPools reads pools, and what exists for them.
+// readPools reads pools and the objects that belong to them.
 func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
 	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
 	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
@@ -74,14 +74,14 @@ func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
 	listed(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
 }
 
-// cannot notes what could not be read: a missing right isn't fatal.
+// cannot records an object that could not be read. A missing right does not end the command.
 func (g *reader) cannot(what string, err error) {
 	if err != nil {
 		g.unseen = append(g.unseen, explain.Unseen{What: what, Why: g.why(err)})
 	}
 }
 
-// brief words an error such that it is the same for each kind that can't be read.
+// brief returns the text of an error without the kind, so that the same error of several kinds gives the same text.
 func brief(err error) string {
 	switch request := new(url.Error); {
 	case apierrors.IsForbidden(err):
@@ -94,7 +94,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// errMore is the error of a list that is longer than what is read.
+// errMore is the error for a list with more than maxRead objects.
 var errMore = fmt.Errorf("there are more than %d, the limit", maxRead)
 
 // listOf is a list of objects of one kind.
@@ -103,11 +103,11 @@ type listOf[T any] interface {
 	client.ObjectList
 }
 
-// pages lists objects, some at a time, and calls each with every part.
+// pages lists objects in pages, and calls each with every page.
 func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each func(L), options ...client.ListOption) error {
 	more, n := "", 0
 	for {
-		list := L(new(T)) // a part that is decoded over another would change it
+		list := L(new(T)) // decoding into the previous list would change objects that each has kept
 		if err := from.List(ctx, list, append(options, client.Limit(pageSize), client.Continue(more))...); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each fun
 	}
 }
 
-// listed lists objects of all namespaces or of one, and of the context's alone if the others may not be read.
+// listed lists objects of the reader's namespace. If the user may not list all namespaces, it lists the context's namespace instead.
 func listed[T any, L listOf[T]](ctx context.Context, g *reader, what string, each func(L), options ...client.ListOption) {
 	err := pages(ctx, g.client, each, append(options, client.InNamespace(g.namespace))...)
 	if g.namespace == "" && apierrors.IsForbidden(err) {
@@ -133,7 +133,7 @@ func listed[T any, L listOf[T]](ctx context.Context, g *reader, what string, eac
 	g.cannot(what, err)
 }
 
-// elsewhere reads the connections of other namespaces that pools use.
+// elsewhere reads connections of pools that are in other namespaces than the pools.
 func (g *statusReader) elsewhere(ctx context.Context, s *explain.Snapshot) {
 	if g.namespace == "" {
 		return

@@ -16,7 +16,7 @@ import (
 //go:embed text.tmpl
 var textTemplates string
 
-// texts are parsed once, and not at the start of each command.
+// texts parses the templates at the first use, because most commands need none.
 var texts = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"max": wording.Max, "count": wording.Count[int], "lines": ranges,
@@ -26,11 +26,11 @@ var texts = sync.OnceValue(func() *template.Template {
 	}).Parse(textTemplates))
 })
 
-// render writes a value as text, by the template of a name.
+// render executes a template.
 func render(name string, value any) string {
 	var b strings.Builder
 	if err := texts().ExecuteTemplate(&b, name, value); err != nil {
-		return err.Error() // tests write each text
+		return err.Error() // tests execute each template
 	}
 	return b.String()
 }

@@ -21,16 +21,16 @@ import (
 // declaredKinds are the kinds that a source applies. Users apply manifests of other kinds, such as PoolSources, with other tools.
 var declaredKinds = []string{"GitHubConnection", policy.KindRunnerPolicy, "RunnerPool"}
 
-// manifestDocument is a document of YAML or JSON with an object of Corral.
+// manifestDocument is a YAML or JSON document with an object of Corral.
 type manifestDocument struct {
 	document
 	metav1.TypeMeta `json:",inline"`
-	// name of the file in the tree.
+	// name is the name of the file in the tree.
 	name     string
 	Metadata struct{ Name string }
 }
 
-// strays are files of a tree that compiling it does not read.
+// strays collects files with objects of Corral that the compiler does not read.
 type strays struct {
 	tree
 	entries   int
@@ -38,7 +38,7 @@ type strays struct {
 	found     []v1alpha1.Diagnostic
 }
 
-// look walks the tree. Hidden folders, and what tests keep in testdata, are not meant to be applied.
+// look walks the tree. It skips hidden folders and testdata, whose files are not meant to be applied.
 func (t tree) look() *strays {
 	s := &strays{tree: t}
 	_ = fs.WalkDir(t.fsys, t.path, s.visit) // the compiler reports what it cannot read
@@ -65,7 +65,7 @@ func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
-// read returns a file that may declare objects of Corral; nil for another.
+// read returns the content of a file that mentions Corral's API or module, and nil for other files.
 func (s *strays) read(name string) []byte {
 	info, err := fs.Stat(s.fsys, name)
 	if err != nil || info.Size() > compile.MaxFileBytes {
@@ -78,7 +78,7 @@ func (s *strays) read(name string) []byte {
 	return text
 }
 
-// noteCUE reports a file of CUE whose name, or whose folder's, CUE passes over.
+// noteCUE reports a CUE file that CUE ignores because of its name or the name of its folder.
 func (s *strays) noteCUE(name string) {
 	isPassedOver := strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
 	if text := s.read(name); isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
@@ -87,10 +87,10 @@ func (s *strays) noteCUE(name string) {
 	}
 }
 
-// noteManifests collects the objects of Corral in a file of YAML or JSON.
+// noteManifests collects the objects of Corral in a YAML or JSON file.
 func (s *strays) noteManifests(name string) {
 	text := s.read(name)
-	if text == nil || bytes.Contains(text, []byte("{{")) { // a template of Helm
+	if text == nil || bytes.Contains(text, []byte("{{")) { // a Helm template
 		return
 	}
 	documents, diagnostics := parseDocuments(shown(s.root, name), text, kubernetesYAML)
@@ -106,7 +106,7 @@ func (s *strays) noteManifests(name string) {
 	}
 }
 
-// unread reports what a source would not apply although it is in the tree: manifests of objects that no definition declares as well.
+// unread reports files that a source does not read. It ignores manifests of objects that definitions declare as well.
 func (s *strays) unread(objects []compile.Object) []v1alpha1.Diagnostic {
 	found := s.found
 	for _, m := range s.manifests {
@@ -120,7 +120,7 @@ func (s *strays) unread(objects []compile.Object) []v1alpha1.Diagnostic {
 	return found
 }
 
-// hasPolicies reports whether there are manifests of policies.
+// hasPolicies reports whether any manifest is a policy.
 func (s *strays) hasPolicies() bool {
 	return slices.ContainsFunc(s.manifests, func(m manifestDocument) bool { return strings.HasSuffix(m.Kind, policy.KindRunnerPolicy) })
 }

@@ -49,7 +49,7 @@ func newVersion(version string) *cobra.Command {
 	return c
 }
 
-// commit is the revision the binary was built from, if the build recorded it.
+// commit returns the commit from which the binary was built, if the build recorded it.
 func commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -24,30 +24,30 @@ import (
 
 // vetReport is the output of vet.
 type vetReport struct {
-	// Objects counts what is declared, by kind.
+	// Objects has the number of declared objects by kind.
 	Objects map[string]int `json:"objects"`
-	// Diagnostics are empty when the definitions are well.
+	// Diagnostics is empty if the definitions are valid.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
-	// At is the time that policies were asked about.
+	// At is the time for which policies were evaluated.
 	At string `json:"at,omitempty"`
-	// Policies that were asked.
+	// Policies that were evaluated.
 	Policies []vetPolicy `json:"policies,omitempty"`
-	// Pools as policies judge them; none without policies.
+	// Pools with the decisions of policies. It is empty if there are no policies.
 	Pools []vetPool `json:"pools,omitempty"`
-	// Findings are warnings of what is declared, and what policies say of it: alike ones of several pools are one.
+	// Findings are warnings about the definitions, and the results of policies. The same finding about several pools is listed once.
 	Findings []report.Finding `json:"findings,omitempty"`
 
 	warnings []report.Finding
 	version  string
 	// root is the top folder of the definitions.
 	root string
-	// asked names the policies that are asked about each pool, if that is to be printed.
+	// asked has, with --verbose, a line for each pool with the policies that bind it.
 	asked []string
-	// titles of rules that have one.
+	// titles has the titles of rules.
 	titles map[annotated]string
 }
 
-// vetPolicy is a policy that was asked.
+// vetPolicy is a policy that was evaluated.
 type vetPolicy struct {
 	Policy    string              `json:"policy"`
 	File      string              `json:"file,omitempty"`
@@ -55,21 +55,21 @@ type vetPolicy struct {
 	Mode      v1alpha1.PolicyMode `json:"mode"`
 	Digest    string              `json:"digest"`
 	Decisions []string            `json:"decisions"`
-	// Pools that it binds.
+	// Pools is the number of pools that it binds.
 	Pools int `json:"pools"`
-	// Remark says what keeps it from being judged by here.
+	// Remark is the reason why the policy, or a part of it, was not evaluated for any pool.
 	Remark string `json:"remark,omitempty"`
 }
 
-// vetPool is a pool as policies judge it.
+// vetPool has the decisions of policies on a pool.
 type vetPool struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	report.Place
 	Path string `json:"path,omitempty"`
-	// Asked are the policies that bind it.
+	// Asked lists the policies that bind the pool.
 	Asked []string `json:"asked"`
-	// The update is how a change of the pool's template could begin to roll out now.
+	// The update decision shows how a change of the pool's template would begin to roll out.
 	answers
 
 	declared *v1alpha1.RunnerPool
@@ -141,7 +141,7 @@ results of audited policies are reported without changing the exit code.
 	return c
 }
 
-// openOrRead opens the definitions, or reads what another program rendered.
+// openOrRead opens the definitions, or reads the manifests of --filename.
 func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []string, manifests string) (*workspace, error) {
 	if manifests == "" {
 		if err := d.asSources(o, args); err != nil {
@@ -162,7 +162,7 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	})
 }
 
-// comparedWarnings are the warnings of a comparison with a revision and with the cluster, as far as vet is to compare.
+// comparedWarnings returns the warnings of --base and --live.
 func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, o *clusterOptions) (found []report.Finding, err error) {
 	ctx := c.Context()
 	if base := c.Flags().Lookup("base"); base.Changed {
@@ -181,20 +181,20 @@ func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []st
 	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
 }
 
-// remarks are warnings about what a source would not have, read or apply.
+// remarks returns warnings about files and objects that a source would not have, read or apply.
 func (w *workspace) remarks() []report.Finding {
 	as := func(rule, title string) func(v1alpha1.Diagnostic) report.Finding {
 		return func(d v1alpha1.Diagnostic) report.Finding { return warning(rule, title, d) }
 	}
 	unread := slices.DeleteFunc(slices.Clone(w.unread), func(d v1alpha1.Diagnostic) bool { return w.options.gives(d.File) })
 	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(unread, as(ruleUnread, "File not read")))
-	if w.compiler == nil || w.isAssigned { // YAML of other programs, and what was checked for its own sources
+	if w.compiler == nil || w.isAssigned { // manifests of other programs, and objects that their own sources apply
 		return found
 	}
 	return append(found, converted(w.notApplied(), as(ruleForeign, "Not applied by a PoolSource"))...)
 }
 
-// judge asks the policies about each pool.
+// judge evaluates the policies for each pool.
 func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone string) {
 	r.At = instant(at)
 	r.Policies = policiesOf(w)
@@ -202,7 +202,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	for _, p := range w.pools {
 		o := p.object
 		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: boundBy(w.policies, policy.PoolOf(p.RunnerPool))}
-		// The change of a template begins while the pool has all the runners that it declares.
+		// The update begins while the pool has its maximum number of runners.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
 		q.scaling = a.idle(q.scaling.Pool, at, zone)
@@ -236,7 +236,8 @@ func policiesOf(w *workspace) []vetPolicy {
 	return policies
 }
 
-// remarkOn says what keeps a policy from being judged by, or that it binds no pool. A policy of --policy may be for other repositories.
+// remarkOn returns the reason why a policy is not evaluated or binds no pool. A policy of --policy may be meant for other repositories, so that
+// it is not remarked on if it binds no pool here.
 func (w *workspace) remarkOn(p *declaredPolicy, pools int) string {
 	isOwn := p.source.Kind == policy.KindRunnerPolicy
 	switch {
@@ -256,7 +257,7 @@ func (w *workspace) remarkOn(p *declaredPolicy, pools int) string {
 	return "binds no pool: its selector matches none of the pools in its namespace"
 }
 
-// err is the error that vet ends with.
+// err returns the error that determines the exit code.
 func (r *vetReport) err() error {
 	refused := slices.DeleteFunc(slices.Clone(r.Pools), func(p vetPool) bool { return !p.isRefused() })
 	switch {
@@ -268,7 +269,7 @@ func (r *vetReport) err() error {
 	return deniedOf(len(refused), len(r.Pools), slices.ContainsFunc(refused, func(p vetPool) bool { return len(p.failures()) > 0 }))
 }
 
-// deniedOf is the error of a command that found pools which are denied, or not decided because a policy failed.
+// deniedOf returns the error for denied pools. If failed is true, it says that some decisions are missing because a policy failed.
 func deniedOf(denied, pools int, failed bool) error {
 	err := fmt.Errorf("%d of %s %w", denied, wording.Count(pools, "pool"), errDenied)
 	if failed {
@@ -308,7 +309,7 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) {
 	fmt.Fprintln(stdout, text)
 }
 
-// notes are what policies change, and would change.
+// notes lists the changes that policies make, and the changes that policies in audit mode would make.
 func (p *vetPool) notes() []string {
 	prefixed := func(prefix string, texts []string) []string {
 		return converted(texts, func(text string) string { return prefix + text })

@@ -15,10 +15,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxGone is how many pools are named that are gone since a revision.
+// maxGone limits the number of pool names in the warning.
 const maxGone = 10
 
-// goneSince warns of pools that a revision of the folder declares and w doesn't, or says why the two can't be compared.
+// goneSince warns about pools that a revision of the folder declares and w does not. It also warns if it cannot compile the revision.
 func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revision string) ([]report.Finding, error) {
 	if revision == "" {
 		return nil, errors.New("--base is empty; does git merge-base find the commit? Fetch more history")
@@ -46,7 +46,7 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	return []report.Finding{warning(ruleGone, "Pools are gone", v1alpha1.Diagnostic{Message: message})}, nil
 }
 
-// poolNames are the names of the pools among objects, sorted.
+// poolNames returns the sorted names of the pools among objects.
 func poolNames(objects []compile.Object) (names []string) {
 	for _, o := range objects {
 		if o.Manifest.GetKind() == "RunnerPool" {

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// Rules of findings that aren't a policy's.
+// Rules of Corral's own findings. Findings of policies have the names of their rules.
 const (
 	ruleDefinition  = "corral.definition"
 	ruleFailed      = "corral.policy.failed"
@@ -49,12 +49,12 @@ const (
 	ruleCoverage    = "corral.coverage"
 )
 
-// findings lists all that vet found.
+// findings returns all findings, including the diagnostics.
 func (r *vetReport) findings() []report.Finding {
 	return append(diagnosed(r.Diagnostics), r.found()...)
 }
 
-// found is what was found in definitions that are well: alike findings are one.
+// found returns the findings in valid definitions. The same finding about several pools is combined into one.
 func (r *vetReport) found() []report.Finding {
 	var findings []report.Finding
 	for _, p := range r.Policies {
@@ -72,7 +72,7 @@ func (r *vetReport) found() []report.Finding {
 	return report.Grouped(findings)
 }
 
-// warning is a finding of what is declared well, and is likely not what is meant.
+// warning returns a finding about a valid declaration that is probably a mistake.
 func warning(rule, title string, d v1alpha1.Diagnostic) report.Finding {
 	return report.Finding{
 		Level: report.Warning, Rule: rule, Title: title, Path: d.Path, Message: "warning: " + d.Message,
@@ -80,11 +80,11 @@ func warning(rule, title string, d v1alpha1.Diagnostic) report.Finding {
 	}
 }
 
-// titlesOf reads the titles in the metadata of rules, those of the library too.
+// titlesOf returns the titles in the metadata of rules, including the rules of the library.
 func titlesOf(policies []*declaredPolicy) map[annotated]string {
 	titles := map[annotated]string{}
 	add := func(ref string, modules map[string]string) {
-		annotations, _ := policy.Annotations(modules) // they were loaded: there is nothing wrong with them
+		annotations, _ := policy.Annotations(modules) // the modules were loaded, so they are valid
 		for _, a := range annotations {
 			if a.Title != "" {
 				titles[annotated{ref, a.File, a.Line}] = a.Title
@@ -100,13 +100,13 @@ func titlesOf(policies []*declaredPolicy) map[annotated]string {
 	return titles
 }
 
-// titleOf returns a rule's title, if it has one.
+// titleOf returns a rule's title, or otherwise if it has none.
 func titleOf(titles map[annotated]string, r rule, otherwise string) string {
 	own, library := titles[r.at], titles[annotated{"", r.at.module, r.at.line}]
 	return cmp.Or(own, library, otherwise)
 }
 
-// diagnosed are the findings of diagnostics.
+// diagnosed converts diagnostics into findings.
 func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
 	return converted(diagnostics, func(d v1alpha1.Diagnostic) report.Finding {
 		return report.Finding{
@@ -116,7 +116,7 @@ func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
 	})
 }
 
-// findings lists what policies say about the pool.
+// findings returns the results of policies for the pool.
 func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
 	var findings []report.Finding
 	add := func(level report.Level, rule, title, message string) {
@@ -145,7 +145,7 @@ func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
 	return findings
 }
 
-// ruleID tells rules of one set apart by their codes.
+// ruleID returns the rule's name and the code of the verdict. The code distinguishes the checks of one rule.
 func (v verdict) ruleID() string {
 	if v.Code == "" || strings.Contains(v.Rule.Name, v.Code) {
 		return v.Rule.Name
@@ -153,7 +153,8 @@ func (v verdict) ruleID() string {
 	return v.Rule.Name + "/" + v.Code
 }
 
-// checkoutOf is the top folder of the repository that a folder is in, or else of what GitHub checked out; empty if there is neither.
+// checkoutOf returns the top folder of the repository that contains a folder, or else the folder of GitHub's checkout. It is empty if there is
+// neither.
 func checkoutOf(folder string) string {
 	workspace := os.Getenv("GITHUB_WORKSPACE")
 	for dir, err := filepath.Abs(folder); err == nil && dir != workspace && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
@@ -164,8 +165,7 @@ func checkoutOf(folder string) string {
 	return workspace
 }
 
-// fromCheckout names files as GitHub knows them: from the top of the repository that a folder is in, also when a command works in a
-// folder of it.
+// fromCheckout names files relative to the top of the repository that contains a folder, as GitHub does.
 func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 	checkout := checkoutOf(folder)
 	rename := func(file *string) {
@@ -182,7 +182,7 @@ func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 	return findings
 }
 
-// suites are the report as tests: one row for each mistake, and a row for each pool with what policies say about it.
+// suites returns the report as test suites: a case for each mistake, and a case for each pool with the results of policies.
 func (r *vetReport) suites() []report.Suite {
 	policies, pools := report.Suite{Name: "policies"}, report.Suite{Name: "pools"}
 	for _, f := range r.found() {
@@ -201,7 +201,7 @@ func (r *vetReport) suites() []report.Suite {
 	return slices.DeleteFunc(suites, func(s report.Suite) bool { return len(s.Cases) == 0 })
 }
 
-// definitionSuite is a case for each mistake, or one that passes.
+// definitionSuite returns a suite with a failed case for each diagnostic, or with a single case that passes.
 func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
 	if len(diagnostics) == 0 {
 		return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Result: report.Pass}}}
@@ -209,12 +209,12 @@ func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
 	return report.Suite{Name: "definitions", Cases: converted(diagnosed(diagnostics), failing)}
 }
 
-// failing is a finding as a test that fails.
+// failing converts a finding into a failed case.
 func failing(f report.Finding) report.Case {
 	return report.Case{Name: strings.TrimSpace(f.Rule + " " + f.Path), Place: f.Place, Result: report.Fail, Failure: strings.TrimSuffix(render("finding", f), "\n")}
 }
 
-// staleSchema warns of a copy of the schema that differs from the one of this corral, which vet and the controller go by.
+// staleSchema warns about a copy of the schema that differs from the built-in schema, which vet and the controller use.
 func (w *workspace) staleSchema() []report.Finding {
 	files := map[string][]byte{}
 	if err := addSchema(files); err != nil {
@@ -232,7 +232,7 @@ func (w *workspace) staleSchema() []report.Finding {
 	return nil
 }
 
-// doubts warns of rules that load, but probably do not do what their author means.
+// doubts warns about valid rules that probably do not do what their author intended.
 func (w *workspace) doubts() (found []report.Finding) {
 	for _, p := range w.policies {
 		if p.testsOnly {

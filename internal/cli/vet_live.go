@@ -21,7 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// unfitting warns of pools that don't fit the quotas and ranges of their namespaces, as the cluster has them, and of namespaces that can't be read.
+// unfitting warns about pools that exceed the quotas and limit ranges of their namespaces in the cluster, and about namespaces that cannot be
+// read.
 func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) ([]report.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -30,7 +31,7 @@ func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) 
 		p := &w.pools[i]
 		pod, err := podspec.Specimen(p.RunnerPool)
 		if err != nil || p.Spec.GetMode() == v1alpha1.Observe {
-			continue // it is told elsewhere, or has no pods
+			continue // the compiler reports the error, or the pool has no pods
 		}
 		namespace := cmp.Or(p.Namespace, own)
 		pools[namespace], fleets[namespace] = append(pools[namespace], p), append(fleets[namespace], p.fleet(pod))
@@ -39,7 +40,7 @@ func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) 
 	for _, namespace := range slices.Sorted(maps.Keys(pools)) {
 		quotas, ranges := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
 		err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
-		if !apierrors.IsNotFound(err) { // one that may not be read may have lists that may
+		if !apierrors.IsNotFound(err) { // users without the right to read the namespace may have the right to list quotas in it
 			err = cmp.Or(c.List(ctx, quotas, client.InNamespace(namespace)), c.List(ctx, ranges, client.InNamespace(namespace)))
 		}
 		switch {
@@ -55,7 +56,7 @@ func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) 
 	return warnings, nil
 }
 
-// fleet is the most pods that a pool may have, by its max and those of its schedules.
+// fleet returns the largest number of pods that a pool may have, according to its max and the max of its schedules.
 func (p *declaredPool) fleet(pod *corev1.Pod) quota.Fleet {
 	f := quota.Fleet{Pod: pod, Most: -1}
 	if p.Spec.Scale.Max == nil {

@@ -25,17 +25,17 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// defaultTimeout bounds one evaluation on the command line.
+// defaultTimeout limits one evaluation of a policy.
 const defaultTimeout = time.Second
 
-// policyOptions say which policies a command asks, and how long it waits for them.
+// policyOptions are the flags that select the policies to evaluate, and limit their time.
 type policyOptions struct {
 	paths     []string
 	namespace string
 	timeout   time.Duration
-	// record what rules are asked, and what they print.
+	// record enables the recording of questions to rules and of their output.
 	record bool
-	// child evaluates policies that users wrote in a child process.
+	// child returns the child process that evaluates policies that users wrote.
 	child func() (*worker.Evaluator, error)
 }
 
@@ -43,14 +43,14 @@ func newPolicyOptions() *policyOptions {
 	o := &policyOptions{timeout: defaultTimeout}
 	o.child = sync.OnceValues(func() (*worker.Evaluator, error) {
 		limits := worker.DefaultEvaluatorLimits()
-		limits.Ask.Usual, limits.Load.Usual = 0, 0 // somebody waits
+		limits.Ask.Usual, limits.Load.Usual = 0, 0 // a user waits, so that no request counts as slow
 		limits.Ask.CPU, limits.Ask.Wall = o.timeout, max(limits.Ask.Wall, 10*o.timeout)
 		return worker.NewEvaluator(1, limits)
 	})
 	return o
 }
 
-// rules returns the evaluator of the context, or a child process.
+// rules returns the evaluator of the context, or else a child process.
 func (o *policyOptions) rules(ctx context.Context) (Evaluator, error) {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
 		return given.evaluator, nil
@@ -68,7 +68,7 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	return o
 }
 
-// gives reports whether --policy names a file, or a folder around it.
+// gives reports whether --policy names a file or a folder that contains it.
 func (o *policyOptions) gives(file string) bool {
 	absolute, err := filepath.Abs(file)
 	return err == nil && slices.ContainsFunc(o.paths, func(given string) bool {
@@ -84,36 +84,36 @@ func (o *policyOptions) check() error {
 	return nil
 }
 
-// workspace is what a command works on: pools, and the policies that may bind them.
+// workspace has the pools that a command works on, and the policies that may bind them.
 type workspace struct {
 	compiled
 	options  policyOptions
 	pools    []declaredPool
 	policies []*declaredPolicy
 	set      *policy.Set
-	// given are the policies of paths that were read already.
+	// given caches the policies of paths.
 	given map[string][]*declaredPolicy
-	// connections that are declared and can be decoded, by NAMESPACE/NAME.
+	// connections has the valid connections by NAMESPACE/NAME.
 	connections map[string]declaredConnection
 }
 
-// declaredConnection is a connection, and where it is declared.
+// declaredConnection is a connection with its position.
 type declaredConnection struct {
 	*v1alpha1.GitHubConnection
 	object compile.Object
 }
 
-// declaredPool is a pool, and where it is declared.
+// declaredPool is a pool with its position.
 type declaredPool struct {
 	*v1alpha1.RunnerPool
 	object compile.Object
 	plan   *schedule.Plan
-	// match is nil until a check compares the pool with others.
+	// match is nil until workspace.match is called.
 	match *jobmatch.Pool
 }
 
-// open compiles definitions and loads the policies beside them and those given. With
-// diagnostics there is nothing to go on with.
+// open compiles definitions, and loads their policies and the policies of --policy. A workspace with
+// diagnostics is incomplete, and the command must stop.
 func open(ctx context.Context, d *definitions, o *policyOptions, args []string) (*workspace, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -129,14 +129,14 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 		}
 	}
 	if named := slices.DeleteFunc(namespacesOf(result.Objects), func(name string) bool { return name == "" }); len(named) == 1 && !result.isAssigned {
-		o.namespace = cmp.Or(o.namespace, named[0]) // what names none goes where all pools go
+		o.namespace = cmp.Or(o.namespace, named[0]) // objects without a namespace are applied to the namespace of the pools
 	}
 	return workOn(ctx, result, o, func(c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 		return d.policiesOf(ctx, c, namespace)
 	})
 }
 
-// workOn loads the policies of what was compiled, as read returns them, and those given.
+// workOn returns the workspace of compiled objects. It loads the policies that read returns and the policies of --policy.
 func workOn(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error)) (*workspace, error) {
 	w, err := newWorkspace(result, o)
 	if err != nil || len(result.Diagnostics) > 0 {
@@ -149,7 +149,7 @@ func workOn(ctx context.Context, result compiled, o *policyOptions, read func(co
 	return w, w.loadPolicies(ctx, policies)
 }
 
-// newWorkspace reads the pools among objects, unless they have diagnostics. No policy is loaded yet.
+// newWorkspace decodes the pools and connections among compiled objects, unless there are diagnostics. It loads no policies.
 func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	w := &workspace{compiled: result, options: *o, given: map[string][]*declaredPolicy{}, connections: map[string]declaredConnection{}}
 	if len(w.Diagnostics) > 0 {
@@ -159,7 +159,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	for _, object := range w.Objects {
 		switch c, pool := (&v1alpha1.GitHubConnection{}), (&v1alpha1.RunnerPool{}); object.Manifest.GetKind() {
 		case "GitHubConnection":
-			if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, c) == nil { // its diagnostics are elsewhere
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Manifest.Object, c) == nil { // the compiler reports errors in connections
 				w.connections[wording.Qualified(c.Namespace, c.Name)] = declaredConnection{c, object}
 			}
 		case "RunnerPool":
@@ -183,7 +183,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	return w, nil
 }
 
-// loadPolicies loads the policies beside the pools and those of --policy.
+// loadPolicies loads the given policies and the policies of --policy.
 func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy) error {
 	diagnostics, err := w.load(ctx, policies)
 	for _, path := range w.options.paths {
@@ -212,7 +212,7 @@ func (w *workspace) load(ctx context.Context, policies []*declaredPolicy) (diagn
 	return diagnostics, nil
 }
 
-// policiesAt loads the policies of a path, once.
+// policiesAt loads the policies of a path, or returns them from the cache.
 func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	if known, ok := w.given[path]; ok {
 		return known, nil, nil
@@ -229,7 +229,7 @@ func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPol
 	return policies, diagnostics, err
 }
 
-// setOf makes a set of policies; two of the same name are a problem.
+// setOf returns the set of the loaded policies. It reports policies with the same name.
 func setOf(policies []*declaredPolicy) (*policy.Set, []v1alpha1.Diagnostic) {
 	first := map[string]*declaredPolicy{}
 	var loaded []*policy.Policy

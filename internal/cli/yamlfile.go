@@ -19,26 +19,26 @@ import (
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// document is one document of a YAML file; JSON is YAML too.
+// document is one document of a YAML or JSON file.
 type document struct {
 	file string
-	// offset is how many lines of the file are before it.
+	// offset is the number of lines before the document in the file.
 	offset int
-	// json is what it says.
+	// json is the content as JSON.
 	json json.RawMessage
-	// node knows the lines.
+	// node has the line numbers.
 	node *yamlv3.Node
 }
 
-// yamlReader makes JSON of a YAML document.
+// yamlReader converts a YAML document to JSON.
 type yamlReader func(text string, root *yamlv3.Node) ([]byte, error)
 
-// kubernetesYAML reads what the API server may be given: it takes y, no and on for true and false.
+// kubernetesYAML reads manifests as the API server does. It reads y, no and on as booleans.
 func kubernetesYAML(text string, _ *yamlv3.Node) ([]byte, error) {
 	return yamldoc.JSON([]byte(text))
 }
 
-// plainYAML reads what only Corral reads: y and no are strings, so are times and keys.
+// plainYAML reads files that only Corral reads. It reads y, no, times and keys as strings.
 func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
 	withStrings(root)
 	var content any
@@ -48,7 +48,7 @@ func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// withStrings has times and keys read as strings.
+// withStrings sets the tags of times and keys to string.
 func withStrings(n *yamlv3.Node) {
 	for i, child := range n.Content {
 		isKey := n.Kind == yamlv3.MappingNode && i%2 == 0 && child.Kind == yamlv3.ScalarNode && child.Tag != "!!merge"
@@ -59,10 +59,10 @@ func withStrings(n *yamlv3.Node) {
 	}
 }
 
-// separator is the beginning of a line that separates documents.
+// separator matches the beginning of a line that separates documents.
 var separator = regexp.MustCompile(`(?m)^---(?:[ \t\r]+|$)`)
 
-// parseDocuments reads the documents of a file, those without content left out.
+// parseDocuments reads the documents of a file, without empty documents.
 func parseDocuments(file string, data []byte, read yamlReader) (documents []document, diagnostics []v1alpha1.Diagnostic) {
 	offset := 0
 	for _, text := range separator.Split(string(data), -1) {
@@ -83,20 +83,20 @@ func parseDocuments(file string, data []byte, read yamlReader) (documents []docu
 	return documents, diagnostics
 }
 
-// yamlProblem is what is wrong with YAML, with the line of the file.
+// yamlProblem returns the diagnostic for a syntax error, with its line in the file.
 func yamlProblem(file string, offset int, err error) v1alpha1.Diagnostic {
 	problems := yamldoc.Problems(err)
 	messages := converted(problems, func(p yamldoc.Problem) string { return strings.Join(strings.Fields(p.Message), " ") })
 	return v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(offset + problems[0].Line), Column: 1, Message: strings.Join(messages, " ")}
 }
 
-// get returns the value of a field, or nil.
+// get returns the value of a field, or nil if there is no such field.
 func get(n *yamlv3.Node, key string) *yamlv3.Node {
 	_, value := field(n, key)
 	return value
 }
 
-// field returns the name of a field, as it stands there, and its value, or nil.
+// field returns the nodes of a field's name and value, or nil if there is no such field.
 func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
 	if n == nil || n.Kind != yamlv3.MappingNode {
 		return nil, nil
@@ -109,7 +109,7 @@ func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
 	return nil, nil
 }
 
-// child is one part of d, as a document of its own; content is its JSON.
+// child returns a part of d as a separate document. content is its JSON.
 func (d document) child(n *yamlv3.Node, content json.RawMessage) document {
 	return document{file: d.file, offset: d.offset, json: content, node: n}
 }
@@ -117,7 +117,7 @@ func (d document) child(n *yamlv3.Node, content json.RawMessage) document {
 // line returns the line of the file where d begins.
 func (d document) line() int { return d.offset + d.node.Line }
 
-// at returns the line and column of a field such as cases[0].expect, or of the closest that is there.
+// at returns the line and column of a field such as cases[0].expect. If the field does not exist, it returns the position of the closest parent.
 func (d document) at(path string) (line, column int) {
 	n, place := d.node, d.node
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
@@ -135,10 +135,10 @@ func (d document) at(path string) (line, column int) {
 
 var typeError = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)$`)
 
-// embedded are parts of structs that have no field of their own.
+// embedded removes the names of embedded structs from paths, because they are not fields of the file.
 var embedded = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
 
-// decode reads d into v, refusing fields that v doesn't have.
+// decode decodes d into v strictly: unknown fields are diagnostics.
 func (d document) decode(v any) []v1alpha1.Diagnostic {
 	strict, err := kjson.UnmarshalStrict(d.json, v1alpha1.Strict(v))
 	if err != nil {
@@ -159,7 +159,7 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 	return diagnostics
 }
 
-// typeNames name Go types as users know them, by how their names begin.
+// typeNames maps prefixes of Go type names to the names that users know.
 var typeNames = [][2]string{
 	{"int", "a whole number"}, {"uint", "a whole number"}, {"bool", "true or false"}, {"string", "a string"}, {"cli.excerpt", "a string"}, {"[]", "a list"}, {"", "an object"},
 }
@@ -168,7 +168,7 @@ func typeName(goType string) string {
 	return typeNames[slices.IndexFunc(typeNames, func(n [2]string) bool { return strings.HasPrefix(goType, n[0]) })][1]
 }
 
-// problem is a diagnostic at a field of d.
+// problem returns a diagnostic at a field of d.
 func (d document) problem(path, format string, args ...any) v1alpha1.Diagnostic {
 	line, column := d.at(path)
 	return v1alpha1.Diagnostic{File: d.file, Line: v1alpha1.LineNumber(line), Column: v1alpha1.LineNumber(column), Path: path, Message: fmt.Sprintf(format, args...)}
