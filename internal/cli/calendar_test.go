@@ -131,7 +131,7 @@ func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 	}
 }
 
-// The recipe for ARC's startTime and untilTime, as the page has it: four weekends, and nothing before or after them.
+// The recipe for ARC's startTime and untilTime in the docs applies to four weekends, and to no time before or after them.
 func TestTheRecipeForPeriodsOfARCHoldsTheLastOne(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(top, "docs", "demand", "schedules.md"))
 	if err != nil {

@@ -43,7 +43,7 @@ func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 	}
 }
 
-// A job that asks for the scale set's name alone goes to any pool with that label.
+// A job whose only label is the scale set's name goes to any pool with that label.
 func TestVetWarnsOfPoolsThatShareAName(t *testing.T) {
 	const pools = `package pools
 

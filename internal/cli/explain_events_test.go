@@ -202,7 +202,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// only is a reader of a single ConfigMap.
+// only is a client that has a single ConfigMap.
 type only struct{ config *corev1.ConfigMap }
 
 func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {

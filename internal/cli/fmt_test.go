@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ill are files that are not formatted, or that nothing can format.
+// ill has files that fmt must format, and files that it must leave unchanged.
 var ill = map[string]string{
 	"pools/a.cue":     "package pools\na:   1 // one\n",
 	"policies/a.rego": "package a\nallow if  input.a\n",
@@ -66,7 +66,7 @@ func TestFmtChecksFormatsAndIsDone(t *testing.T) {
 	}
 }
 
-// A syntax error is reported at its place. Other files are formatted all the same.
+// A syntax error is reported at its position. Other files are formatted nevertheless.
 func TestFmtLeavesFilesThatDoNotParse(t *testing.T) {
 	folder := writeIll(t, map[string]string{"pools/bad.cue": "package pools\n\na: {\n", "policies/bad.rego": "package a\n\nallow if {\n"})
 	want := outcome{"policies/a.rego\npools/a.cue\n", "Error: policies/bad.rego:4:1: unexpected eof token\npools/bad.cue:3:6: expected '}', found 'EOF'\n", exitError}
@@ -80,7 +80,7 @@ func TestFmtLeavesFilesThatDoNotParse(t *testing.T) {
 	}
 }
 
-// What init writes is formatted.
+// The files that init writes are formatted.
 func TestFmtLeavesWhatInitWrites(t *testing.T) {
 	folder := t.TempDir()
 	corral(t, folder, "init", "pools", "--url", "https://github.com/acme")

@@ -31,7 +31,7 @@ func exampleTeams(t *testing.T) ([]string, string) {
 	return names, folder
 }
 
-// The example is what init writes for its teams, apart from the rows.
+// The files of the example are equal to those that init writes for the same teams, except for the rows.
 func TestTheExampleOfTeamsIsWhatInitWrites(t *testing.T) {
 	teams, example := exampleTeams(t)
 	folder := t.TempDir()
@@ -49,7 +49,7 @@ func TestTheExampleOfTeamsIsWhatInitWrites(t *testing.T) {
 	}
 }
 
-// A larger image in the building block costs all teams, and a row costs one.
+// A change of the building block affects the pools of all teams, and a change of a row affects one pool.
 func TestAReviewOfTheExampleOfTeams(t *testing.T) {
 	_, example := exampleTeams(t)
 	for name, tc := range map[string]struct {
@@ -134,7 +134,7 @@ func TestInitTeam(t *testing.T) {
 	}
 }
 
-// The connection of the docs page takes the pools of its team.
+// The connection in the docs works for the pools of its team.
 func TestATeamHasItsOwnGitHubApp(t *testing.T) {
 	_, page, found := strings.Cut(readFile(t, filepath.Join(top, "docs/gitops/teams.md")), "## A team with its own GitHub App")
 	_, page, fenced := strings.Cut(page, "```cue\n")
@@ -156,7 +156,7 @@ func TestATeamHasItsOwnGitHubApp(t *testing.T) {
 	}
 }
 
-// A team's name replaces a placeholder that no address contains.
+// The placeholder for a team's name does not match a part of the organization's URL.
 func TestATeamOfAnOrganizationNamedTEAM(t *testing.T) {
 	folder := t.TempDir()
 	corral(t, folder, "init", "runners", "--teams=web", "--url", "https://github.com/TEAM-steam")
@@ -167,7 +167,7 @@ func TestATeamOfAnOrganizationNamedTEAM(t *testing.T) {
 	}
 }
 
-// Forty teams need no more than a row each, and one mistake is one line.
+// A repository with forty teams is valid, and a mistake in one team is a single line of output.
 func TestFortyTeams(t *testing.T) {
 	var names []string
 	for i := range 40 {

@@ -192,7 +192,7 @@ func TestComplaints(t *testing.T) {
 	}
 }
 
-// Checks which policies bind the pools of a folder, with one line of output each.
+// Policies bind the pools that they are meant for, wherever they are declared.
 func TestWhichPoolsPoliciesBind(t *testing.T) {
 	rego := map[string]string{"guard/x.rego": cap3, "guard/x_test.rego": "package x\n"}
 	manifest := func(kind, meta, spec string) map[string]string {

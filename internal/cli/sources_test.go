@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// sharedTree returns a folder with a module and files.
+// sharedTree returns a folder with the given files in a CUE module.
 func sharedTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -27,7 +27,7 @@ func sharedTree(t *testing.T, files map[string]string) string {
 	return folder
 }
 
-// teamPool is a file of CUE with a pool of a team.
+// teamPool returns a CUE file with a pool of a team.
 func teamPool(team, more string) string {
 	return "package " + team + "\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools\npools: \"" + team +
 		"-build\": {\n\t" + more + "\n\tspec: {\n\t\tconnectionRef: {name: \"acme\", namespace: \"runners\"}\n\t\ttemplate: spec: containers: [{name: \"runner\", image: \"a:1\"}]\n\t}\n}\n"
@@ -42,7 +42,7 @@ const (
 	denyAll          = "package corral.template\n\ndeny contains \"nothing may run\" if true\n"
 )
 
-// A tree that declares PoolSources is checked as each of them applies it.
+// vet checks a folder in the same way as the PoolSource that applies it.
 func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string
@@ -110,7 +110,7 @@ func TestVetOfANewRepositoryKnowsItsNamespace(t *testing.T) {
 	}
 }
 
-// Without a PoolSource, vet asks the policies that a review asks, and warns about what a PoolSource would refuse.
+// Without a PoolSource, vet evaluates the same policies as a review, and warns about objects that a PoolSource would refuse.
 func TestVetWithoutPoolSources(t *testing.T) {
 	for name, tc := range map[string]struct {
 		files map[string]string
@@ -146,7 +146,7 @@ func TestVetWithoutPoolSources(t *testing.T) {
 	}
 }
 
-// What looks like a definition, and is read by nothing, is reported.
+// vet reports files that look like definitions but that no command reads.
 func TestVetReportsFilesThatNothingReads(t *testing.T) {
 	const (
 		pool   = "apiVersion: corral.dev/v1alpha1\nkind: RunnerPool\nmetadata: {name: NAME}\nspec: {connectionRef: {name: acme}, template: {spec: {containers: [{name: runner, image: a}]}}}\n"
@@ -184,7 +184,7 @@ func TestVetReportsFilesThatNothingReads(t *testing.T) {
 	}
 }
 
-// What rules print helps to debug them.
+// test and eval print the output of rules, for debugging.
 func TestTheOutputOfPrint(t *testing.T) {
 	folder := repositoryOf(t, map[string]string{
 		"policies/a.rego":          "package corral.template\n\ndeny contains \"no\" if {\n\tprint(\"the pool is\", input.pool.name)\n\tinput.pool.name == \"other\"\n}\n",

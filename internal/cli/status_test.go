@@ -54,7 +54,7 @@ func wellKept() []client.Object {
 	return objects
 }
 
-// fakeCluster returns a client for the objects, which refuses some requests.
+// fakeCluster returns a client for the objects. The client refuses the requests for which refuse returns true.
 func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.Object) client.Client {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
 	return fake.NewClientBuilder().WithScheme(kube.Scheme()).WithObjects(objects...).
@@ -145,7 +145,7 @@ func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 	}
 }
 
-// A lease in another namespace says nothing about the lease that was asked for.
+// A lease in another namespace does not replace the requested lease.
 func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	objects := wellKept()
 	objects[0].SetNamespace("platform")
@@ -155,7 +155,7 @@ func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-// A controller is running if its lease changes between two looks. This does not depend on the clocks of the
+// A controller is running if its lease changes between two reads. This does not depend on the clocks of the
 // controller and the user.
 func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -349,7 +349,7 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 	}
 }
 
-// Watching prints each change until the user stops it. The exit code is that of the last page.
+// Watching prints each change until the user stops it. The last page determines the exit code.
 func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 	well := statusOf("", nil, wellKept()...)
 	unknown := statusOf("", nil, wellKept()[1:]...)

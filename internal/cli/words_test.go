@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// vetted is what vet says of a pool that has more in its spec, with a runner that has more.
+// vetted returns the output of vet for a pool with additions to its spec, its pod and its runner container.
 func vetted(t *testing.T, name, spec, pod, container string, more map[string]string) string {
 	t.Helper()
 	changes := map[string]string{"extra.cue": fmt.Sprintf(`package pools
@@ -34,7 +34,7 @@ pools: %q: spec: {
 	return got.stdout + got.stderr
 }
 
-// What people get wrong is answered at the place where they wrote it, with what to write instead.
+// Common mistakes are reported at their position, with a fix.
 func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 	const policies = "package pools\n\nimport \"corral.dev/schema@v0\"\n\npolicies: schema.#Policies\npolicies: guard: spec: "
 	for name, tc := range map[string]struct {
@@ -81,10 +81,10 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 	}
 }
 
-// command is what GitHub's runner takes for a workflow command.
+// command matches text that GitHub's runner interprets as a workflow command.
 var command = regexp.MustCompile(`(?m)^\s*::|##\[`)
 
-// Whoever writes the tree of a pull request must not reach the runner that checks it by what is printed.
+// The author of a pull request must not be able to send commands to the runner that checks it.
 func TestNoOutputIsAWorkflowCommand(t *testing.T) {
 	const evil = `x\n::add-mask::a\n  ::stop-commands::b\n##[set-output]c\n::set-output name=a::b`
 	folder := repositoryOf(t, map[string]string{
