@@ -35,11 +35,7 @@ _image: *"runner:1" | string @tag(image)
 // tagged returns a folder with definitions that take values from tags.
 func tagged(t *testing.T) string {
 	t.Helper()
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "pools.cue"), []byte(taggedPool), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return folder
+	return folderWith(t, map[string]string{"pools.cue": taggedPool})
 }
 
 func TestArgoCDTakesParametersOfTheApplication(t *testing.T) {
@@ -141,8 +137,7 @@ func TestArgoCDIsNotToldTooMuch(t *testing.T) {
 
 func TestArgoCDDiscovers(t *testing.T) {
 	const chart, helper = "name: web\n", "package helper\n\n#max: 3\n"
-	repository := t.TempDir()
-	for name, text := range map[string]string{
+	repository := folderWith(t, map[string]string{
 		"cue.mod/module.cue":      "module: \"acme.example/fleet@v0\"\nlanguage: version: \"v0.17.0\"\n",
 		"runners/linux/pools.cue": taggedPool,
 		"runners/team/more.cue":   "package pools\n\npools: {", // broken, but does not mention Corral
@@ -150,15 +145,7 @@ func TestArgoCDDiscovers(t *testing.T) {
 		"other/cue.mod/module.cue": "module: \"acme.example/other@v0\"\nlanguage: version: \"v0.17.0\"\n" +
 			"deps: \"corral.dev/schema@v0\": v: \"v0.1.0\"\n",
 		"other/helper.cue": helper,
-	} {
-		file := filepath.Join(repository, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	for folder, want := range map[string]string{
 		".":             "other/helper.cue\n",
 		"runners":       "linux/pools.cue\n",
@@ -210,10 +197,6 @@ func TestThePluginOfTheExampleRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(folder, "install", "plugin.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	type command struct{ Command []string }
 	var config struct {
 		Spec struct {
@@ -224,7 +207,7 @@ func TestThePluginOfTheExampleRuns(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(data, &config); err != nil {
+	if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(folder, "install", "plugin.yaml"))), &config); err != nil {
 		t.Fatal(err)
 	}
 	if got := corral(t, folder, config.Spec.Discover.Find.Command[1:]...); got.code != exitOK || got.stdout != "pools.cue\n" {

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -133,11 +132,7 @@ func TestPoliciesAreAskedAfterSchedules(t *testing.T) {
 
 // The recipe for ARC's startTime and untilTime in the docs applies to four weekends, and to no time before or after them.
 func TestTheRecipeForPeriodsOfARCHoldsTheLastOne(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(top, "docs", "demand", "schedules.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, recipe, found := strings.Cut(string(page), "```yaml\nschedules:\n")
+	_, recipe, found := strings.Cut(readFile(t, filepath.Join(top, "docs", "demand", "schedules.md")), "```yaml\nschedules:\n")
 	recipe, _, _ = strings.Cut(recipe, "```")
 	schedules, err := yaml.YAMLToJSON([]byte(recipe))
 	if err != nil || !found {

@@ -76,9 +76,7 @@ func repositoryOf(t *testing.T, changes map[string]string) string {
 		}
 	}
 	for name, text := range changes {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(folder, name), text)
 	}
 	return folder
 }
@@ -203,13 +201,7 @@ func TestBuildPrintsNothingWhenItFails(t *testing.T) {
 
 func TestInitNeverOverwrites(t *testing.T) {
 	folder := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(folder, "pools"), 0o750); err != nil {
-		t.Fatal(err)
-	}
-	mine := filepath.Join(folder, "pools", "linux.cue")
-	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "pools", "linux.cue"), "mine")
 	got := corral(t, folder, "init")
 	want := outcome{stderr: "Error: pools/linux.cue already exists, so nothing was written\n", code: exitError}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
@@ -303,12 +295,9 @@ func TestOPAChecksThePolicyOfInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(folder, "policies/pods.rego"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readFile(t, filepath.Join(folder, "policies/pods.rego"))
 	const misspelt = "\ndeny contains \"x\" if input.pool.nmae\n"
-	for rules, want := range map[string]string{string(text): "", string(text) + misspelt: "input.pool.nmae"} {
+	for rules, want := range map[string]string{text: "", text + misspelt: "input.pool.nmae"} {
 		module, err := ast.ParseModuleWithOpts("pods.rego", rules, ast.ParserOptions{ProcessAnnotation: true})
 		if err != nil {
 			t.Fatal(err)
@@ -324,9 +313,7 @@ func TestAStaleCopyOfTheSchemaIsToldOfAndRenewed(t *testing.T) {
 	folder := t.TempDir()
 	corral(t, folder, "init", ".", "--url", "https://github.com/acme")
 	copied := filepath.Join(folder, "cue.mod/pkg/corral.dev/schema/specs_gen.cue")
-	if err := os.WriteFile(copied, []byte("package schema\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, copied, "package schema\n")
 	for _, tc := range []struct {
 		args  string
 		stale bool

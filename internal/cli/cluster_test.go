@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,9 +36,7 @@ func kubeconfigOf(t *testing.T, answer func(path string) (code int, body any)) (
 	kubeconfig = filepath.Join(t.TempDir(), "config")
 	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
 		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c", "namespace": "mine"}}], "users": [{"name": "c", "user": {}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, kubeconfig, text)
 	return kubeconfig
 }
 

@@ -26,9 +26,7 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 	for name, text := range map[string]string{
 		"pools/my.local.cue": strings.ReplaceAll(linux, "linux-small", "local"), "pools/new.cue": strings.ReplaceAll(linux, "linux-small", "new"),
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(folder, name), text)
 	}
 	vet := outcome{stdout: "ok: 3 pools, 1 connection\n", stderr: ignored}
 	if diff := cmp.Diff(vet, corral(t, folder, "vet"), cmp.AllowUnexported(outcome{})); diff != "" {
@@ -42,9 +40,7 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 		t.Errorf("review: got %+v", got)
 	}
 
-	if err := os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("*.cue\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, ".gitignore"), "*.cue\n")
 	if got, want := corral(t, folder, "build").stderr, strings.Replace(ignored, "the file", "the file and 1 more", 1); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -53,9 +49,7 @@ func TestWhatNoSourceHasIsToldAndNotReviewed(t *testing.T) {
 	}
 
 	git("init", "-q", "policies/guard")
-	if err := os.WriteFile(filepath.Join(folder, "policies/guard/guard.rego"), []byte("package corral.template\n\nwarn contains \"x\" if false\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "policies/guard/guard.rego"), "package corral.template\n\nwarn contains \"x\" if false\n")
 	gitIn(t, filepath.Join(folder, "policies/guard"), "add", ".")
 	gitIn(t, filepath.Join(folder, "policies/guard"), "commit", "-qm", "guard")
 	git("add", "policies/guard")

@@ -101,15 +101,12 @@ func TestDefinitionsAreFormatted(t *testing.T) {
 			if err != nil || filepath.Ext(name) != ".cue" {
 				return err
 			}
-			data, err := os.ReadFile(name)
+			text := readFile(t, name)
+			formatted, err := cueformat.Source([]byte(text))
 			if err != nil {
 				return err
 			}
-			formatted, err := cueformat.Source(data)
-			if err != nil {
-				return err
-			}
-			if diff := cmp.Diff(string(formatted), string(data)); diff != "" {
+			if diff := cmp.Diff(string(formatted), text); diff != "" {
 				t.Errorf("%s: cue fmt would change it:\n%s", name, diff)
 			}
 			return nil

@@ -4,7 +4,7 @@
 package cli
 
 import (
-	"os"
+	"maps"
 	"path/filepath"
 	"testing"
 
@@ -25,19 +25,9 @@ var ill = map[string]string{
 
 func writeIll(t *testing.T, more map[string]string) string {
 	t.Helper()
-	folder := t.TempDir()
-	for _, files := range []map[string]string{ill, more} {
-		for name, text := range files {
-			name = filepath.Join(folder, name)
-			if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	return folder
+	files := maps.Clone(ill)
+	maps.Copy(files, more)
+	return folderWith(t, files)
 }
 
 func TestFmtChecksFormatsAndIsDone(t *testing.T) {
@@ -60,8 +50,8 @@ func TestFmtChecksFormatsAndIsDone(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"pools/a.cue": "package pools\n\na: 1 // one\n", "policies/a.rego": "package a\n\nallow if input.a\n", "cue.mod/c.cue": "c:   1\n"} {
-		if got, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(got) != want {
-			t.Errorf("%s: got %q, %v", name, got, err)
+		if got := readFile(t, filepath.Join(folder, name)); got != want {
+			t.Errorf("%s: got %q", name, got)
 		}
 	}
 }

@@ -187,6 +187,17 @@ func TestFortyTeams(t *testing.T) {
 	}
 }
 
+// folderWith returns a new folder with files.
+func folderWith(t *testing.T, files map[string]string) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range files {
+		writeFile(t, filepath.Join(folder, name), text)
+	}
+	return folder
+}
+
+// writeFile writes a file, and creates its folder if necessary.
 func writeFile(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {

@@ -151,13 +151,7 @@ func TestModVendorCopiesWhatDefinitionsRequire(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		name = filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(folder, name), text)
 	}
 	write("cue.mod/module.cue", requiring("v0.1.0"))
 	write("pools/pools.cue", "package pools\n\nimport (\n\t\"acme.example/ci@v0\"\n\t\"corral.dev/schema@v0\"\n)\n\n"+

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -93,19 +92,9 @@ pools: schema.#Pools & {
 // treeOf writes files to a new folder, together with a module and a pool.
 func treeOf(t *testing.T, files map[string]string) string {
 	t.Helper()
-	folder := t.TempDir()
 	all := map[string]string{"cue.mod/module.cue": module, "pools.cue": onePool}
 	maps.Copy(all, files)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		path := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(all[name]), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return folder
+	return folderWith(t, all)
 }
 
 const cap3 = "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 3, \"reason\": \"three\"}\n"
@@ -361,9 +350,7 @@ func TestFairCeilingsAreDecidedAsInTheCluster(t *testing.T) {
 	if got := corral(t, folder, "eval", "scaling", "-f", "a.scenario.yaml", "--case", "members", "--policy", "guard.yaml"); !strings.Contains(got.stdout, "max 200 → 10 ") && !strings.Contains(got.stdout, "max 10,") {
 		t.Errorf("eval: %+v", got)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "guard.yaml"), []byte(strings.Replace(guard, "60", "6", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "guard.yaml"), strings.Replace(guard, "60", "6", 1))
 	for _, args := range []string{"vet --policy guard.yaml", "calendar --policy guard.yaml"} { // the ceiling leaves one runner to the other pool
 		if got := corral(t, folder, strings.Fields(args)...); got.code != exitOK || !strings.Contains(got.stdout, "max 9 → 5 ") {
 			t.Errorf("%s: %+v", args, got)

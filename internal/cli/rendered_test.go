@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,9 +28,7 @@ func TestVetReadsWhatAnotherProgramRendered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			if err := os.WriteFile(filepath.Join(folder, "pools.yaml"), []byte(tc.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, filepath.Join(folder, "pools.yaml"), tc.text)
 			got := corral(t, folder, "vet", "-f", "pools.yaml")
 			if got.code != tc.code || !strings.Contains(got.stdout, tc.stdout) || !strings.Contains(got.stderr, tc.stderr) {
 				t.Errorf("got %+v", got)

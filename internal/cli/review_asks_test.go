@@ -23,7 +23,7 @@ func edited(t *testing.T, name, file string, edit func(string) string) string {
 	folder := recorded(t, name)
 	if file != "" {
 		at := filepath.Join(folder, "head", file)
-		overwriteWith(t, at, edit(readFile(t, at)))
+		writeFile(t, at, edit(readFile(t, at)))
 	}
 	return folder
 }
@@ -65,7 +65,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		})
 	}
 	folder := edited(t, "10-deleted-pool", "", nil)
-	overwriteWith(t, filepath.Join(folder, "base/pools.cue"), broken(""))
+	writeFile(t, filepath.Join(folder, "base/pools.cue"), broken(""))
 	const unknown = "Error: the base cannot be compared, so --fail-on deleted cannot be evaluated\n"
 	if got := corral(t, folder, "review", "base", "head", "--fail-on", "deleted"); got.code != exitError || got.stderr != unknown {
 		t.Errorf("without a base: %+v", got)
@@ -78,7 +78,7 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 		t.Fatal(err)
 	}
 	pools := filepath.Join(unbounded, "head/pools.cue")
-	overwriteWith(t, pools, strings.Replace(readFile(t, pools), "scale: max: 8", "scale: min: 0", 1))
+	writeFile(t, pools, strings.Replace(readFile(t, pools), "scale: max: 8", "scale: min: 0", 1))
 	const uncounted = "Error: 1 pool without a price or without a max, so --fail-on cost>10000 cannot be evaluated\n"
 	if got := corral(t, unbounded, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || got.stderr != uncounted {
 		t.Errorf("a pool loses its max: %+v", got)
@@ -117,7 +117,7 @@ func TestAReviewShowsTheDiffOfObjects(t *testing.T) {
 		t.Errorf("no diff in\n%s", got.stdout)
 	}
 	// A diff shows unchanged lines as context. GitHub's runner would interpret a command there.
-	overwriteWith(t, filepath.Join(folder, "base/pools.cue"), strings.Replace(readFile(t, filepath.Join(folder, "head/pools.cue")), "idle: 5", "idle: 2", 1))
+	writeFile(t, filepath.Join(folder, "base/pools.cue"), strings.Replace(readFile(t, filepath.Join(folder, "head/pools.cue")), "idle: 5", "idle: 2", 1))
 	if got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--diff"); strings.Contains(got.stdout, " ::error") {
 		t.Errorf("a command in\n%s", got.stdout)
 	}
@@ -144,7 +144,7 @@ pools: schema.#Pools & {for n, t in _table {(n): spec: {
 	folder := t.TempDir()
 	for _, side := range []string{"base", "head"} {
 		recordedSide(t, "01-scale", "base", filepath.Join(folder, side))
-		overwriteWith(t, filepath.Join(folder, side, "pools.cue"), table)
+		writeFile(t, filepath.Join(folder, side, "pools.cue"), table)
 	}
 	for name, tc := range map[string]struct{ file, from, to, want string }{
 		"a row of a table":       {"pools.cue", "{max: 20}", "{max: 21}", "::notice file=head/pools.cue,line=7,col=13,title=Other limits::pool b: limits · max 20 → 21\n"},
@@ -156,8 +156,8 @@ pools: schema.#Pools & {for n, t in _table {(n): spec: {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(folder, "head", tc.file)
 			before := readFile(t, file)
-			overwriteWith(t, file, strings.Replace(before, tc.from, tc.to, 1))
-			defer overwriteWith(t, file, before)
+			writeFile(t, file, strings.Replace(before, tc.from, tc.to, 1))
+			defer writeFile(t, file, before)
 			if got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "-o", "github"); !strings.Contains("\n"+got.stdout, "\n"+tc.want) {
 				t.Errorf("no line begins with %q:\n%s%s", tc.want, got.stdout, got.stderr)
 			}
@@ -173,14 +173,11 @@ func TestAFolderHasThePoliciesAboveIt(t *testing.T) {
 		}
 		gitIn(t, repository, args...)
 	}
-	if err := os.MkdirAll(filepath.Join(repository, "infra/cue.mod"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	overwriteWith(t, filepath.Join(repository, "infra/cue.mod/module.cue"), "module: \"example.com/infra@v0\"\nlanguage: version: \"v0.14.0\"\n")
+	writeFile(t, filepath.Join(repository, "infra/cue.mod/module.cue"), "module: \"example.com/infra@v0\"\nlanguage: version: \"v0.14.0\"\n")
 	gitIn(t, repository, "add", ".")
 	gitIn(t, repository, "commit", "-qm", "folders")
 	data := filepath.Join(repository, "infra/policies/data.yaml")
-	overwriteWith(t, data, strings.Replace(readFile(t, data), "max: 40", "max: 30", 1))
+	writeFile(t, data, strings.Replace(readFile(t, data), "max: 40", "max: 30", 1))
 	got := corral(t, repository, "review", "--at", reviewedAt, "infra/web")
 	for _, want := range []string{"max in force 53 → 43", "Policies: 1 policy asked, not those of the base", "(corral.scaling.limit, infra/policies/limits.rego:9)"} {
 		if got.code != exitOK || !strings.Contains(got.stdout, want) {
@@ -195,7 +192,7 @@ func TestPoliciesBesidePoolsAreOfTheNamespaceThatAllPoolsName(t *testing.T) {
 	folder := recorded(t, "06-blocking-policy")
 	for _, side := range []string{"base", "head"} {
 		file := filepath.Join(folder, side, "pools.cue")
-		overwriteWith(t, file, strings.ReplaceAll(readFile(t, file), "metadata: labels: team:", "metadata: namespace: \"ci\", metadata: labels: team:"))
+		writeFile(t, file, strings.ReplaceAll(readFile(t, file), "metadata: labels: team:", "metadata: namespace: \"ci\", metadata: labels: team:"))
 	}
 	if got := corral(t, folder, "review", "base", "head", "--at", reviewedAt); got.code != exitDenied || !strings.HasPrefix(got.stdout, "2 of 3 pools newly denied") {
 		t.Errorf("got %+v", got)

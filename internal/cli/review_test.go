@@ -137,9 +137,7 @@ func history(t *testing.T, recorded, below string) string {
 	repository := t.TempDir()
 	git := func(args ...string) { t.Helper(); gitIn(t, repository, args...) }
 	git("init", "-q", "-b", "main")
-	if err := os.WriteFile(filepath.Join(repository, "README.md"), []byte("first"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(repository, "README.md"), "first")
 	git("add", ".")
 	git("commit", "-qm", "nothing yet")
 	for _, side := range []string{"base", "head"} {
@@ -207,14 +205,14 @@ func TestWhatASparseCheckoutLeavesOutIsNoRemovedPool(t *testing.T) {
 }
 
 // Without a usable base, the report covers the head alone: it counts no pools as added and no cost as new.
-func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T) {
+func TestAnUnusableBaseIsReportedFirst(t *testing.T) {
 	for name, tc := range map[string]struct {
 		base  func(repository string)
 		args  []string
 		first string
 	}{
 		"a broken base": {
-			func(r string) { overwriteWith(t, filepath.Join(r, "infra/pools.cue"), "package pools\n\npools: {\n") }, nil,
+			func(r string) { writeFile(t, filepath.Join(r, "infra/pools.cue"), "package pools\n\npools: {\n") }, nil,
 			"The base can't be compared: pools.cue:3:10: ",
 		},
 		"a base without the folder": {func(r string) { gitIn(t, r, "rm", "-rq", "infra") }, nil, "The base can't be compared: there is no folder . at base"},
@@ -230,7 +228,7 @@ func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T)
 			gitIn(t, repository, "checkout", "-q", "main")
 			if len(tc.args) > 0 {
 				pools := filepath.Join(repository, "infra/pools.cue")
-				overwriteWith(t, pools, readFile(t, pools)+"\n_size: int @tag(size,type=int)\n")
+				writeFile(t, pools, readFile(t, pools)+"\n_size: int @tag(size,type=int)\n")
 			}
 			got := corral(t, filepath.Join(repository, "infra"), append([]string{"review", "--base", "base"}, tc.args...)...)
 			first, rest, _ := strings.Cut(got.stdout, "\n")
@@ -251,16 +249,9 @@ func TestABaseThatCantBeComparedIsTheFirstThingToldAndNothingIsNew(t *testing.T)
 	}
 }
 
-func overwriteWith(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
 	repository, written := history(t, "01-scale", "."), filepath.Join(t.TempDir(), "review.md")
-	overwriteWith(t, written, "Allowed")
+	writeFile(t, written, "Allowed")
 	for _, args := range [][]string{{"--base", "nosuch"}, {"--base", ""}, {"--recorded", "nosuch"}} {
 		got := corral(t, repository, append([]string{"review", "--write", "markdown=" + written, "-o", "github"}, args...)...)
 		text := readFile(t, written)
@@ -277,7 +268,7 @@ func TestAReviewThatFailsReplacesTheFormerOne(t *testing.T) {
 func TestNoFormOfAReviewCommandsTheRunner(t *testing.T) {
 	repository := history(t, "01-scale", ".")
 	pools := filepath.Join(repository, "pools.cue")
-	overwriteWith(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \"a ##[error]b\"\n")
+	writeFile(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \"a ##[error]b\"\n")
 	for _, form := range []string{"text", "markdown", "github", "sarif", "json"} {
 		got := corral(t, repository, "review", "-o", form)
 		if got.code != exitOK || strings.Contains(got.stdout, "##[") {
@@ -304,9 +295,7 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	repository := history(t, "01-scale", ".")
 	changed := filepath.Join(repository, "pools.cue")
-	if err := os.WriteFile(changed, []byte(strings.Replace(readFile(t, changed), "max: 8\n", "max: 4\n", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, changed, strings.Replace(readFile(t, changed), "max: 8\n", "max: 4\n", 1))
 	const (
 		web = "::notice file=pools.cue,line=12,col=27,title=Other limits::pool web: limits · idle 2 → 5 · max 50 → 80%0A"
 		gpu = "::notice file=pools.cue,line=35,col=16,title=Other limits::pool gpu: limits · max 8 → 4%0AJobs that were accepted are served"
@@ -348,9 +337,7 @@ func TestRevisionsOfARepositoryAreReviewed(t *testing.T) {
 
 func TestAHeadThatTheClusterWouldNotReadIsBroken(t *testing.T) {
 	repository := history(t, "01-scale", ".")
-	if err := os.WriteFile(filepath.Join(repository, "logo.bin"), make([]byte, 9<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(repository, "logo.bin"), strings.Repeat("\x00", 9<<20))
 	gitIn(t, repository, "add", ".")
 	gitIn(t, repository, "commit", "-qm", "too large")
 	for form, want := range map[string]string{
@@ -385,9 +372,7 @@ func TestAFolderOfARepositoryIsReviewed(t *testing.T) {
 func TestGuardRailsJudgeBothSides(t *testing.T) {
 	guard := filepath.Join(t.TempDir(), "guard.rego")
 	text := "package corral.template\n\ndeny contains {\"msg\": \"too much\"} if input.pool.labels.team == \"web\"\n"
-	if err := os.WriteFile(guard, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, guard, text)
 	folder := recorded(t, "01-scale")
 	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
 	if got.code != exitDenied || !strings.Contains(got.stdout, "denied as before: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
@@ -415,9 +400,7 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "decisions.jsonl")
-			if err := os.WriteFile(log, []byte(tc.log), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, log, tc.log)
 			got := corral(t, folder, append([]string{"review", "base", "head", "--at", reviewedAt, "--recorded", log}, tc.args...)...)
 			if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, tc.want) {
 				t.Errorf("got %+v", got)
@@ -440,9 +423,7 @@ func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
 
 func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 	folder := recorded(t, "01-scale")
-	if err := os.WriteFile(filepath.Join(folder, "base", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "base", pricesFile), "currency: [\n")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "-o", "json")
 	var result review.Result
 	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.code != exitOK {
@@ -459,9 +440,7 @@ func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
 	folder := recorded(t, "01-scale")
-	if err := os.WriteFile(filepath.Join(folder, "head", pricesFile), []byte("currency: [\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "head", pricesFile), "currency: [\n")
 	for form, want := range map[string]string{
 		"text":   "Broken: the head's prices can't be read (1 problem)\n",
 		"github": "::error file=head/prices.yaml,line=1,col=1,title=Prices can't be read::",
@@ -475,10 +454,7 @@ func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
 
 func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 	folder := t.TempDir()
-	big := filepath.Join(folder, "prices.yaml")
-	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), review.MaxPriceBytes+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "prices.yaml"), strings.Repeat("#", review.MaxPriceBytes+1))
 	for name, tc := range map[string]struct {
 		args []string
 		want string
@@ -529,9 +505,7 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 				i, 50+len(side), map[string]int{"base": 1, "head": 2}[side])
 		}
 		b.WriteString("}\n")
-		if err := os.WriteFile(filepath.Join(folder, side, "many.cue"), []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(folder, side, "many.cue"), b.String())
 	}
 	t.Chdir(folder)
 	o := &reviewOptions{definitions: &definitions{}, policies: newPolicyOptions()}
@@ -570,9 +544,7 @@ func TestVetNamesPoolsThatAreGone(t *testing.T) {
 	repository := history(t, "01-scale", ".")
 	changed := filepath.Join(repository, "pools.cue")
 	text := strings.Replace(readFile(t, changed), "\tweb: {", "\tsite: {", 1)
-	if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, changed, text)
 	if err := os.Remove(filepath.Join(repository, "policies/pods.rego")); err != nil { // vet warns about it
 		t.Fatal(err)
 	}

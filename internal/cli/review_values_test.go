@@ -21,7 +21,7 @@ func TestYAMLCommandsNoRunnerAndMeansTheSame(t *testing.T) {
 	const note = "first ##[error]b\nsecond '##[group]'"
 	repository, written := history(t, "01-scale", "."), filepath.Join(t.TempDir(), "review.yaml")
 	pools := filepath.Join(repository, "pools.cue")
-	overwriteWith(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \"first ##[error]b\\nsecond '##[group]'\"\n")
+	writeFile(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \"first ##[error]b\\nsecond '##[group]'\"\n")
 	printed := corral(t, repository, "review", "-o", "yaml", "--write", "yaml="+written)
 	if text := readFile(t, written); text != printed.stdout || strings.Contains(text, "##[") {
 		t.Errorf("printed %s\nwritten %s", printed.stdout, text)
@@ -56,7 +56,7 @@ func TestYAMLCommandsNoRunnerAndMeansTheSame(t *testing.T) {
 func TestValuesAreShownAsTheyWereWritten(t *testing.T) {
 	repository := history(t, "01-scale", ".")
 	pools := filepath.Join(repository, "pools.cue")
-	overwriteWith(t, pools, readFile(t, pools)+"\npools: web: {metadata: annotations: \"example.com/note\": \"a && <b>\", spec: template: spec: containers: [{args: [\"x && y\", \"z\"]}]}\n")
+	writeFile(t, pools, readFile(t, pools)+"\npools: web: {metadata: annotations: \"example.com/note\": \"a && <b>\", spec: template: spec: containers: [{args: [\"x && y\", \"z\"]}]}\n")
 	for form, want := range map[string][]string{
 		"text": {`a && <b>`, `["x && y","z"]`}, "json": {`"after": "a && <b>"`, `"x && y",`}, "github": {`a && <b>`, `["x && y","z"]`}, "sarif": {`a && <b>`, `x && y`},
 	} {
@@ -117,7 +117,7 @@ func TestPriceFilesThatAreNotReadAreToldOf(t *testing.T) {
 
 func TestTheClosestPriceFileHolds(t *testing.T) {
 	repository := history(t, "01-scale", "runners")
-	overwriteWith(t, filepath.Join(repository, "prices.yaml"), "currency: USD\nperVCPUHour: 1\n")
+	writeFile(t, filepath.Join(repository, "prices.yaml"), "currency: USD\nperVCPUHour: 1\n")
 	if got := corral(t, repository, "review", "runners"); !strings.Contains(got.stdout, "EUR") || strings.Contains(got.stdout, "USD") {
 		t.Errorf("%+v", got)
 	}
@@ -142,7 +142,7 @@ func TestNoFormBeginsALineWithACommand(t *testing.T) {
 		t.Run(note, func(t *testing.T) {
 			repository := history(t, "01-scale", ".")
 			pools := filepath.Join(repository, "pools.cue")
-			overwriteWith(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \""+strings.ReplaceAll(note, `\\`, `\`)+"\"\n")
+			writeFile(t, pools, readFile(t, pools)+"\npools: web: metadata: annotations: \"example.com/note\": \""+strings.ReplaceAll(note, `\\`, `\`)+"\"\n")
 			for _, form := range []string{"text", "markdown", "json", "yaml", "sarif"} {
 				got := corral(t, repository, "review", "--diff", "-o", form)
 				if line := begins.FindString(got.stdout); got.code != exitOK || line != "" {

@@ -4,8 +4,7 @@
 package cli
 
 import (
-	"os"
-	"path/filepath"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -13,18 +12,8 @@ import (
 // sharedTree returns a folder with the given files in a CUE module.
 func sharedTree(t *testing.T, files map[string]string) string {
 	t.Helper()
-	folder := t.TempDir()
 	files["cue.mod/module.cue"] = "module: \"acme.example/runners@v0\"\nlanguage: version: \"v0.16.0\"\n"
-	for name, text := range files {
-		file := filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return folder
+	return folderWith(t, files)
 }
 
 // teamPool returns a CUE file with a pool of a team.
@@ -81,9 +70,7 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 				"connections/acme.cue": sharedConnection, "cluster/connections.yaml": poolSource("runners", "connections", ""),
 				"teams/web/pools.cue": teamPool("web", ""), "cluster/web.yaml": poolSource("ci-web", "teams/web", ""),
 			}
-			for file, text := range tc.files {
-				files[file] = text
-			}
+			maps.Copy(files, tc.files)
 			got := corral(t, sharedTree(t, files), strings.Fields(tc.args)...)
 			for _, want := range tc.want {
 				if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, want) {
@@ -133,9 +120,7 @@ func TestVetWithoutPoolSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{"teams/web/pools.cue": teamPool("web", "")}
-			for file, text := range tc.files {
-				files[file] = text
-			}
+			maps.Copy(files, tc.files)
 			got := corral(t, sharedTree(t, files), strings.Fields(tc.args)...)
 			for _, want := range tc.want {
 				if got.code != tc.code || !strings.Contains(got.stdout+got.stderr, want) {

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -220,9 +219,7 @@ func TestTheTimeIsTheAPIServers(t *testing.T) {
 		t.Errorf("before an answer the clock is %s ahead", d)
 	}
 	o.kubeconfig = filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(o.kubeconfig, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, o.kubeconfig, config)
 	c, _, err := o.connect()
 	if err != nil {
 		t.Fatal(err)

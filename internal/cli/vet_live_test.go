@@ -6,7 +6,6 @@ package cli
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,9 +61,7 @@ func TestWhatANamespaceLeavesToPodsIsReadAsFarAsOneMay(t *testing.T) {
 	add("watched", "o", "mode: \"Observe\", scale: max: 99")
 	add("free", "f", "scale: idle: 1")
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "pools.cue"), []byte(pools), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "pools.cue"), pools)
 	got := corral(t, folder, "vet", "--live", "--kubeconfig", crampedCluster(t))
 	var warnings []string
 	for line := range strings.Lines(got.stderr) {
@@ -132,9 +129,7 @@ func TestACacheForPublicRepositoriesIsTold(t *testing.T) {
 			"cache: {size: \"1Gi\", mountPath: \"/cache\", maxClaims: 1}, template: spec: containers: [{name: \"runner\", image: \"x\"}]}}\n", name, more)
 	}
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "pools.cue"), []byte(pools), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(folder, "pools.cue"), pools)
 	got := corral(t, folder, "vet", "--live", "--kubeconfig", kubeconfig)
 	for _, want := range []string{
 		`a.spec.cache: warning: runner group "open" takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them`,

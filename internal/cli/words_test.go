@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -27,9 +28,7 @@ pools: %q: spec: {
 	}
 }
 `, name, spec, pod, container)}
-	for file, text := range more {
-		changes[file] = text
-	}
+	maps.Copy(changes, more)
 	got := corral(t, repositoryOf(t, changes), "vet")
 	return got.stdout + got.stderr
 }
