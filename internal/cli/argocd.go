@@ -90,15 +90,17 @@ type parameter struct {
 
 // readParameters returns the settings from plugin.env, followed by plugin.parameters, which take precedence.
 func readParameters() (all []parameter, err error) {
-	if text := os.Getenv(argoTags); text != "" {
-		pairs, err := csv.NewReader(strings.NewReader(text)).Read()
+	tagPairs := os.Getenv(argoTags)
+	if tagPairs != "" {
+		pairs, err := csv.NewReader(strings.NewReader(tagPairs)).Read()
 		if err != nil {
 			return nil, fmt.Errorf("reading CORRAL_TAGS of the Application's plugin.env: %w", err)
 		}
 		all = append(all, parameter{Name: "tags", Array: pairs})
 	}
-	if text := os.Getenv(argoNamespace); text != "" {
-		all = append(all, parameter{Name: "namespace", String: &text})
+	namespace := os.Getenv(argoNamespace)
+	if namespace != "" {
+		all = append(all, parameter{Name: "namespace", String: &namespace})
 	}
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
@@ -149,7 +151,8 @@ func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic
 			d.File = path.Join(os.Getenv(argoPath), d.File)
 		}
 		line := compile.Format(d)
-		if left -= len(line); left < 0 {
+		left -= len(line)
+		if left < 0 {
 			fmt.Fprintf(w, "… and %d more: run corral vet\n", len(diagnostics)-i)
 			return
 		}

@@ -167,7 +167,8 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 	at := from.In(place)
 	for range maxSteps {
 		next, now := o.period(ctx, a, p, at)
-		if last := len(c.Periods) - 1; last < 0 || !c.Periods[last].same(&now) {
+		last := len(c.Periods) - 1
+		if last < 0 || !c.Periods[last].same(&now) {
 			if len(c.Periods) == o.most {
 				break
 			}
@@ -207,7 +208,8 @@ func zoneOf(schedules []v1alpha1.Schedule) string {
 			zones[schedules[i].GetTimeZone()] = true
 		}
 	}
-	if all := slices.Collect(maps.Keys(zones)); len(all) == 1 {
+	all := slices.Collect(maps.Keys(zones))
+	if len(all) == 1 {
 		return all[0]
 	}
 	return "UTC"

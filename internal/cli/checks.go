@@ -46,7 +46,8 @@ func (w *workspace) poolChecks() []poolCheck {
 			}},
 		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharesName()},
 		{ruleConnection, "Connection is not declared here", ".spec.connectionRef", "", func(p *declaredPool) string {
-			if name := connectionOf(p.RunnerPool); len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
+			name := connectionOf(p.RunnerPool)
+			if len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
 				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name)
 			}
 			return ""
@@ -104,21 +105,24 @@ func formatted(format, text string) string {
 func (w *workspace) warnings(now time.Time) []report.Finding {
 	var found []report.Finding
 	for _, name := range slices.Sorted(maps.Keys(w.connections)) {
-		if c := w.connections[name]; strings.HasPrefix(c.Spec.URL, exampleURL) {
+		c := w.connections[name]
+		if strings.HasPrefix(c.Spec.URL, exampleURL) {
 			found = append(found, warning(ruleUnfinished, "URL is a placeholder", c.object.Diagnostic(".spec.url",
 				c.Spec.URL+" is a placeholder: put the URL of your organization, repository or enterprise there")))
 		}
 	}
 	for _, check := range w.poolChecks() {
 		for i := range w.pools {
-			if message := check.message(&w.pools[i]); message != "" {
-				f := w.pools[i].warning(check.rule, check.title, check.path, message)
-				f.Help = check.help
-				if check.rule == ruleLabels {
-					f.Level, f.Message = report.Note, message
-				}
-				found = append(found, f)
+			message := check.message(&w.pools[i])
+			if message == "" {
+				continue
 			}
+			f := w.pools[i].warning(check.rule, check.title, check.path, message)
+			f.Help = check.help
+			if check.rule == ruleLabels {
+				f.Level, f.Message = report.Note, message
+			}
+			found = append(found, f)
 		}
 	}
 	for i := range w.pools {
@@ -135,7 +139,8 @@ func (w *workspace) withoutCommand() (found []report.Finding) {
 		if w.pools[i].Spec.Persists() { // Corral starts persistent runners itself
 			continue
 		}
-		if field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw); field != "" {
+		field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw)
+		if field != "" {
 			f := w.pools[i].warning(ruleCommand, "Runner without a command", "."+field, "GitHub's runner image starts nothing by itself, so the runner ends without a job")
 			f.Help = `set command: ["/home/runner/run.sh"]`
 			found = append(found, f)
@@ -168,7 +173,8 @@ func (w *workspace) sharesName() func(p *declaredPool) string {
 			candidates = append(candidates, withName[label]...)
 		}
 		for _, other := range candidates {
-			if shared := jobmatch.SharedName(w.match(other), match, other.GetScaleSetName(), p.GetScaleSetName()); shared != "" {
+			shared := jobmatch.SharedName(w.match(other), match, other.GetScaleSetName(), p.GetScaleSetName())
+			if shared != "" {
 				return fmt.Sprintf("jobs that ask for %s alone may also go to pool %s, which has this label, too", shared, other.name())
 			}
 		}
@@ -187,7 +193,8 @@ func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
 	}
 	connection := connectionOf(p.RunnerPool)
 	scope := jobmatch.Scope{Kind: jobmatch.Organization, Path: connection}
-	if declared := w.connections[connection]; declared.GitHubConnection != nil {
+	declared := w.connections[connection]
+	if declared.GitHubConnection != nil {
 		if known, ok := jobmatch.ScopeOf(declared.Spec.URL); ok {
 			scope = known
 		}
@@ -215,10 +222,11 @@ func (p *declaredPool) warning(rule, title, path, message string) report.Finding
 
 // network returns the network settings that a pool's pods inherit from its connection, if the connection is declared here.
 func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
-	if c := w.connections[connectionOf(p)]; c.GitHubConnection != nil {
-		return podspec.NetworkOf(&c.Spec)
+	c := w.connections[connectionOf(p)]
+	if c.GitHubConnection == nil {
+		return podspec.Network{}
 	}
-	return podspec.Network{}
+	return podspec.NetworkOf(&c.Spec)
 }
 
 // reads reports a pod that would read a Secret with the credentials of a connection.

@@ -47,7 +47,9 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 	if err = cmp.Or(err, namespaceErr); err != nil {
 		return nil, "", fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.UserAgent, config.QPS, config.WarningHandler = "corral/"+o.version, -1, rest.NoWarnings{}
+	config.UserAgent = "corral/" + o.version
+	config.QPS = -1 // no limit
+	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(o.clock.Wrap)
 	log.SetLogger(logr.Discard()) // all errors are returned, so that nothing has to be logged
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})

@@ -79,10 +79,10 @@ func (c *committed) notes(root string) []string {
 
 // more returns the number of files after the first as text. A list of thousands of names would not help.
 func more(files []string) string {
-	if n := len(files) - 1; n > 0 {
-		return fmt.Sprintf(" and %d more", n)
+	if len(files) < 2 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(" and %d more", len(files)-1)
 }
 
 // Open implements fs.FS.

@@ -131,8 +131,8 @@ func reportConformance(c *cobra.Command, f *format, config conformance.Config) e
 // credentialsFrom reads credentials from a folder, a Secret or a connection. If address is not empty, it replaces the connection's URL.
 func credentialsFrom(ctx context.Context, cluster *clusterOptions, from, address string) (github.Credentials, error) {
 	conn := &v1alpha1.GitHubConnection{Spec: v1alpha1.GitHubConnectionSpec{URL: address}}
-	kind, name, inCluster := strings.Cut(from, "/")
-	if inCluster = inCluster && (kind == "secret" || kind == "connection"); !inCluster {
+	kind, name, isReference := strings.Cut(from, "/")
+	if !isReference || kind != "secret" && kind != "connection" {
 		folder, err := filepath.Abs(from)
 		if err != nil {
 			return github.Credentials{}, err

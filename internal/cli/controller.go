@@ -103,7 +103,8 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 		return err
 	}
 	config.UserAgent = "corral/" + f.controllers.Version
-	if proxy := proxyInTheWay(config, httpproxy.FromEnvironment().ProxyFunc()); proxy != "" {
+	proxy := proxyInTheWay(config, httpproxy.FromEnvironment().ProxyFunc())
+	if proxy != "" {
 		kube.Warn(c.Context(), "Requests to the API server go through a proxy: name the API server in NO_PROXY if it can't be reached", "apiServer", config.Host, "proxy", proxy)
 	}
 	if f.controllers.Cluster == "" {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,12 +97,7 @@ func (q quietLibraries) Write(entry zapcore.Entry, fields []zapcore.Field) error
 }
 
 func isOfLibrary(function string) bool {
-	for _, prefix := range libraries {
-		if strings.HasPrefix(function, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(libraries, func(prefix string) bool { return strings.HasPrefix(function, prefix) })
 }
 
 // levelSwitch serves GET and PUT of the log level. Other hosts can only read it, because otherwise anyone with access to the metrics could
@@ -123,7 +119,8 @@ func (s *levelSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	before := s.level.Level()
 	s.level.ServeHTTP(w, r)
-	if now := s.level.Level(); now != before {
+	now := s.level.Level()
+	if now != before {
 		s.said.Info("Log level changed", "from", before.String(), "to", now.String(), "by", r.RemoteAddr)
 	}
 }

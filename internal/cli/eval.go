@@ -128,8 +128,8 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 		return diagnostics
 	}
 	q, a := &questions{}, w.asker()
-	if d := documents[0]; isInput(d) {
-		diagnostics = d.decode(map[string]any{
+	if isInput(documents[0]) {
+		diagnostics = documents[0].decode(map[string]any{
 			policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update,
 		}[r.Decision])
 	} else {

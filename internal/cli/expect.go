@@ -100,16 +100,19 @@ func (d *difference) common(want commonExpectation, got answer) {
 }
 
 // compare evaluates each decision with an expectation. It returns the differences, and the rules that led to the differing answers.
-func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines, because []string) {
+func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines, reasons []string) {
 	var got answers
 	check := func(decision string, compare func(*difference, *answers) []string) {
-		d := &difference{decision: decision}
 		if err := a.ask(ctx, decision, q, &got); err != nil {
-			d.lines = []string{decision + ": the pod can't be built: " + err.Error()}
-		} else if reasons := compare(d, &got); len(d.lines) > 0 {
-			because = append(because, reasons...)
+			lines = append(lines, decision+": the pod can't be built: "+err.Error())
+			return
 		}
-		lines = append(lines, d.lines...)
+		d := &difference{decision: decision}
+		rules := compare(d, &got)
+		if len(d.lines) > 0 {
+			lines = append(lines, d.lines...)
+			reasons = append(reasons, rules...)
+		}
 	}
 	if e.Scaling != nil {
 		check(policy.DecisionScaling, e.Scaling.compare)
@@ -120,13 +123,14 @@ func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines
 	if e.Update != nil {
 		check(policy.DecisionUpdate, e.Update.compare)
 	}
-	return lines, because
+	return lines, reasons
 }
 
 func (want *scalingExpectation) compare(d *difference, answers *answers) []string {
 	got := &answers.Scaling
 	d.common(want.commonExpectation, got.answer)
-	if e := got.Effective; e != nil {
+	e := got.Effective
+	if e != nil {
 		d.values(
 			value{"max", text(want.Max, wording.Max), wording.Max(e.Max)},
 			value{"min", text(want.Min, wording.Max), wording.Max(e.Min)},

@@ -109,16 +109,18 @@ func parseAt(value string, now time.Time) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	at, err := time.Parse(time.RFC3339, value)
-	if ago, notAgo := time.ParseDuration(value); notAgo == nil {
-		at, err = now.Add(-ago), nil
-	}
-	if clock, noClock := time.Parse("15:04", value); noClock == nil {
-		at, err = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location()), nil
+	ago, durationErr := time.ParseDuration(value)
+	clock, clockErr := time.Parse("15:04", value)
+	switch {
+	case err == nil:
+	case durationErr == nil:
+		at = now.Add(-ago)
+	case clockErr == nil:
+		at = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
 		if at.After(now) {
 			at = at.AddDate(0, 0, -1)
 		}
-	}
-	if err != nil {
+	default:
 		return at, fmt.Errorf("reading --at: must be a time such as 2026-07-06T12:00:00Z or 15:04, or a duration such as 2h30m, found %q", value)
 	}
 	if at.After(now) {

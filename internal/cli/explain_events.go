@@ -71,9 +71,11 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 	known := explain.JobEvents{
 		Webhooks: webhooks, Excluded: !jobmatch.CompileRepositories(w.Repositories).AnyRepository(job.Repository), HoldFor: metav1.Duration{Duration: w.GetHoldFor()},
 	}
-	if winner := winnerOf(job, competing, -1); winner >= 0 {
+	winner := winnerOf(job, competing, -1)
+	if winner >= 0 {
 		known.Winner = competing[winner].name()
-		switch next := winnerOf(job, competing, self); {
+		next := winnerOf(job, competing, self)
+		switch {
 		case winner == self && next >= 0:
 			known.Over, known.Why = competing[next].name(), precedence(r, &competing[next])
 		case winner != self && winnerOf(job, competing[self:self+1], -1) >= 0:
@@ -97,7 +99,8 @@ func winnerOf(job jobmatch.Job, competing []competitor, but int) int {
 	enterprises := []string{""}
 	for i := range competing {
 		matches[i] = competing[i].match
-		if scope := matches[i].Scope; scope.Kind == jobmatch.Enterprise && !slices.Contains(enterprises, scope.Path) {
+		scope := matches[i].Scope
+		if scope.Kind == jobmatch.Enterprise && !slices.Contains(enterprises, scope.Path) {
 			enterprises = append(enterprises, scope.Path)
 		}
 	}
@@ -153,7 +156,7 @@ func namesOfAll(connections []v1alpha1.GitHubConnection) []string {
 // webhooks returns the connections that receive events for a pool, and why all of them refuse events. names is nil if the pool does not use
 // events or if the connections are not known. refused is "" if at least one connection accepts events.
 func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (names *[]string, refused string) {
-	if d := &pool.Spec.Demand; d.Webhook == nil && len(d.Boosts) == 0 {
+	if pool.Spec.Demand.Webhook == nil && len(pool.Spec.Demand.Boosts) == 0 {
 		return nil, ""
 	}
 	list, conn := &v1alpha1.GitHubConnectionList{}, pool.Spec.ConnectionRef.From(pool.Namespace)
@@ -185,7 +188,8 @@ func refusedBy(connections []v1alpha1.GitHubConnection) string {
 func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id int64) (explain.JobState, *metav1.Time) {
 	config, err := e.ownConfig(ctx, pool, jobs.ConfigMapName(pool.Name))
 	ledger := reservation.New(e.now)
-	if data := config.BinaryData[jobsKey]; err == nil && len(data) > 0 {
+	data := config.BinaryData[jobsKey]
+	if err == nil && len(data) > 0 {
 		ledger, err = reservation.Decode(data, e.now)
 	}
 	if err != nil {

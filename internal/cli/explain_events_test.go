@@ -27,7 +27,9 @@ import (
 // gpuPool returns a pool without a scale set, which counts jobs from webhook events.
 func gpuPool(name string, change ...func(*v1alpha1.RunnerPool)) *v1alpha1.RunnerPool {
 	p := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Time{Time: noon}}}
-	p.Spec.ConnectionRef.Name, p.Spec.Registration, p.Spec.RunnerLabels = "acme", v1alpha1.RegisterREST, []string{"gpu"}
+	p.Spec.ConnectionRef.Name = "acme"
+	p.Spec.Registration = v1alpha1.RegisterREST
+	p.Spec.RunnerLabels = []string{"gpu"}
 	p.Spec.Demand.Webhook = &v1alpha1.WebhookDemand{}
 	p.Status.Decision = &v1alpha1.Decision{Time: metav1.Time{Time: noon}, Desired: 1, Announced: 9, Reason: "1 job"}
 	for _, c := range change {

@@ -62,13 +62,11 @@ func (e *explainer) find(ctx context.Context, kind, name string, obj client.Obje
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("reading %s %s/%s: %w", kind, e.own, name, err)
 	}
-	there := "there are none"
 	if err := e.client.List(ctx, list, client.InNamespace(e.own)); err != nil {
-		there = fmt.Sprintf("those there are can't be listed: %v", err)
-	} else if names := namesOf(list); len(names) > 0 {
-		there = "there are " + wording.List(names, maxNames)
+		return notThere(fmt.Sprintf("there is no %s %q in namespace %s, and listing the existing ones failed: %v", kind, name, e.own, err))
 	}
-	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; %s", kind, name, e.own, there))
+	names := orNone(wording.List(namesOf(list), maxNames))
+	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; existing: %s", kind, name, e.own, names))
 }
 
 // notThere is the error for an object that does not exist.
@@ -93,7 +91,8 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	pool := &v1alpha1.RunnerPool{}
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
 		pool.Namespace, pool.Name = e.own, name
-		if left, _ := e.runners(ctx, pool); errors.As(err, new(notThere)) && len(left) > 0 && at.IsZero() {
+		left, _ := e.runners(ctx, pool)
+		if errors.As(err, new(notThere)) && len(left) > 0 && at.IsZero() {
 			return explain.Gone(explain.GoneFacts{Namespace: e.own, Name: name, Runners: left, Unknown: e.unknown(), Now: e.now}), nil
 		}
 		return nil, err
@@ -189,8 +188,8 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 		pool = &v1alpha1.RunnerPool{}
 	}
 	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
-	if s := &r.Status; s.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy || r.IsReleased() { // only the controller knows what GitHub reports about the job
-		v = poolstatus.Assessment{State: s.State, Reason: s.Reason, Since: v.Since}
+	if r.Status.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy || r.IsReleased() { // only the controller knows what GitHub reports about the job
+		v = poolstatus.Assessment{State: r.Status.State, Reason: r.Status.Reason, Since: v.Since}
 	}
 	judged := explain.Runner{Object: r, Judgement: explain.Judgement{
 		State: v.State, Reason: v.Reason, Cause: v.Cause, Since: v.Since, Until: v.Until,
@@ -278,13 +277,15 @@ func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
 func jobPods(pods []corev1.Pod, runners []v1alpha1.Runner) []explain.JobPod {
 	byRunner := map[string]explain.JobPod{}
 	for i := range runners {
-		if r := &runners[i]; r.Status.Job != nil {
+		r := &runners[i]
+		if r.Status.Job != nil {
 			byRunner[r.Namespace+"/"+r.Name] = explain.JobPod{Namespace: r.Namespace, Runner: r.Name, Pool: r.Spec.PoolRef.Name, Job: *r.Status.Job}
 		}
 	}
 	for i := range pods {
 		p := &pods[i]
-		if job, name := poolstatus.JobOf(p), p.Labels[v1alpha1.RunnerLabel]; job != nil && name != "" {
+		job, name := poolstatus.JobOf(p), p.Labels[v1alpha1.RunnerLabel]
+		if job != nil && name != "" {
 			byRunner[p.Namespace+"/"+name] = explain.JobPod{Namespace: p.Namespace, Runner: name, Pool: p.Labels[v1alpha1.PoolLabel], Job: *job}
 		}
 	}

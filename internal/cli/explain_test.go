@@ -200,8 +200,8 @@ func TestARunnerWhoseJobIsOverIsNotBusy(t *testing.T) {
 
 func TestWhatIsNotThereIsAnsweredWithWhatIs(t *testing.T) {
 	for args, want := range map[string]string{
-		"pool/windows": `there is no RunnerPool "windows" in namespace ci; there are linux`,
-		"runner/x":     `there is no Runner "x" in namespace ci; there are linux-1`,
+		"pool/windows": `there is no RunnerPool "windows" in namespace ci; existing: linux`,
+		"runner/x":     `there is no Runner "x" in namespace ci; existing: linux-1`,
 	} {
 		about, err := parseSubject([]string{args})
 		if err != nil {
@@ -219,7 +219,7 @@ func TestWhatIsNotThereIsAnsweredWithWhatIs(t *testing.T) {
 	if err == nil || !strings.HasSuffix(err.Error(), "p18, p19, and 10 more") {
 		t.Error(err)
 	}
-	if _, err := explainerOf(nil).explain(t.Context(), subject{"pool", "x"}, time.Time{}, nil); err == nil || !strings.HasSuffix(err.Error(), "there are none") {
+	if _, err := explainerOf(nil).explain(t.Context(), subject{"pool", "x"}, time.Time{}, nil); err == nil || !strings.HasSuffix(err.Error(), "; existing: none") {
 		t.Error(err)
 	}
 }

@@ -79,7 +79,8 @@ func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) erro
 	}
 	base := entry.Name()
 	if entry.IsDir() {
-		if isLeftOut := base == "cue.mod" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_"); isLeftOut && name != path {
+		isLeftOut := base == "cue.mod" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
+		if isLeftOut && name != path {
 			return fs.SkipDir
 		}
 		return nil

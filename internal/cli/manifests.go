@@ -121,7 +121,8 @@ func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix stri
 		return
 	}
 	for i := 0; i+1 < len(modules.Content); i += 2 {
-		if text := modules.Content[i+1]; text.Style&yamlv3.LiteralStyle != 0 {
+		text := modules.Content[i+1]
+		if text.Style&yamlv3.LiteralStyle != 0 {
 			p.lines[prefix+modules.Content[i].Value] = d.offset + text.Line
 		}
 	}

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -72,16 +71,15 @@ func TestMistakesInALargeTableAreOneRowEach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := compile.Files{}
 			for _, file := range []string{"cue.mod/module.cue", "classes.cue", "connections.cue", "pools.cue", "rows.cue"} {
-				text, err := os.ReadFile(filepath.Join(fleet, file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				files[file] = text
+				files[file] = []byte(readFile(t, filepath.Join(fleet, file)))
 			}
 			text := string(files[m.file])
 			if m.was == "" {
 				text += m.becomes
-			} else if text = strings.Replace(text, m.was, m.becomes, 1); !strings.Contains(text, m.becomes) || text == string(files[m.file]) {
+			} else {
+				text = strings.Replace(text, m.was, m.becomes, 1)
+			}
+			if !strings.Contains(text, m.becomes) || text == string(files[m.file]) {
 				t.Fatalf("%s has no %q", m.file, m.was)
 			}
 			files[m.file] = []byte(text)

@@ -82,8 +82,9 @@ func takeOutput(policies []*declaredPolicy) (output string) {
 // known, it returns the position of the policy's declaration, and exact is false. Modules of the built-in library have no position.
 func (p *declaredPolicy) place(module string, line int) (at report.Place, exact bool) {
 	before, inline := p.lines[module]
-	switch _, own := p.source.Modules[module]; {
-	case !own:
+	_, isOwn := p.source.Modules[module]
+	switch {
+	case !isOwn:
 		return report.Place{}, false
 	case p.folder != "":
 		return report.Place{File: shown(p.folder, module), Line: line}, true
@@ -302,9 +303,10 @@ func readPolicyFile(folder, name string) (compile.Files, error) {
 	r := &policyFiles{fsys: root.FS(), files: compile.Files{}}
 	err = r.read(name)
 	if stem, isRego := strings.CutSuffix(name, ".rego"); isRego {
-		for _, beside := range []string{"data.json", "data.yaml", "data.yml", stem + testSuffix} {
-			if _, missing := fs.Stat(r.fsys, beside); missing == nil && err == nil {
-				err = r.read(beside)
+		for _, sibling := range []string{"data.json", "data.yaml", "data.yml", stem + testSuffix} {
+			_, statErr := fs.Stat(r.fsys, sibling)
+			if statErr == nil && err == nil {
+				err = r.read(sibling)
 			}
 		}
 	}
@@ -327,10 +329,12 @@ func (r *policyFiles) visit(name string, entry fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	if r.entries++; r.entries > maxFolders {
+	r.entries++
+	if r.entries > maxFolders {
 		return fmt.Errorf("more than %d files and folders, %s", maxFolders, atMostFiles)
 	}
-	if base := path.Base(name); name != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
+	base := path.Base(name)
+	if name != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
 		if entry.IsDir() {
 			return fs.SkipDir
 		}
@@ -352,7 +356,8 @@ func (r *policyFiles) read(name string) error {
 	if err != nil {
 		return err
 	}
-	switch r.total += int(info.Size()); {
+	r.total += int(info.Size())
+	switch {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("%s is not a regular file", name)
 	case info.Size() > compile.MaxFileBytes:

@@ -76,7 +76,9 @@ func newReview(version string) *cobra.Command {
 			"  corral review --base HEAD^1 -o github --write markdown=review.md --write sarif=review.sarif",
 	}
 	o := &reviewOptions{version: version}
-	o.definitions, o.policies, o.at = bindDefinitions(c), bindPolicyOptions(c), bindTime(c)
+	o.definitions = bindDefinitions(c)
+	o.policies = bindPolicyOptions(c)
+	o.at = bindTime(c)
 	o.definitions.allowEmpty = true
 	o.output = bindFormat(c, reviewForms...)
 	c.Args = cobra.MaximumNArgs(2)
@@ -143,7 +145,8 @@ func (o *reviewOptions) check(args []string) error {
 // review reads both sides, and compares them.
 func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result, error) {
 	for _, name := range []string{"base", "head"} {
-		if flag := c.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+		flag := c.Flags().Lookup(name)
+		if flag.Changed && flag.Value.String() == "" {
 			return nil, fmt.Errorf("--%s is empty; does git merge-base find the commit? Fetch more history", name)
 		}
 	}
@@ -220,20 +223,20 @@ func (o *reviewOptions) judge(r *review.Result) error {
 // failsOn returns an error if the review fails on one value of --fail-on.
 func failsOn(word string, r *review.Result) error {
 	limit, isCost := costLimit(word)
-	switch comparable := r.Comparable(); {
-	case word == "denied", word == "newly-denied" && (!comparable || r.Summary.NewlyDenied > 0):
+	switch {
+	case word == "denied", word == "newly-denied" && (!r.Comparable() || r.Summary.NewlyDenied > 0):
 		if r.Summary.Denied > 0 {
 			return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
 		}
 	case word == "broken", word == "newly-denied":
-	case !comparable:
+	case !r.Comparable():
 		return fmt.Errorf("the base cannot be compared, so --fail-on %s cannot be evaluated", word)
 	case isCost:
 		return dearer(limit, word, r)
 	default:
 		gone := slices.DeleteFunc(slices.Clone(r.Pools), func(p review.Pool) bool { return p.Change != review.Deleted && !p.LosesJobs })
-		if n := len(gone); n > 0 {
-			return fmt.Errorf("%s deleted, or replaced together with its waiting jobs, %w", wording.Count(n, "pool"), errFailOn)
+		if len(gone) > 0 {
+			return fmt.Errorf("%s deleted, or replaced together with its waiting jobs, %w", wording.Count(len(gone), "pool"), errFailOn)
 		}
 	}
 	return nil

@@ -42,8 +42,9 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		return nil, err
 	}
 	asked := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
-	if more := len(asked) - maxAsked; more > 0 {
-		asked, notes = asked[:maxAsked], append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(more, "more object")))
+	if len(asked) > maxAsked {
+		notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(len(asked)-maxAsked, "more object")))
+		asked = asked[:maxAsked]
 	}
 	answers := make([]error, len(asked))
 	var group errgroup.Group
@@ -53,7 +54,8 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	}
 	_ = group.Wait() // the functions return no errors
 	for i, answer := range answers {
-		switch at := asked[i].Head; {
+		at := asked[i].Head
+		switch {
 		case answer == nil:
 		case apierrors.IsForbidden(answer), apierrors.ReasonForError(answer) == "":
 			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", asked[i].Name, answer))

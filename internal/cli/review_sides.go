@@ -76,7 +76,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 			return nil, err
 		}
 	}
-	if before := namespacesOf(results[0].Objects); len(before) < 2 && !in.ManySources { // objects without a namespace are applied to the namespace of the pools
+	before := namespacesOf(results[0].Objects)
+	if len(before) < 2 && !in.ManySources { // objects without a namespace are applied to the namespace of the pools
 		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
 	given := map[string][]*declaredPolicy{}
@@ -130,7 +131,8 @@ func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declared
 			if err := d.assign(ctx, t.tree, &results[i]); err != nil {
 				return err
 			}
-			if isOwnOfHead := i == 1 && from == 1; !isOwnOfHead {
+			isOwnOfHead := i == 1 && from == 1
+			if !isOwnOfHead {
 				results[i].Diagnostics = kept
 			}
 		}
@@ -199,7 +201,8 @@ func committedTree(folder string) (namedTree, error) {
 		return t, err
 	}
 	c, err := t.asCommitted()
-	if t.fsys, t.notes = c, c.notes(t.root); err != nil {
+	t.fsys, t.notes = c, c.notes(t.root)
+	if err != nil {
 		t.notes = append(t.notes, unknownToGit+err.Error())
 	}
 	return t, nil
@@ -212,7 +215,8 @@ func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
 	if err != nil {
 		return t, fmt.Errorf("reading revision %s: %w", name, err)
 	}
-	if t.name = r.Commit[:min(8, len(r.Commit))]; name != r.Commit {
+	t.name = r.Commit[:min(8, len(r.Commit))]
+	if name != r.Commit {
 		t.name = name + " (" + t.name + ")"
 	}
 	t.tree = tree{fsys: r.FS, root: filepath.Join(r.Top, filepath.FromSlash(r.Module)), path: r.Path}
@@ -228,14 +232,14 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 		return side, nil, err
 	}
 	w.given = given
-	beside, err := policiesAmong(w.Objects, w.root, w.options.namespace)
-	if err == nil && len(beside) == 0 && !t.absent {
-		beside, side.Diagnostics, err = policiesAbove(ctx, t.tree, result.compiler, w.options.namespace)
+	policies, err := policiesAmong(w.Objects, w.root, w.options.namespace)
+	if err == nil && len(policies) == 0 && !t.absent {
+		policies, side.Diagnostics, err = policiesAbove(ctx, t.tree, result.compiler, w.options.namespace)
 	}
 	if err != nil || len(side.Diagnostics) > 0 {
 		return side, nil, err
 	}
-	if err := w.loadPolicies(ctx, beside); err != nil {
+	if err := w.loadPolicies(ctx, policies); err != nil {
 		return side, nil, err
 	}
 	side.Objects, side.Diagnostics = w.Objects, w.Diagnostics
@@ -257,11 +261,11 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 func policiesAbove(ctx context.Context, t tree, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
 		folder = path.Dir(folder)
-		beside := path.Join(folder, "policies")
-		if definitions, err := fs.Glob(t.fsys, beside+"/*.cue"); err != nil || len(definitions) > 0 {
+		candidate := path.Join(folder, "policies")
+		if definitions, err := fs.Glob(t.fsys, candidate+"/*.cue"); err != nil || len(definitions) > 0 {
 			continue
 		}
-		policies, diagnostics, err := policiesOfFolder(ctx, t, beside, compiler, namespace)
+		policies, diagnostics, err := policiesOfFolder(ctx, t, candidate, compiler, namespace)
 		if err != nil || len(policies)+len(diagnostics) > 0 {
 			return policies, diagnostics, err
 		}

@@ -52,7 +52,7 @@ const pluginName = "kubectl-corral"
 // NewRootAs returns the root command for the path of the program. If the program is named as kubectl's plugin, the help shows "kubectl corral".
 func NewRootAs(program, version string) *cobra.Command {
 	root := NewRoot(version)
-	if name := filepath.Base(program); strings.TrimSuffix(name, ".exe") == pluginName {
+	if strings.TrimSuffix(filepath.Base(program), ".exe") == pluginName {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl corral"}
 	}
 	return root

@@ -69,9 +69,10 @@ func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) 
 	case len(diagnostics) > 0:
 		r.Diagnostics = append(r.Diagnostics, diagnostics...)
 	default:
-		lines, because := c.Expect.compare(ctx, a, q)
-		if t.Failure = strings.Join(lines, "\n"); len(lines) > 0 {
-			t.Result, t.Because = report.Fail, because
+		lines, reasons := c.Expect.compare(ctx, a, q)
+		t.Failure = strings.Join(lines, "\n")
+		if len(lines) > 0 {
+			t.Result, t.Because = report.Fail, reasons
 		}
 		t.Output = takeOutput(a.policies)
 		t.Seconds = time.Since(began).Seconds()

@@ -168,7 +168,8 @@ func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagno
 		for i, c := range f.Cases {
 			one := scenarioCase{scenario: c.over(f.scenario), document: d, field: fmt.Sprintf("cases[%d]", i)}
 			one.line, _ = d.at(one.field)
-			if cases = append(cases, one); c.Name == "" {
+			cases = append(cases, one)
+			if c.Name == "" {
 				diagnostics = append(diagnostics, d.problem(one.field, "name is required"))
 			}
 		}
@@ -231,7 +232,8 @@ func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*quest
 	}
 	refuse("pool", err)
 	refuse("zone", checkZone(zone))
-	if at = timeIn("at", c.At, at); at.IsZero() && c.At == "" && c.Expect != nil && (c.Expect.Scaling != nil || c.Expect.Update != nil) {
+	at = timeIn("at", c.At, at)
+	if at.IsZero() && c.At == "" && c.Expect != nil && (c.Expect.Scaling != nil || c.Expect.Update != nil) {
 		refuse("at", errors.New("at is required, because decisions of policies can depend on the time"))
 	}
 	since := timeIn("state.change.since", s.Change.Since, time.Time{})
@@ -249,7 +251,7 @@ func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*quest
 // pool returns the pool that a case names or declares itself.
 func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 	if c.Pool == nil {
-		return nil, fmt.Errorf("pool is required: the name of a pool, or a RunnerPool")
+		return nil, errors.New("pool is required: the name of a pool, or a RunnerPool")
 	}
 	var name string
 	if json.Unmarshal(c.Pool, &name) == nil {
@@ -257,11 +259,12 @@ func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 	}
 	pool := &v1alpha1.RunnerPool{}
 	d := document{json: c.Pool, node: c.document.node}
-	if problems := d.decode(pool); len(problems) > 0 {
-		return nil, fmt.Errorf("%s", problems[0].Message)
+	problems := d.decode(pool)
+	if len(problems) > 0 {
+		return nil, errors.New(problems[0].Message)
 	}
 	if pool.Name == "" {
-		return nil, fmt.Errorf("metadata.name is required")
+		return nil, errors.New("metadata.name is required")
 	}
 	pool.Namespace = cmp.Or(pool.Namespace, w.options.namespace)
 	return pool, nil

@@ -27,7 +27,8 @@ func scheduledAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
 
 // checkSchedules returns the first problem of a pool's schedules.
 func checkSchedules(pool *v1alpha1.RunnerPool) error {
-	if _, problems := schedule.Compile(pool.Spec.Scale.Schedules); len(problems) > 0 {
+	_, problems := schedule.Compile(pool.Spec.Scale.Schedules)
+	if len(problems) > 0 {
 		return errors.New(problems[0].String())
 	}
 	return nil

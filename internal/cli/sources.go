@@ -112,7 +112,8 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 	}
 	defer closeTree()
 	sources, lost := t.sources()
-	if d.source = covering(sources, t.path); d.source == nil {
+	d.source = covering(sources, t.path)
+	if d.source == nil {
 		d.lost = lost
 		d.sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !within(t.path, s.folder) })
 		return nil
@@ -223,7 +224,8 @@ func (w *workspace) notApplied() []v1alpha1.Diagnostic {
 	var refused []v1alpha1.Diagnostic
 	own := compile.IntoNamespace(cmp.Or(w.options.namespace, named))
 	for i := range w.Objects {
-		if why := own.Refusal(&w.Objects[i]); why != "" {
+		why := own.Refusal(&w.Objects[i])
+		if why != "" {
 			refused = append(refused, w.Objects[i].Diagnostic("", "a PoolSource would refuse it: "+why))
 		}
 	}

@@ -83,7 +83,8 @@ func (g *reader) cannot(what string, err error) {
 
 // brief returns the text of an error without the kind, so that the same error of several kinds gives the same text.
 func brief(err error) string {
-	switch request := new(url.Error); {
+	request := new(url.Error)
+	switch {
 	case apierrors.IsForbidden(err):
 		return "you may not read them"
 	case meta.IsNoMatchError(err):
@@ -113,10 +114,11 @@ func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each fun
 		}
 		each(list)
 		n += meta.LenList(list)
-		switch more = list.GetContinue(); {
-		case more == "":
+		more = list.GetContinue()
+		if more == "" {
 			return nil
-		case n >= maxRead:
+		}
+		if n >= maxRead {
 			return errMore
 		}
 	}
@@ -144,7 +146,8 @@ func (g *statusReader) elsewhere(ctx context.Context, s *explain.Snapshot) {
 		if key.Namespace == g.namespace || seen[key] {
 			continue
 		}
-		if seen[key] = true; len(seen) > maxElsewhere {
+		seen[key] = true
+		if len(seen) > maxElsewhere {
 			g.cannot("GitHubConnections of other namespaces", fmt.Errorf("pools use more than %d, the limit", maxElsewhere))
 			return
 		}

@@ -48,7 +48,8 @@ func (t tree) look() *strays {
 func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 	s.entries++
 	base := path.Base(name)
-	switch isHidden := name != s.path && strings.HasPrefix(base, "."); {
+	isHidden := name != s.path && strings.HasPrefix(base, ".")
+	switch {
 	case err != nil, s.entries > maxFolders:
 		return fs.SkipAll
 	case entry.IsDir() && (isHidden || base == "testdata" || base == "cue.mod"):
@@ -81,7 +82,8 @@ func (s *strays) read(name string) []byte {
 // noteCUE reports a CUE file that CUE ignores because of its name or the name of its folder.
 func (s *strays) noteCUE(name string) {
 	isPassedOver := strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
-	if text := s.read(name); isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
+	text := s.read(name)
+	if isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
 		s.found = append(s.found, v1alpha1.Diagnostic{File: shown(s.root, name), Line: 1, Column: 1,
 			Message: "CUE does not read files of this name, so nothing in it is declared: rename it, or begin it with @ignore()"})
 	}

@@ -75,11 +75,7 @@ type vetPool struct {
 	declared *v1alpha1.RunnerPool
 }
 
-func newVet(version string) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "vet [DIR]",
-		Short: "Check definitions, and judge pools by policy",
-		Long: `Check the definitions in DIR (default: the current folder) and below, as the controller
+const vetHelp = `Check the definitions in DIR (default: the current folder) and below, as the controller
 would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE on
 standard error, and the exit code is 1. So is a schedule in a zone that doesn't exist, or whose
 time never comes; one that is over, or that has no effect beside others, is a warning. So is a
@@ -95,7 +91,13 @@ and how may a change of its template begin, at the time --at? A denial, or a pol
 error with its rule and its remedy, and the exit code is 2. Changed numbers, warnings and the
 results of audited policies are reported without changing the exit code.
 
---output github annotates a pull request, sarif is for code scanning, junit for CI systems.`,
+--output github annotates a pull request, sarif is for code scanning, junit for CI systems.`
+
+func newVet(version string) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "vet [DIR]",
+		Short: "Check definitions, and judge pools by policy",
+		Long:  vetHelp,
 		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +
 			"  corral vet --policy ../guard --namespace ci\n  corral vet --at 2026-12-24T20:00:00Z -o sarif > corral.sarif",
 	}
@@ -116,11 +118,11 @@ results of audited policies are reported without changing the exit code.
 			return err
 		}
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version, root: w.root}
-		for i := range w.pools {
-			if *verbose {
-				names := strings.Join(boundBy(w.policies, policy.PoolOf(w.pools[i].RunnerPool)), ", ")
-				r.asked = append(r.asked, "pool "+w.pools[i].name()+": asked "+cmp.Or(names, "no policy"))
-			}
+		if *verbose {
+			r.asked = converted(w.pools, func(p declaredPool) string {
+				names := strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", ")
+				return "pool " + p.name() + ": asked " + cmp.Or(names, "no policy")
+			})
 		}
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
@@ -165,7 +167,8 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 // comparedWarnings returns the warnings of --base and --live.
 func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, o *clusterOptions) (found []report.Finding, err error) {
 	ctx := c.Context()
-	if base := c.Flags().Lookup("base"); base.Changed {
+	base := c.Flags().Lookup("base")
+	if base.Changed {
 		if found, err = w.goneSince(ctx, d, folderOf(args), base.Value.String()); err != nil {
 			return nil, err
 		}
@@ -303,8 +306,8 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) {
 		return
 	}
 	text := fmt.Sprintf("ok: %s, %s", wording.Count(r.Objects["RunnerPool"], "pool"), wording.Count(r.Objects["GitHubConnection"], "connection"))
-	if n := len(r.Policies); n > 0 {
-		text += ", " + wording.Count(n, "policy")
+	if len(r.Policies) > 0 {
+		text += ", " + wording.Count(len(r.Policies), "policy")
 	}
 	fmt.Fprintln(stdout, text)
 }

@@ -35,8 +35,8 @@ func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, vers
 				asked[key] = fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)
 			}
 		}
-		if message := asked[key]; message != "" {
-			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache", message))
+		if asked[key] != "" {
+			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache", asked[key]))
 		}
 	}
 	return warnings

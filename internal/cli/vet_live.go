@@ -68,7 +68,8 @@ func (p *declaredPool) fleet(pod *corev1.Pod) quota.Fleet {
 			f.Most, f.Says = *s.Scale.Max, fmt.Sprintf(".spec.scale.schedules[%d].scale.max", i)
 		}
 	}
-	if bounds := rollout.Declared(p.Spec.Update, f.Most); bounds.Strategy == v1alpha1.RollingUpdate {
+	bounds := rollout.Declared(p.Spec.Update, f.Most)
+	if bounds.Strategy == v1alpha1.RollingUpdate {
 		f.Surge = bounds.MaxSurge
 	}
 	return f

@@ -143,9 +143,10 @@ func workOn(ctx context.Context, result compiled, o *policyOptions, read func(co
 		return w, err
 	}
 	policies, diagnostics, err := read(result, o.namespace)
-	if w.Diagnostics = slices.Concat(w.Diagnostics, w.withoutConsent(), diagnostics); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	w.Diagnostics = slices.Concat(w.Diagnostics, w.withoutConsent(), diagnostics)
 	return w, w.loadPolicies(ctx, policies)
 }
 

@@ -143,7 +143,8 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 	strict, err := kjson.UnmarshalStrict(d.json, v1alpha1.Strict(v))
 	if err != nil {
 		path, message := "", err.Error()
-		if found := typeError.FindStringSubmatch(message); found != nil {
+		found := typeError.FindStringSubmatch(message)
+		if found != nil {
 			path, message = embedded.Replace(found[2]), fmt.Sprintf("must be %s, found a JSON %s", typeName(found[3]), found[1])
 		}
 		return []v1alpha1.Diagnostic{d.problem(path, "%s", message)}

@@ -126,7 +126,7 @@ func TestExplainSaysWhyAJobWaits(t *testing.T) {
 	historyIsKept(t, q, namespace)
 
 	_, complaint, code := q.ask("pool/lunix", "-n", namespace)
-	if want := "Error: there is no RunnerPool \"lunix\" in namespace explain; there are linux\n"; code != 1 || complaint != want {
+	if want := "Error: there is no RunnerPool \"lunix\" in namespace explain; existing: linux\n"; code != 1 || complaint != want {
 		t.Errorf("exit code %d: %s", code, complaint)
 	}
 	for _, id := range []string{working, waiting} {
