@@ -113,8 +113,8 @@ func (r rule) String() string {
 	return text + " (" + r.Module + ")"
 }
 
-// full is like String, and includes the rule's policy.
-func (r rule) full() string {
+// qualified is like String, and includes the rule's policy.
+func (r rule) qualified() string {
 	return r.Name + " of " + r.Policy + strings.TrimPrefix(r.String(), r.Name)
 }
 
@@ -122,16 +122,16 @@ func (r rule) full() string {
 type translator struct{ policies []*declaredPolicy }
 
 func (t translator) rule(r v1alpha1.RuleReference) rule {
-	shown := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, int(r.Line)}}
+	reference := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, int(r.Line)}}
 	i, exact := slices.IndexFunc(t.policies, func(p *declaredPolicy) bool { return p.source.Ref() == r.Policy }), false
 	if i >= 0 {
-		shown.Place, exact = t.policies[i].place(r.File, int(r.Line))
-		shown.Column = 0
+		reference.Place, exact = t.policies[i].place(r.File, int(r.Line))
+		reference.Column = 0
 	}
 	if !exact {
-		shown.Module = report.Place{File: r.File, Line: int(r.Line)}.String()
+		reference.Module = report.Place{File: r.File, Line: int(r.Line)}.String()
 	}
-	return shown
+	return reference
 }
 
 func (t translator) scaling(in policy.Scale, s policy.Scaling) scalingAnswer {
@@ -228,7 +228,7 @@ func (r updateReason) String() string {
 
 // String returns the changed number, the reason and the rule.
 func (b bound) String() string {
-	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.full())
+	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.qualified())
 }
 
 // String returns the message, with its path and code, and the rule.
@@ -237,5 +237,5 @@ func (v verdict) String() string {
 	if v.Code != "" {
 		text += " [" + v.Code + "]"
 	}
-	return fmt.Sprintf("%s (rule %s)", text, v.Rule.full())
+	return fmt.Sprintf("%s (rule %s)", text, v.Rule.qualified())
 }

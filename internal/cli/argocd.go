@@ -109,11 +109,11 @@ func readParameters() (all []parameter, err error) {
 				strings.TrimPrefix(name, argoVariable))
 		}
 	}
-	var given []parameter
-	if err := json.Unmarshal([]byte(cmp.Or(os.Getenv(argoParameters), "null")), &given); err != nil {
+	var parameters []parameter
+	if err := json.Unmarshal([]byte(cmp.Or(os.Getenv(argoParameters), "null")), &parameters); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", argoParameters, err)
 	}
-	return append(all, given...), nil
+	return append(all, parameters...), nil
 }
 
 func (p *parameter) set(to tags, namespace *string) error {
@@ -180,7 +180,7 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 		file = cmp.Or(diagnostics[0].File, t.path)
 	}
 	if file != "" {
-		_, err = fmt.Fprintln(w, shown(t.root, file))
+		_, err = fmt.Fprintln(w, displayPath(t.root, file))
 	}
 	return err
 }

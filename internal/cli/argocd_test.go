@@ -32,14 +32,14 @@ pools: schema.#Pools & {
 _image: *"runner:1" | string @tag(image)
 `
 
-// tagged returns a folder with definitions that take values from tags.
-func tagged(t *testing.T) string {
+// taggedFolder returns a folder with definitions that take values from tags.
+func taggedFolder(t *testing.T) string {
 	t.Helper()
 	return folderWith(t, map[string]string{"pools.cue": taggedPool})
 }
 
 func TestArgoCDTakesParametersOfTheApplication(t *testing.T) {
-	folder := tagged(t)
+	folder := taggedFolder(t)
 	for name, tc := range map[string]struct {
 		env  map[string]string
 		args []string
@@ -88,7 +88,7 @@ func TestArgoCDTakesParametersOfTheApplication(t *testing.T) {
 }
 
 func TestWithoutArgoCDItsEnvironmentIsNotRead(t *testing.T) {
-	folder := tagged(t)
+	folder := taggedFolder(t)
 	before := corral(t, folder, "build")
 	t.Setenv(argoTags, "max=7")
 	t.Setenv(argoParameters, "{")
@@ -169,15 +169,15 @@ func TestArgoCDDiscovers(t *testing.T) {
 // If discovery does not claim a repository of Corral, Argo CD builds it with another tool. That tool produces no
 // objects, and Argo CD prunes the running ones.
 func TestArgoCDDiscoversWhatCantBeRead(t *testing.T) {
-	for name, spoil := range map[string]func(folder string) error{
+	for name, breakFolder := range map[string]func(folder string) error{
 		"too large a file": func(folder string) error {
 			return os.WriteFile(filepath.Join(folder, "a.cue"), bytes.Repeat([]byte("/"), compile.MaxFileBytes+1), 0o600)
 		},
 		"a link out of the tree": func(folder string) error { return os.Symlink("/etc/hostname", filepath.Join(folder, "a.cue")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := tagged(t)
-			if err := spoil(folder); err != nil {
+			folder := taggedFolder(t)
+			if err := breakFolder(folder); err != nil {
 				t.Fatal(err)
 			}
 			got := corral(t, folder, "build", "--argocd", "--discover")

@@ -25,8 +25,8 @@ type questions struct {
 	err error
 }
 
-// about returns the pool, the time and the time zone of a decision's input.
-func (q *questions) about(decision string) (pool policy.Pool, now int64, zone string) {
+// poolAndTime returns the pool, the time and the time zone of a decision's input.
+func (q *questions) poolAndTime(decision string) (pool policy.Pool, now int64, zone string) {
 	switch decision {
 	case policy.DecisionScaling:
 		return q.scaling.Pool, q.scaling.Now, q.scaling.Zone
@@ -67,8 +67,8 @@ func (a asker) ask(ctx context.Context, decision string, q *questions, to *answe
 	return nil
 }
 
-// idle returns the scaling input for a pool without runners, while all other pools are idle.
-func (a asker) idle(pool policy.Pool, at time.Time, zone string) policy.ScalingInput {
+// idleInput returns the scaling input for a pool without runners, while all other pools are idle.
+func (a asker) idleInput(pool policy.Pool, at time.Time, zone string) policy.ScalingInput {
 	return policy.ScalingInput{Pool: pool, Usage: a.fleet.Usage(pool, a.set.For(pool).Needs()), Now: at.UnixNano(), Zone: zone}
 }
 
@@ -90,7 +90,7 @@ func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
 		o.at, err = parseTime(value)
 		return err
 	})
-	c.Flags().Var(checked{&o.zone, "zone", checkZone}, "zone", zoneHelp)
+	c.Flags().Var(checkedValue{&o.zone, "zone", checkZone}, "zone", zoneHelp)
 }
 
 // time returns the time of the flag, or else the time of the first call.

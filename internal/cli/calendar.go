@@ -65,8 +65,8 @@ type period struct {
 // Start formats the beginning of the period.
 func (p period) Start() string { return p.from.Format("Mon 2006-01-02 15:04 MST") }
 
-// same reports whether nothing changes between two periods.
-func (p *period) same(other *period) bool {
+// equals reports whether nothing changes between two periods.
+func (p *period) equals(other *period) bool {
 	return p.Scale == other.Scale && slices.Equal(p.Schedules, other.Schedules) && slices.Equal(p.Policies, other.Policies) &&
 		slices.Equal(p.Failures, other.Failures)
 }
@@ -168,7 +168,7 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 	for range maxSteps {
 		next, now := o.period(ctx, a, p, at)
 		last := len(c.Periods) - 1
-		if last < 0 || !c.Periods[last].same(&now) {
+		if last < 0 || !c.Periods[last].equals(&now) {
 			if len(c.Periods) == o.most {
 				break
 			}
@@ -187,7 +187,7 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
 	var got answers
-	_ = a.ask(ctx, policy.DecisionScaling, &questions{scaling: a.idle(scheduled(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC"))}, &got) // only template decisions return an error
+	_ = a.ask(ctx, policy.DecisionScaling, &questions{scaling: a.idleInput(scheduledPool(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC"))}, &got) // only template decisions return an error
 	limits := &got.Scaling
 	now = period{from: at, From: at.Format(time.RFC3339), Scale: limits.Declared, Schedules: n.Active, Policies: limits.Reasons(), Failures: limits.Failures}
 	if limits.Effective != nil {

@@ -42,9 +42,9 @@ func (w *workspace) poolChecks() []poolCheck {
 					}
 				}
 				before = append(before, p)
-				return formatted("the same jobs are for pool %s: webhooks give all of them to the older of the two", strings.Join(others, ", "))
+				return formatNonEmpty("the same jobs are for pool %s: webhooks give all of them to the older of the two", strings.Join(others, ", "))
 			}},
-		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharesName()},
+		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharedNameCheck()},
 		{ruleConnection, "Connection is not declared here", ".spec.connectionRef", "", func(p *declaredPool) string {
 			name := connectionOf(p.RunnerPool)
 			if len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
@@ -54,7 +54,7 @@ func (w *workspace) poolChecks() []poolCheck {
 		}},
 		{ruleCredentials, "Jobs can read credentials", ".spec.containerMode", "", func(p *declaredPool) string { return podspec.HooksMayRead(p.RunnerPool) }},
 		{ruleWorkFolder, "Docker daemon without the work folder", ".spec.template", "", func(p *declaredPool) string { return podspec.DaemonApart(p.RunnerPool) }},
-		{ruleLabels, "Scale set's name is not a label", ".spec.runnerLabels", "", (*declaredPool).withoutName},
+		{ruleLabels, "Scale set's name is not a label", ".spec.runnerLabels", "", (*declaredPool).missingNameNote},
 		{ruleScaleSet, "Pools share a scale set", ".spec.scaleSetName", "", func(p *declaredPool) string {
 			if p.Spec.Registration == v1alpha1.RegisterREST {
 				return ""
@@ -84,8 +84,8 @@ func (w *workspace) poolChecks() []poolCheck {
 	}
 }
 
-// withoutName returns a note for pools whose runnerLabels leave out the scale set's name.
-func (p *declaredPool) withoutName() string {
+// missingNameNote returns a note for pools whose runnerLabels leave out the scale set's name.
+func (p *declaredPool) missingNameNote() string {
 	hasName := slices.ContainsFunc(p.Spec.RunnerLabels, func(label string) bool { return strings.EqualFold(label, p.GetScaleSetName()) })
 	if len(p.Spec.RunnerLabels) == 0 || hasName || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
 		return ""
@@ -93,8 +93,8 @@ func (p *declaredPool) withoutName() string {
 	return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
 }
 
-// formatted inserts text into format. If text is empty, it returns an empty string.
-func formatted(format, text string) string {
+// formatNonEmpty inserts text into format. If text is empty, it returns an empty string.
+func formatNonEmpty(format, text string) string {
 	if text == "" {
 		return ""
 	}
@@ -133,8 +133,8 @@ func (w *workspace) warnings(now time.Time) []report.Finding {
 	return found
 }
 
-// withoutCommand warns about pools that run GitHub's image, which has no entrypoint, without a command.
-func (w *workspace) withoutCommand() (found []report.Finding) {
+// commandWarnings warns about pools that run GitHub's image, which has no entrypoint, without a command.
+func (w *workspace) commandWarnings() (found []report.Finding) {
 	for i := range w.pools {
 		if w.pools[i].Spec.Persists() { // Corral starts persistent runners itself
 			continue
@@ -158,9 +158,9 @@ func (w *workspace) compete(a, b *declaredPool) bool {
 	return jobmatch.Compete(w.match(a), w.match(b))
 }
 
-// sharesName returns a check that finds a previous pool with which the pool shares the name of a scale set as a label. The check looks up
+// sharedNameCheck returns a check that finds a previous pool with which the pool shares the name of a scale set as a label. The check looks up
 // candidates by label, because comparing all pairs of thousands of pools would take most of vet's time.
-func (w *workspace) sharesName() func(p *declaredPool) string {
+func (w *workspace) sharedNameCheck() func(p *declaredPool) string {
 	withLabel, withName := map[string][]*declaredPool{}, map[string][]*declaredPool{} // previous pools by label, and by the name of their scale set
 	return func(p *declaredPool) string {
 		if p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
@@ -229,8 +229,8 @@ func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
 	return podspec.NetworkOf(&c.Spec)
 }
 
-// reads reports a pod that would read a Secret with the credentials of a connection.
-func (w *workspace) reads(p *declaredPool) []v1alpha1.Diagnostic {
+// credentialProblems reports a pod that would read a Secret with the credentials of a connection.
+func (w *workspace) credentialProblems(p *declaredPool) []v1alpha1.Diagnostic {
 	var credentials []string
 	for _, c := range w.connections {
 		if c.Namespace == p.Namespace {

@@ -342,7 +342,7 @@ func TestInstallableVersions(t *testing.T) {
 	for version, want := range map[string]string{
 		"": "latest", "dev": "latest", "v1.2.3": "v1.2.3", "v1.2.3-4-gabc1234": "abc1234", "abc1234-dirty": "abc1234", "v1.2.3-rc.1": "v1.2.3-rc.1",
 	} {
-		if got := installable(version); got != want {
+		if got := installableVersion(version); got != want {
 			t.Errorf("installable(%q) = %q, want %q", version, got, want)
 		}
 	}

@@ -19,16 +19,16 @@ import (
 
 const unknownToGit = "Which files Git leaves out isn't known: "
 
-// committed is a work tree as a source would read it after a commit of all files. Files that Git ignores are missing, and submodules
+// committedFiles is a work tree as a source would read it after a commit of all files. Files that Git ignores are missing, and submodules
 // cannot be read.
-type committed struct {
+type committedFiles struct {
 	fs.FS
 	submodules, ignored []string
 }
 
 // asCommitted returns the tree as a source would read it. A tree outside of Git stays as it is.
-func (t tree) asCommitted() (*committed, error) {
-	c := &committed{FS: t.fsys}
+func (t tree) asCommitted() (*committedFiles, error) {
+	c := &committedFiles{FS: t.fsys}
 	files, _ := compile.Gather(t.fsys, t.path) // the compiler reports the diagnostics
 	var err error
 	c.submodules, c.ignored, err = gitsource.LeftOut(t.root, slices.Sorted(maps.Keys(files)))
@@ -47,7 +47,7 @@ func (t tree) checkWhole() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable; corral review --head HEAD compares commits without the work tree", shown(t.root, missing[0]), more(missing))
+	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable; corral review --head HEAD compares commits without the work tree", displayPath(t.root, missing[0]), more(missing))
 }
 
 // uncommitted reports files that were read, but that a source would not have.
@@ -58,23 +58,23 @@ func (t tree) uncommitted() []v1alpha1.Diagnostic {
 		found = append(found, v1alpha1.Diagnostic{Message: unknownToGit + err.Error()})
 	}
 	if len(c.ignored) > 0 {
-		found = append(found, v1alpha1.Diagnostic{File: shown(t.root, c.ignored[0]), Message: "Git ignores the file" + more(c.ignored) + ", so no source has it"})
+		found = append(found, v1alpha1.Diagnostic{File: displayPath(t.root, c.ignored[0]), Message: "Git ignores the file" + more(c.ignored) + ", so no source has it"})
 	}
 	_, diagnostics := compile.Gather(c, t.path)
 	for _, d := range diagnostics {
 		if slices.Contains(c.submodules, d.File) {
-			found = append(found, v1alpha1.Diagnostic{File: shown(t.root, d.File), Message: d.Message})
+			found = append(found, v1alpha1.Diagnostic{File: displayPath(t.root, d.File), Message: d.Message})
 		}
 	}
 	return found
 }
 
 // notes reports the ignored files, which are left out.
-func (c *committed) notes(root string) []string {
+func (c *committedFiles) notes(root string) []string {
 	if len(c.ignored) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", shown(root, c.ignored[0]), more(c.ignored))}
+	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", displayPath(root, c.ignored[0]), more(c.ignored))}
 }
 
 // more returns the number of files after the first as text. A list of thousands of names would not help.
@@ -86,7 +86,7 @@ func more(files []string) string {
 }
 
 // Open implements fs.FS.
-func (c *committed) Open(name string) (fs.File, error) {
+func (c *committedFiles) Open(name string) (fs.File, error) {
 	if slices.Contains(c.ignored, name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
@@ -94,13 +94,13 @@ func (c *committed) Open(name string) (fs.File, error) {
 }
 
 // Lstat implements fs.ReadLinkFS.
-func (c *committed) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(c.FS, name) }
+func (c *committedFiles) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(c.FS, name) }
 
 // ReadLink implements fs.ReadLinkFS.
-func (c *committed) ReadLink(name string) (string, error) { return fs.ReadLink(c.FS, name) }
+func (c *committedFiles) ReadLink(name string) (string, error) { return fs.ReadLink(c.FS, name) }
 
 // ReadDir implements fs.ReadDirFS.
-func (c *committed) ReadDir(folder string) ([]fs.DirEntry, error) {
+func (c *committedFiles) ReadDir(folder string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(c.FS, folder)
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return slices.Contains(c.ignored, path.Join(folder, e.Name())) })
 	for i, e := range entries {

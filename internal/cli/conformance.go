@@ -110,9 +110,9 @@ func reportConformance(c *cobra.Command, f *format, config conformance.Config) e
 	if r.Findings, err = conformance.Run(ctx, config); err != nil {
 		return err
 	}
-	hide, differs := redactor(config.Credentials.ConfigURL, config.Group), 0
+	redact, differs := redactor(config.Credentials.ConfigURL, config.Group), 0
 	for i, found := range r.Findings {
-		r.Findings[i].Found = hide(found.Found)
+		r.Findings[i].Found = redact(found.Found)
 		if found.Verdict == conformance.Differs || found.Verdict == conformance.NotShown {
 			differs++
 		}
@@ -183,7 +183,7 @@ func redactor(address, group string) func(string) string {
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
-	own := regexp.MustCompile(`(?i)` + strings.Join(names, "|"))
+	ownNames := regexp.MustCompile(`(?i)` + strings.Join(names, "|"))
 	return func(text string) string {
 		text = places.ReplaceAllStringFunc(wording.Redact(text), func(found string) string {
 			if found == "github.com" || strings.HasPrefix(found, `"corral-conformance-`) {
@@ -192,7 +192,7 @@ func redactor(address, group string) func(string) string {
 			return "NAME"
 		})
 		if len(names) > 0 {
-			text = own.ReplaceAllString(text, "NAME")
+			text = ownNames.ReplaceAllString(text, "NAME")
 		}
 		return text
 	}

@@ -88,7 +88,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 }
 
 func (f *controllerOptions) run(c *cobra.Command) error {
-	said, err := f.setLogger()
+	notices, err := f.setLogger()
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	f.controllers.Sources.ArtifactHost = os.Getenv("SOURCE_CONTROLLER_LOCALHOST")
 	metrics.Registry.MustRegister(controllers.Collectors()...)
 	f.controllers.Namespaces = f.manager.Namespaces
-	said.Info("Starting", "flags", flagsSet(c.Flags()), "cluster", f.controllers.Cluster, "watches", f.watched())
+	notices.Info("Starting", "flags", flagsSet(c.Flags()), "cluster", f.controllers.Cluster, "watches", f.watched())
 	controllers.LimitMemory(os.DirFS("/sys/fs/cgroup"), os.Getenv("GOMEMLIMIT"))
 	mgr, err := controllers.NewManager(config, f.manager)
 	if err != nil {

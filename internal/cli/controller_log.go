@@ -27,22 +27,22 @@ const secretAnnotation = "secret"
 
 // setLogger configures the logger of all libraries. Each line has the version. It returns another logger, which always logs at level info,
 // for rare events such as the start.
-func (f *controllerOptions) setLogger() (said logr.Logger, err error) {
+func (f *controllerOptions) setLogger() (notices logr.Logger, err error) {
 	level, err := zap.ParseAtomicLevel(f.logLevel)
 	if err != nil {
-		return said, fmt.Errorf("reading --log-level: %q is none of debug, info, warn and error", f.logLevel)
+		return notices, fmt.Errorf("reading --log-level: %q is none of debug, info, warn and error", f.logLevel)
 	}
 	log, err := f.newLogger(level)
 	if err != nil {
-		return said, err
+		return notices, err
 	}
-	if said, err = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)); err != nil {
-		return said, err
+	if notices, err = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)); err != nil {
+		return notices, err
 	}
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
-	f.manager.LogLevel = &levelSwitch{level: level, said: said, remote: f.remoteLogLevel}
-	return said, nil
+	f.manager.LogLevel = &levelSwitch{level: level, notices: notices, remote: f.remoteLogLevel}
+	return notices, nil
 }
 
 func (f *controllerOptions) newLogger(level zap.AtomicLevel) (logr.Logger, error) {
@@ -103,8 +103,8 @@ func isOfLibrary(function string) bool {
 // levelSwitch serves GET and PUT of the log level. Other hosts can only read it, because otherwise anyone with access to the metrics could
 // silence the log. A port-forward to the pod counts as localhost.
 type levelSwitch struct {
-	level zap.AtomicLevel
-	said  logr.Logger
+	level   zap.AtomicLevel
+	notices logr.Logger
 	// remote allows other hosts to change the level.
 	remote bool
 }
@@ -121,7 +121,7 @@ func (s *levelSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.level.ServeHTTP(w, r)
 	now := s.level.Level()
 	if now != before {
-		s.said.Info("Log level changed", "from", before.String(), "to", now.String(), "by", r.RemoteAddr)
+		s.notices.Info("Log level changed", "from", before.String(), "to", now.String(), "by", r.RemoteAddr)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestTheLogLevelIsChangedFromLocalhostOnly(t *testing.T) {
 		"10.0.0.1:1": http.StatusForbidden, "[fe80::1]:1": http.StatusForbidden, "": http.StatusForbidden,
 	} {
 		core, logs := observer.New(zap.InfoLevel)
-		s := &levelSwitch{level: zap.NewAtomicLevel(), said: zapr.NewLogger(zap.New(core))}
+		s := &levelSwitch{level: zap.NewAtomicLevel(), notices: zapr.NewLogger(zap.New(core))}
 		send := func(method string) int {
 			r, w := httptest.NewRequest(method, "/loglevel", strings.NewReader(`{"level":"error"}`)), httptest.NewRecorder()
 			r.RemoteAddr = from

@@ -29,8 +29,8 @@ type definitions struct {
 	// source is the source that applies the folder or one above it. sources apply folders below it. Only vet sets them.
 	source  *declaredSource
 	sources []*declaredSource
-	// lost has a diagnostic for each source of the same repository whose folder does not exist.
-	lost []v1alpha1.Diagnostic
+	// withoutFolder has a diagnostic for each source of the same repository whose folder does not exist.
+	withoutFolder []v1alpha1.Diagnostic
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {
@@ -109,7 +109,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return c, err
 	}
 	c.isAssigned = len(d.sources) > 0 || d.source != nil
-	strays := t.look()
+	strays := t.findStrays()
 	c.onlyPolicies = isEmpty && strays.hasPolicies()
 	c.uncommitted, c.unread = t.uncommitted(), strays.unread(c.Objects)
 	return c, nil
@@ -145,7 +145,7 @@ func compileTree(ctx context.Context, compiler Compiler, t tree, options compile
 	names := map[string]string{}
 	name := func(file string) string {
 		if _, known := names[file]; !known {
-			names[file] = shown(t.root, file)
+			names[file] = displayPath(t.root, file)
 		}
 		return names[file]
 	}
@@ -160,9 +160,9 @@ func compileTree(ctx context.Context, compiler Compiler, t tree, options compile
 	return compiled{Result: result, root: t.root, path: t.path, compiler: compiler}, nil
 }
 
-// shown returns the name of a tree's file relative to the current folder, with control characters escaped.
-func shown(root, file string) string {
-	return wording.Escape(filepath.ToSlash(relative(filepath.Join(root, filepath.FromSlash(file)))), "")
+// displayPath returns the name of a tree's file relative to the current folder, with control characters escaped.
+func displayPath(root, file string) string {
+	return wording.Escape(filepath.ToSlash(relativePath(filepath.Join(root, filepath.FromSlash(file)))), "")
 }
 
 // locate returns the closest folder with a CUE module, at or above folder, and folder's path
@@ -186,8 +186,8 @@ func locate(folder string) (root, path string, err error) {
 	}
 }
 
-// relative returns a file's name relative to the current folder, if that is shorter.
-func relative(file string) string {
+// relativePath returns a file's name relative to the current folder, if that is shorter.
+func relativePath(file string) string {
 	current, err := os.Getwd()
 	if err != nil {
 		return file

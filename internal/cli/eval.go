@@ -171,7 +171,7 @@ func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*
 
 // describe adds the pool and time of the input, and the policies that bind the pool.
 func (r *evalReport) describe(a asker, q *questions) {
-	pool, now, zone := q.about(r.Decision)
+	pool, now, zone := q.poolAndTime(r.Decision)
 	r.Namespace, r.Pool = pool.Namespace, pool.Name
 	r.Policies, r.Output = boundBy(a.policies, pool), takeOutput(a.policies)
 	if now != 0 {

@@ -33,7 +33,7 @@ func (d *difference) differ(field, want, got string) {
 // value is a field with its expected and its actual value. An empty want accepts any value.
 type value struct{ field, want, got string }
 
-func (d *difference) values(values ...value) {
+func (d *difference) compareValues(values ...value) {
 	for _, v := range values {
 		if v.want != "" && v.want != v.got {
 			d.differ(v.field, v.want, v.got)
@@ -41,8 +41,8 @@ func (d *difference) values(values ...value) {
 	}
 }
 
-// text formats an expected value. It returns "" if there is no expectation.
-func text[T any](want *T, format func(T) string) string {
+// formatOptional formats an expected value. It returns "" if there is no expectation.
+func formatOptional[T any](want *T, format func(T) string) string {
 	if want == nil {
 		return ""
 	}
@@ -65,14 +65,14 @@ func (want excerpt) String() string { return "…" + string(want) + "…" }
 
 func (want excerpt) fits(text string) bool { return strings.Contains(text, string(want)) }
 
-// wanted is an expectation about one element of a list.
-type wanted[G any] interface {
+// elementExpectation is an expectation about one element of a list.
+type elementExpectation[G any] interface {
 	fmt.Stringer
 	fits(got G) bool
 }
 
-// each reports expectations that no element of got fits. If want is empty but not nil, got must be empty.
-func each[W wanted[G], G any](d *difference, field string, want []W, got []G) {
+// compareEach reports expectations that no element of got fits. If want is empty but not nil, got must be empty.
+func compareEach[W elementExpectation[G], G any](d *difference, field string, want []W, got []G) {
 	all := strings.Join(textsOf(got), "\n")
 	if want != nil && len(want) == 0 && len(got) > 0 {
 		d.differ(field, "none", all)
@@ -89,14 +89,14 @@ func textsOf[T any](things []T) []string {
 	return converted(things, func(t T) string { return fmt.Sprint(t) })
 }
 
-// common compares the fields that all decisions have in common. An unexpected failure of a policy is a difference.
-func (d *difference) common(want commonExpectation, got answer) {
+// compareCommon compares the fields that all decisions have in common. An unexpected failure of a policy is a difference.
+func (d *difference) compareCommon(want commonExpectation, got answer) {
 	expected := want.Failures
 	if expected == nil {
 		expected = []excerpt{}
 	}
-	each(d, "failures", expected, textsOf(got.Failures))
-	each(d, "audit", want.Audit, textsOf(got.Audit))
+	compareEach(d, "failures", expected, textsOf(got.Failures))
+	compareEach(d, "audit", want.Audit, textsOf(got.Audit))
 }
 
 // compare evaluates each decision with an expectation. It returns the differences, and the rules that led to the differing answers.
@@ -128,44 +128,44 @@ func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines
 
 func (want *scalingExpectation) compare(d *difference, answers *answers) []string {
 	got := &answers.Scaling
-	d.common(want.commonExpectation, got.answer)
+	d.compareCommon(want.commonExpectation, got.answer)
 	e := got.Effective
 	if e != nil {
-		d.values(
-			value{"max", text(want.Max, wording.Max), wording.Max(e.Max)},
-			value{"min", text(want.Min, wording.Max), wording.Max(e.Min)},
-			value{"idle", text(want.Idle, wording.Max), wording.Max(e.Idle)},
+		d.compareValues(
+			value{"max", formatOptional(want.Max, wording.Max), wording.Max(e.Max)},
+			value{"min", formatOptional(want.Min, wording.Max), wording.Max(e.Min)},
+			value{"idle", formatOptional(want.Idle, wording.Max), wording.Max(e.Idle)},
 			value{"assignedJobs", string(want.AssignedJobs), string(cmp.Or(got.AssignedJobs, v1alpha1.AssignedJobsServe))},
 			value{"until", inUTC(want.Until), got.Until})
 	}
-	each(d, "bounds", want.Bounds, got.Bounds)
-	each(d, "conflicts", want.Conflicts, got.Conflicts)
+	compareEach(d, "bounds", want.Bounds, got.Bounds)
+	compareEach(d, "conflicts", want.Conflicts, got.Conflicts)
 	return got.Reasons()
 }
 
 func (want *templateExpectation) compare(d *difference, answers *answers) []string {
 	got := &answers.Template
-	d.common(want.commonExpectation, got.answer)
-	d.values(value{"allowed", text(want.Allowed, strconv.FormatBool), strconv.FormatBool(got.Allowed)})
-	each(d, "denied", want.Denied, got.Denials)
-	each(d, "warnings", want.Warnings, got.Warnings)
+	d.compareCommon(want.commonExpectation, got.answer)
+	d.compareValues(value{"allowed", formatOptional(want.Allowed, strconv.FormatBool), strconv.FormatBool(got.Allowed)})
+	compareEach(d, "denied", want.Denied, got.Denials)
+	compareEach(d, "warnings", want.Warnings, got.Warnings)
 	return got.reasons()
 }
 
 func (want *updateExpectation) compare(d *difference, answers *answers) []string {
 	got := &answers.Update
-	d.common(want.commonExpectation, got.answer)
+	d.compareCommon(want.commonExpectation, got.answer)
 	if len(got.Failures) == 0 {
-		d.values(
-			value{"hold", text(want.Hold, strconv.FormatBool), strconv.FormatBool(got.Hold)},
+		d.compareValues(
+			value{"hold", formatOptional(want.Hold, strconv.FormatBool), strconv.FormatBool(got.Hold)},
 			value{"strategy", want.Strategy, got.Strategy},
-			value{"maxSurge", text(want.MaxSurge, wording.Max), wording.Max(got.MaxSurge)},
-			value{"maxUnavailable", text(want.MaxUnavailable, wording.Max), wording.Max(got.MaxUnavailable)},
-			value{"canary", text(want.Canary, wording.Max), wording.Max(got.Canary)},
+			value{"maxSurge", formatOptional(want.MaxSurge, wording.Max), wording.Max(got.MaxSurge)},
+			value{"maxUnavailable", formatOptional(want.MaxUnavailable, wording.Max), wording.Max(got.MaxUnavailable)},
+			value{"canary", formatOptional(want.Canary, wording.Max), wording.Max(got.Canary)},
 			value{"until", inUTC(want.Until), got.Until})
 	}
 	reasons := textsOf(got.Reasons)
-	each(d, "reasons", want.Reasons, reasons)
+	compareEach(d, "reasons", want.Reasons, reasons)
 	return reasons
 }
 
@@ -176,7 +176,7 @@ func (want boundExpectation) fits(b bound) bool {
 
 // String formats the expectation for a diff.
 func (want boundExpectation) String() string {
-	return parts("field", want.Field, "value", text(want.Value, wording.Max), "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
+	return formatPairs("field", want.Field, "value", formatOptional(want.Value, wording.Max), "reason", want.Reason, "rule", want.Rule, "policy", want.Policy)
 }
 
 func (want verdictExpectation) fits(v verdict) bool {
@@ -186,11 +186,11 @@ func (want verdictExpectation) fits(v verdict) bool {
 
 // String formats the expectation for a diff.
 func (want verdictExpectation) String() string {
-	return parts("code", want.Code, "message", want.Message, "path", want.Path, "rule", want.Rule, "policy", want.Policy)
+	return formatPairs("code", want.Code, "message", want.Message, "path", want.Path, "rule", want.Rule, "policy", want.Policy)
 }
 
-// parts formats pairs of names and values, without the empty values.
-func parts(pairs ...string) string {
+// formatPairs formats pairs of names and values, without the empty values.
+func formatPairs(pairs ...string) string {
 	var set []string
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {

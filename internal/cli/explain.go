@@ -72,15 +72,15 @@ func parseSubject(args []string) (subject, error) {
 }
 
 func (o *explainOptions) run(c *cobra.Command, args []string) error {
-	about, err := parseSubject(args)
+	target, err := parseSubject(args)
 	if err != nil {
 		return err
 	}
 	switch {
-	case o.at != "" && about.kind != "pool":
-		return fmt.Errorf("--at is for pools: there is no history of a %s", about.kind)
-	case len(o.labels) > 0 && about.kind != "job":
-		return fmt.Errorf("--labels applies only to a job, not to a %s", about.kind)
+	case o.at != "" && target.kind != "pool":
+		return fmt.Errorf("--at is for pools: there is no history of a %s", target.kind)
+	case len(o.labels) > 0 && target.kind != "job":
+		return fmt.Errorf("--labels applies only to a job, not to a %s", target.kind)
 	}
 	now := time.Now()
 	at, err := parseAt(o.at, now)
@@ -96,7 +96,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	e := &explainer{reader{cluster, o.cluster.namespace, namespace, error.Error, nil}, o.cluster.clock.Now()}
 	ctx, cancel := context.WithTimeout(c.Context(), readTimeout)
 	defer cancel()
-	answer, err := e.explain(ctx, about, at, o.labels)
+	answer, err := e.explain(ctx, target, at, o.labels)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 
 // winnerOf returns the index of the pool that gets a job, without the pool at index but, or -1 if no pool gets it. The enterprise of the
 // repository is not known, so winnerOf tries the enterprises of all pools.
-func winnerOf(job jobmatch.Job, competing []competitor, but int) int {
+func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
 	matches := make([]jobmatch.Pool, len(competing))
 	enterprises := []string{""}
 	for i := range competing {
@@ -107,7 +107,7 @@ func winnerOf(job jobmatch.Job, competing []competitor, but int) int {
 	best := -1
 	for _, job.Enterprise = range enterprises {
 		i := jobmatch.Winner(job, matches, func(i int) jobmatch.Visibility {
-			if i == but {
+			if i == excluded {
 				return jobmatch.Hidden
 			}
 			return jobmatch.Unknown
@@ -166,7 +166,7 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (na
 		err = fmt.Errorf("there is no GitHubConnection %s", conn.Name)
 	}
 	if err != nil {
-		e.cannot("which GitHubConnections take events in", err)
+		e.recordUnseen("which GitHubConnections take events in", err)
 		return nil, ""
 	}
 	scope, _ := jobmatch.ScopeOf(list.Items[i].Spec.URL)
@@ -193,7 +193,7 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 		ledger, err = reservation.Decode(data, e.now)
 	}
 	if err != nil {
-		e.cannot("whether RunnerPool "+pool.Namespace+"/"+pool.Name+" knows of the job", err)
+		e.recordUnseen("whether RunnerPool "+pool.Namespace+"/"+pool.Name+" knows of the job", err)
 		return "", nil
 	}
 	state, written := ledger.Has(id), writtenAt(config)

@@ -46,9 +46,9 @@ func connectionTo(name, url string, hook bool) *v1alpha1.GitHubConnection {
 	return c
 }
 
-// written returns recorded job states: job 1 has been queued for half an hour, 2 is waiting, 3 is running, 4 is
+// recordedJobs returns recorded job states: job 1 has been queued for half an hour, 2 is waiting, 3 is running, 4 is
 // running elsewhere and 5 is done.
-func written() []byte {
+func recordedJobs() []byte {
 	l := reservation.New(noon.Add(-time.Hour))
 	l.Pause(false, noon.Add(-time.Hour))
 	for id, state := range []reservation.State{reservation.Queued, reservation.Waiting, reservation.Running, reservation.Elsewhere, reservation.Done} {
@@ -76,7 +76,7 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 	world := func(hook bool, config ...client.Object) []client.Object {
 		return append(config, connectionTo("acme", "https://github.com/acme", hook), connectionTo("ghes", "https://ghe.acme.io/acme", true), connectionTo("big", "https://github.com/enterprises/big", false), gpu, big, watch, all, other)
 	}
-	elsewhere := jobsOf(gpu, written())
+	elsewhere := jobsOf(gpu, recordedJobs())
 	elsewhere.OwnerReferences = nil
 	page := "https://github.com/acme/app/actions/runs/7/job/"
 	tests := map[string]struct {
@@ -86,19 +86,19 @@ func TestExplainAJobThatEventsTellOf(t *testing.T) {
 		refuse  func(any, string) error
 		want    []string
 	}{
-		"queued":                   {job: "1", labels: []string{"gpu", "self-hosted"}, objects: world(true, jobsOf(gpu, written())), want: []string{"It waits for RunnerPool ci/gpu, which knows the job", "counts here, before ci/big: ci/gpu has fewer labels beyond those asked for: 4 in all, ci/big has 5", "counts for ci/gpu"}},
-		"waiting":                  {job: "2", objects: world(true, jobsOf(gpu, written())), want: []string{"it waits for an approval"}},
-		"running":                  {job: "3", objects: world(true, jobsOf(gpu, written())), want: []string{"a runner of RunnerPool ci/gpu has it"}},
-		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, written())), want: []string{"according to the events of RunnerPool ci/gpu, a runner outside that pool has it"}},
-		"ended":                    {job: "5", objects: world(true, jobsOf(gpu, written())), want: []string{"it has ended"}},
-		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"does not know the job", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
+		"queued":                   {job: "1", labels: []string{"gpu", "self-hosted"}, objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"It waits for RunnerPool ci/gpu, which knows the job", "counts here, before ci/big: ci/gpu has fewer labels beyond those asked for: 4 in all, ci/big has 5", "counts for ci/gpu"}},
+		"waiting":                  {job: "2", objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"it waits for an approval"}},
+		"running":                  {job: "3", objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"a runner of RunnerPool ci/gpu has it"}},
+		"elsewhere":                {job: "4", objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"according to the events of RunnerPool ci/gpu, a runner outside that pool has it"}},
+		"ended":                    {job: "5", objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"it has ended"}},
+		"unheard":                  {job: "6", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"does not know the job", "check the recent deliveries of GitHub's webhook for GitHubConnection ci/acme"}},
 		"nothing is written down":  {job: "1", labels: []string{"gpu"}, objects: world(true), want: []string{"does not know the job"}},
 		"no webhook":               {job: "1", labels: []string{"gpu"}, objects: world(false), want: []string{"RunnerPool ci/gpu fits but does not know the job, because it receives no events"}},
 		"what isn't the pool's":    {job: "1", labels: []string{"gpu"}, objects: world(true, elsewhere), want: []string{"whether RunnerPool ci/gpu knows of the job: the ConfigMap gpu-jobs does not belong to the pool"}},
 		"what is damaged":          {job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, []byte("x"))), want: []string{"whether RunnerPool ci/gpu knows of the job: reading reservations: unpacking"}},
-		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())), want: []string{"use the URL of the job"}},
+		"a run has no job's state": {job: "", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, recordedJobs())), want: []string{"use the URL of the job"}},
 		"without the right": {
-			job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, written())),
+			job: "1", labels: []string{"gpu"}, objects: world(true, jobsOf(gpu, recordedJobs())),
 			refuse: func(obj any, _ string) error {
 				if _, isConfig := obj.(*corev1.ConfigMap); isConfig {
 					return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "gpu-jobs", errors.New("no"))
@@ -168,14 +168,14 @@ func TestPrecedence(t *testing.T) {
 		"ci/a is older, and nothing else tells them apart":                   {org, org, older, nil},
 		"ci/a comes first by its name, and nothing else tells them apart":    {org, org, nil, nil},
 	} {
-		make := func(name string, scope jobmatch.Scope, change func(*v1alpha1.RunnerPool)) competitor {
+		competitorOf := func(name string, scope jobmatch.Scope, change func(*v1alpha1.RunnerPool)) competitor {
 			p := gpuPool(name)
 			if change != nil {
 				change(p)
 			}
 			return competitor{p, jobmatch.Of(p, scope)}
 		}
-		competing := []competitor{make("b", tc.loser, tc.than), make("a", tc.winner, tc.of)}
+		competing := []competitor{competitorOf("b", tc.loser, tc.than), competitorOf("a", tc.winner, tc.of)}
 		job := jobmatch.Job{Host: "github.com", Repository: "acme/app", Labels: []string{"gpu"}}
 		if got := winnerOf(job, competing, -1); got != 1 || winnerOf(job, competing, 1) != 0 {
 			t.Errorf("%s: the winner is %d", want, got)
@@ -189,7 +189,7 @@ func TestPrecedence(t *testing.T) {
 func TestAccount(t *testing.T) {
 	pool := gpuPool("gpu")
 	pool.Spec.Demand.Webhook.HoldFor = &metav1.Duration{Duration: 40 * time.Minute}
-	config := jobsOf(pool, written())
+	config := jobsOf(pool, recordedJobs())
 	config.ManagedFields = []metav1.ManagedFieldsEntry{
 		{Manager: "kubectl", Time: &metav1.Time{Time: noon}}, {Manager: "corral"}, {Manager: "corral", Time: &metav1.Time{Time: noon.Add(-time.Minute)}},
 	}
@@ -197,17 +197,17 @@ func TestAccount(t *testing.T) {
 		t.Errorf("last write at %s", at)
 	}
 	e := explainerOf(nil)
-	e.client = only{config}
+	e.client = singleConfigMap{config}
 	state, until := e.account(t.Context(), pool, 1)
 	if diff := cmp.Diff(&metav1.Time{Time: noon.Add(9 * time.Minute)}, until); state != explain.JobQueued || diff != "" {
 		t.Errorf("%s, %s", state, diff)
 	}
 }
 
-// only is a client that has a single ConfigMap.
-type only struct{ config *corev1.ConfigMap }
+// singleConfigMap is a client that has a single ConfigMap.
+type singleConfigMap struct{ config *corev1.ConfigMap }
 
-func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+func (o singleConfigMap) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
 	config, ok := obj.(*corev1.ConfigMap)
 	if !ok {
 		return errors.New("there is none")
@@ -216,7 +216,9 @@ func (o only) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ..
 	return nil
 }
 
-func (only) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (singleConfigMap) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	return nil
+}
 
 // A pool receives events if at least one of its connections accepts them.
 func TestEventsAreRefusedOnlyWhereAllConnectionsRefuseThem(t *testing.T) {

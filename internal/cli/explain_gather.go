@@ -38,18 +38,18 @@ type explainer struct {
 }
 
 // explain returns the answer for a pool, a runner or a job. If at is zero, it explains the current state.
-func (e *explainer) explain(ctx context.Context, about subject, at time.Time, labels []string) (texter, error) {
-	switch about.kind {
+func (e *explainer) explain(ctx context.Context, target subject, at time.Time, labels []string) (texter, error) {
+	switch target.kind {
 	case "pool":
-		return e.pool(ctx, about.name, at)
+		return e.pool(ctx, target.name, at)
 	case "runner":
-		return e.runner(ctx, about.name)
+		return e.runner(ctx, target.name)
 	}
-	return e.job(ctx, about.name, labels)
+	return e.job(ctx, target.name, labels)
 }
 
-// unknown lists what could not be read, with the reasons.
-func (e *explainer) unknown() []string {
+// unknowns lists what could not be read, with the reasons.
+func (e *explainer) unknowns() []string {
 	return converted(e.unseen, func(u explain.Unseen) string { return u.What + ": " + u.Why })
 }
 
@@ -63,16 +63,16 @@ func (e *explainer) find(ctx context.Context, kind, name string, obj client.Obje
 		return fmt.Errorf("reading %s %s/%s: %w", kind, e.own, name, err)
 	}
 	if err := e.client.List(ctx, list, client.InNamespace(e.own)); err != nil {
-		return notThere(fmt.Sprintf("there is no %s %q in namespace %s, and listing the existing ones failed: %v", kind, name, e.own, err))
+		return notFoundError(fmt.Sprintf("there is no %s %q in namespace %s, and listing the existing ones failed: %v", kind, name, e.own, err))
 	}
 	names := orNone(wording.List(namesOf(list), maxNames))
-	return notThere(fmt.Sprintf("there is no %s %q in namespace %s; existing: %s", kind, name, e.own, names))
+	return notFoundError(fmt.Sprintf("there is no %s %q in namespace %s; existing: %s", kind, name, e.own, names))
 }
 
-// notThere is the error for an object that does not exist.
-type notThere string
+// notFoundError is the error for an object that does not exist.
+type notFoundError string
 
-func (e notThere) Error() string { return string(e) }
+func (e notFoundError) Error() string { return string(e) }
 
 func namesOf(list client.ObjectList) []string {
 	var names []string
@@ -92,8 +92,8 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
 		pool.Namespace, pool.Name = e.own, name
 		left, _ := e.runners(ctx, pool)
-		if errors.As(err, new(notThere)) && len(left) > 0 && at.IsZero() {
-			return explain.Gone(explain.GoneFacts{Namespace: e.own, Name: name, Runners: left, Unknown: e.unknown(), Now: e.now}), nil
+		if errors.As(err, new(notFoundError)) && len(left) > 0 && at.IsZero() {
+			return explain.Gone(explain.GoneFacts{Namespace: e.own, Name: name, Runners: left, Unknown: e.unknowns(), Now: e.now}), nil
 		}
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 		f.ScaleSet, f.Connection = e.scaleSet(ctx, pool), e.connection(ctx, pool)
 		f.Source, f.Applied = e.source(ctx, pool)
 	}
-	f.Unknown = e.unknown()
+	f.Unknown = e.unknowns()
 	return explain.Pool(f)
 }
 
@@ -113,7 +113,7 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	set := &v1alpha1.RunnerScaleSet{}
 	err := e.client.Get(ctx, client.ObjectKeyFromObject(pool), set)
-	e.cannot("the pool's scale set", client.IgnoreNotFound(err))
+	e.recordUnseen("the pool's scale set", client.IgnoreNotFound(err))
 	if err != nil || set.Spec.PoolUID != string(pool.UID) {
 		return nil // it may belong to a deleted pool of the same name
 	}
@@ -125,7 +125,7 @@ func (e *explainer) connection(ctx context.Context, pool *v1alpha1.RunnerPool) *
 	connection := &v1alpha1.GitHubConnection{}
 	err := e.client.Get(ctx, pool.Spec.ConnectionRef.From(pool.Namespace), connection)
 	if !apierrors.IsForbidden(err) {
-		e.cannot("the pool's connection", client.IgnoreNotFound(err))
+		e.recordUnseen("the pool's connection", client.IgnoreNotFound(err))
 	}
 	return explain.ConditionOf(connection, v1alpha1.ReadyCondition)
 }
@@ -137,7 +137,7 @@ func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name
 		return "", nil
 	}
 	source := &v1alpha1.PoolSource{}
-	e.cannot("the pool's source", client.IgnoreNotFound(e.client.Get(ctx, key, source)))
+	e.recordUnseen("the pool's source", client.IgnoreNotFound(e.client.Get(ctx, key, source)))
 	return key.String(), explain.ConditionOf(source, v1alpha1.ReadyCondition)
 }
 
@@ -148,7 +148,7 @@ func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []ex
 	if err == nil {
 		entries, err = explain.ParseHistory(config.Data[explain.HistoryKey])
 	}
-	e.cannot("what was decided before", err)
+	e.recordUnseen("what was decided before", err)
 	return entries
 }
 
@@ -166,8 +166,8 @@ func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, na
 func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (runners []explain.Runner, kept string) {
 	list, pods := &v1alpha1.RunnerList{}, &corev1.PodList{}
 	of := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}}
-	e.cannot("the pool's runners", e.client.List(ctx, list, of...))
-	e.cannot("the pool's pods", e.client.List(ctx, pods, of...))
+	e.recordUnseen("the pool's runners", e.client.List(ctx, list, of...))
+	e.recordUnseen("the pool's pods", e.client.List(ctx, pods, of...))
 	byName := map[string]*corev1.Pod{}
 	for i := range pods.Items {
 		byName[pods.Items[i].Name] = &pods.Items[i]
@@ -203,8 +203,8 @@ func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *co
 // policies lists the policies that bind a pool: first cluster policies, then policies of its namespace.
 func (e *explainer) policies(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Policy {
 	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
-	e.cannot("the policies of the cluster", e.client.List(ctx, cluster))
-	e.cannot("the policies of the namespace", e.client.List(ctx, namespaced, client.InNamespace(pool.Namespace)))
+	e.recordUnseen("the policies of the cluster", e.client.List(ctx, cluster))
+	e.recordUnseen("the policies of the namespace", e.client.List(ctx, namespaced, client.InNamespace(pool.Namespace)))
 	s := &explain.Snapshot{ClusterPolicies: cluster.Items, Policies: namespaced.Items}
 	return s.PoliciesOf(pool)
 }
@@ -219,17 +219,17 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 	pool, isGone := &v1alpha1.RunnerPool{}, false
 	if err := e.client.Get(ctx, key, pool); err != nil {
 		isGone = apierrors.IsNotFound(err)
-		e.cannot("RunnerPool "+key.String(), client.IgnoreNotFound(err))
+		e.recordUnseen("RunnerPool "+key.String(), client.IgnoreNotFound(err))
 		pool = nil
 	}
 	pod := &corev1.Pod{}
 	if err := e.client.Get(ctx, client.ObjectKeyFromObject(r), pod); err != nil {
 		if !apierrors.IsNotFound(err) {
-			e.cannot("its pod", err)
+			e.recordUnseen("its pod", err)
 		}
 		pod = nil
 	}
-	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknown(), Now: e.now}), nil
+	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknowns(), Now: e.now}), nil
 }
 
 // job explains a job. Without --namespace, it reads all namespaces if the user has the right.
@@ -240,13 +240,13 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	}
 	s, pods := &explain.Snapshot{Now: e.now}, []corev1.Pod{}
 	e.readPools(ctx, s)
-	listed(ctx, &e.reader, "pods of the workflow run", func(l *corev1.PodList) { pods = append(pods, l.Items...) },
+	listNamespaced(ctx, &e.reader, "pods of the workflow run", func(l *corev1.PodList) { pods = append(pods, l.Items...) },
 		client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
 	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: e.namespace != "" || len(e.unseen) > 0}
 	for i := range s.Connections {
 		c := &s.Connections[i]
 		if known, err := githubOf(c); err != nil {
-			e.cannot("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
+			e.recordUnseen("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {
 			f.Connections[c.Namespace+"/"+c.Name] = known
 		}
@@ -254,7 +254,7 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	f.Pods = jobPods(pods, s.Runners)
 	f.Pools = s.Facts()
 	f.Events = e.events(ctx, at, labels, s)
-	f.Unknown = e.unknown()
+	f.Unknown = e.unknowns()
 	return explain.Job(f), nil
 }
 

@@ -91,7 +91,7 @@ func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) erro
 	return nil
 }
 
-// entry formats what a folder contains, or what an argument names, which must be a file that can be formatted.
+// entry formats a file in a folder, or the file of an argument, which must be a file that fmt can format.
 func (f *formatting) entry(name string, isFile, isArgument bool) error {
 	format, known := formatters[filepath.Ext(name)]
 	switch {
@@ -111,7 +111,7 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 	if err != nil {
 		return err
 	}
-	formatted, err := inTime(name, text, format)
+	formatted, err := formatInTime(name, text, format)
 	if err != nil {
 		return err
 	}
@@ -135,8 +135,8 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 // formatTime limits the time for one file. For some files, the libraries need much more than linear time.
 const formatTime = 15 * time.Second
 
-// inTime formats a file, and returns an error if that takes too long.
-func inTime(name string, text []byte, format func(string, []byte) ([]byte, error)) ([]byte, error) {
+// formatInTime formats a file, and returns an error if that takes too long.
+func formatInTime(name string, text []byte, format func(string, []byte) ([]byte, error)) ([]byte, error) {
 	type result struct {
 		text []byte
 		err  error

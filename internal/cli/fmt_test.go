@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ill has files that fmt must format, and files that it must leave unchanged.
-var ill = map[string]string{
+// fmtFiles has files that fmt must format, and files that it must leave unchanged.
+var fmtFiles = map[string]string{
 	"pools/a.cue":     "package pools\na:   1 // one\n",
 	"policies/a.rego": "package a\nallow if  input.a\n",
 	"pools/b.cue":     "package pools\n\nb: 1\n",
@@ -23,15 +23,15 @@ var ill = map[string]string{
 	"values.yaml":     "a:   1\n",
 }
 
-func writeIll(t *testing.T, more map[string]string) string {
+func fmtFolder(t *testing.T, more map[string]string) string {
 	t.Helper()
-	files := maps.Clone(ill)
+	files := maps.Clone(fmtFiles)
 	maps.Copy(files, more)
 	return folderWith(t, files)
 }
 
 func TestFmtChecksFormatsAndIsDone(t *testing.T) {
-	folder := writeIll(t, nil)
+	folder := fmtFolder(t, nil)
 	const names = "policies/a.rego\npools/a.cue\n"
 	unformatted := "Error: there are changes: corral fmt formats 2 files\n"
 	for _, tc := range []struct {
@@ -58,7 +58,7 @@ func TestFmtChecksFormatsAndIsDone(t *testing.T) {
 
 // A syntax error is reported at its position. Other files are formatted nevertheless.
 func TestFmtLeavesFilesThatDoNotParse(t *testing.T) {
-	folder := writeIll(t, map[string]string{"pools/bad.cue": "package pools\n\na: {\n", "policies/bad.rego": "package a\n\nallow if {\n"})
+	folder := fmtFolder(t, map[string]string{"pools/bad.cue": "package pools\n\na: {\n", "policies/bad.rego": "package a\n\nallow if {\n"})
 	want := outcome{"policies/a.rego\npools/a.cue\n", "Error: policies/bad.rego:4:1: unexpected eof token\npools/bad.cue:3:6: expected '}', found 'EOF'\n", exitError}
 	if diff := cmp.Diff(want, corral(t, folder, "fmt"), cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)

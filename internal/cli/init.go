@@ -44,7 +44,7 @@ type newRepository struct {
 }
 
 func newInit(version string) *cobra.Command {
-	r := newRepository{version: installable(version)}
+	r := newRepository{version: installableVersion(version)}
 	c := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Begin a repository of pool definitions, or of guard rails",
@@ -95,14 +95,14 @@ replaces an existing file: it renews the copy of the schema.`,
 			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote the schema %s to %s\n", schema.Version, filepath.Join(folder, schemaCopy))
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s%s\nnext: %s\n", wording.Count(len(files), "file"), folder, rails, r.next(folder))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s%s\nnext: %s\n", wording.Count(len(files), "file"), folder, rails, r.nextStep(folder))
 		return err
 	}
 	return c
 }
 
-// installable returns a version of corral that go install accepts. For a build between two releases, it is the commit.
-func installable(version string) string {
+// installableVersion returns a version of corral that go install accepts. For a build between two releases, it is the commit.
+func installableVersion(version string) string {
 	version = strings.TrimSuffix(version, "-dirty")
 	if _, commit, found := strings.Cut(version, "-g"); found {
 		version = commit
@@ -113,8 +113,8 @@ func installable(version string) string {
 	return version
 }
 
-// next returns the user's next step in the folder.
-func (r newRepository) next(folder string) string {
+// nextStep returns the user's next step in the folder.
+func (r newRepository) nextStep(folder string) string {
 	switch {
 	case r.guard:
 		return "run corral vet and corral test there"
@@ -128,8 +128,8 @@ func (r newRepository) next(folder string) string {
 	return "run corral vet"
 }
 
-// values returns the replacer of the placeholders in templates.
-func (r newRepository) values(steps string, target github.Target) *strings.Replacer {
+// placeholders returns the replacer of the placeholders in templates.
+func (r newRepository) placeholders(steps string, target github.Target) *strings.Replacer {
 	owner := cmp.Or(target.Owner, "YOUR_ORG")
 	module, _, _ := strings.Cut(r.module, "@")
 	address := "https://" + module
@@ -156,7 +156,7 @@ func (r newRepository) files() (map[string][]byte, error) {
 	}
 	if !r.schemaOnly {
 		steps, readErr := templates.ReadFile("new/install-steps.yaml")
-		replace := r.values(string(steps), target).Replace
+		replace := r.placeholders(string(steps), target).Replace
 		if r.teams != nil {
 			err = cmp.Or(readErr, r.addTeams(files, replace))
 		} else {

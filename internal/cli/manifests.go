@@ -42,7 +42,7 @@ func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy
 		if path.Ext(name) == ".rego" || compile.IsPolicyData(name) {
 			continue
 		}
-		found, diagnostics := parseDocuments(shown(folder, name), files[name], kubernetesYAML)
+		found, diagnostics := parseDocuments(displayPath(folder, name), files[name], kubernetesYAML)
 		r.diagnostics = append(r.diagnostics, diagnostics...)
 		documents = append(documents, itemsOf(found)...)
 	}

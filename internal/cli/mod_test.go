@@ -126,7 +126,7 @@ func schemaModule(t *testing.T) map[string]string {
 	return module
 }
 
-var published = map[string]map[string]string{
+var publishedModules = map[string]map[string]string{
 	"acme.example/base@v1.0.0": {
 		"cue.mod/module.cue": "module: \"acme.example/base@v1\"\n" + language,
 		"base.cue":           "package base\n\nimage: \"ghcr.io/acme/runner:1\"\n",
@@ -136,7 +136,7 @@ var published = map[string]map[string]string{
 	"acme.example/ci@v0.2.0": ci("30"),
 }
 
-func requiring(version string) string {
+func moduleRequiring(version string) string {
 	return "module: \"acme.example/pools@v0\"\n" + language + `deps: {
 	"acme.example/base@v1": v: "v1.0.0"
 	"acme.example/ci@v0": v: "` + version + `"
@@ -146,14 +146,14 @@ func requiring(version string) string {
 }
 
 func TestModVendorCopiesWhatDefinitionsRequire(t *testing.T) {
-	published["corral.dev/schema@"+schema.Version] = schemaModule(t)
-	publish(t, published)
+	publishedModules["corral.dev/schema@"+schema.Version] = schemaModule(t)
+	publish(t, publishedModules)
 	folder := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
 		writeFile(t, filepath.Join(folder, name), text)
 	}
-	write("cue.mod/module.cue", requiring("v0.1.0"))
+	write("cue.mod/module.cue", moduleRequiring("v0.1.0"))
 	write("pools/pools.cue", "package pools\n\nimport (\n\t\"acme.example/ci@v0\"\n\t\"corral.dev/schema@v0\"\n)\n\n"+
 		"pools: schema.#Pools\npools: linux: ci.#Pool\nconnections: schema.#Connections\n")
 
@@ -174,7 +174,7 @@ func TestModVendorCopiesWhatDefinitionsRequire(t *testing.T) {
 		t.Errorf("a file that is not compiled was copied: %v", err)
 	}
 
-	write("cue.mod/module.cue", requiring("v0.2.0"))
+	write("cue.mod/module.cue", moduleRequiring("v0.2.0"))
 	expect(exitError, "requires v0.2.0 of module acme.example/ci@v0, and cue.mod/vendor has v0.1.0", "vet")
 	expect(exitOK, "wrote 2 modules", "mod", "vendor")
 	expect(exitOK, "max: 30", "build")
@@ -186,9 +186,9 @@ func TestModVendorCopiesWhatDefinitionsRequire(t *testing.T) {
 	expect(exitError, "run corral mod vendor", "vet")
 	expect(exitOK, "wrote 2 modules", "mod", "vendor")
 
-	write("cue.mod/module.cue", requiring("v0.9.0"))
+	write("cue.mod/module.cue", moduleRequiring("v0.9.0"))
 	expect(exitError, "acme.example/ci@v0.9.0", "mod", "vendor")
-	write("cue.mod/module.cue", requiring("v0.2.0"))
+	write("cue.mod/module.cue", moduleRequiring("v0.2.0"))
 	expect(exitOK, "1 pool", "vet") // the failed run removed nothing
 }
 

@@ -21,8 +21,8 @@ import (
 // Run runs the command, prints its error and returns the exit code. It escapes control characters in the output, because untrusted users may
 // choose the names of files, definitions and policies.
 func Run(root *cobra.Command) int {
-	root.SetOut(visible{to: root.OutOrStdout()})
-	root.SetErr(visible{to: root.ErrOrStderr()})
+	root.SetOut(escapingWriter{to: root.OutOrStdout()})
+	root.SetErr(escapingWriter{to: root.ErrOrStderr()})
 	err := root.Execute()
 	if err != nil {
 		root.PrintErrln("Error:", err)
@@ -30,15 +30,15 @@ func Run(root *cobra.Command) int {
 	return exitCode(err)
 }
 
-// visible escapes, in the form of JSON, control characters and the commands that GitHub's runner recognizes anywhere in a line. Unless
+// escapingWriter escapes, in the form of JSON, control characters and the commands that GitHub's runner recognizes anywhere in a line. Unless
 // commands is true, it also escapes workflow commands at the beginning of a line.
-type visible struct {
+type escapingWriter struct {
 	to       io.Writer
 	commands bool
 }
 
 // Write implements io.Writer.
-func (v visible) Write(p []byte) (int, error) {
+func (v escapingWriter) Write(p []byte) (int, error) {
 	text := strings.ReplaceAll(wording.Escape(string(p), "\n\t"), "##[", `#\u0023[`)
 	if !v.commands {
 		text = wording.EscapeCommands(text)
@@ -47,32 +47,32 @@ func (v visible) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// annotating returns a writer for workflow commands. Their texts must already be escaped.
-func annotating(w io.Writer) io.Writer {
-	if v, ok := w.(visible); ok {
-		return visible{to: v.to, commands: true}
+// commandWriter returns a writer for workflow commands. Their texts must already be escaped.
+func commandWriter(w io.Writer) io.Writer {
+	if v, ok := w.(escapingWriter); ok {
+		return escapingWriter{to: v.to, commands: true}
 	}
 	return w
 }
 
-// exactly returns a writer that escapes nothing.
-func exactly(w io.Writer) io.Writer {
-	if v, ok := w.(visible); ok {
+// unescaped returns a writer that escapes nothing.
+func unescaped(w io.Writer) io.Writer {
+	if v, ok := w.(escapingWriter); ok {
 		return v.to
 	}
 	return w
 }
 
-// writeYAML writes a value as a YAML document. It bypasses visible, whose escapes would become part of unquoted texts. The YAML encoder escapes
+// writeYAML writes a value as a YAML document. It bypasses escapingWriter, whose escapes would become part of unquoted texts. The YAML encoder escapes
 // terminal controls itself, and keeps characters that change the direction of text. If GitHub's runner would recognize a command in the
 // document, writeYAML writes JSON instead. JSON is YAML, and escapes do not change the meaning of its quoted texts.
 func writeYAML(w io.Writer, v any) error {
 	text, err := yaml.Marshal(v)
 	if strings.Contains(string(text), "##[") || wording.EscapeCommands(string(text)) != string(text) {
-		return writeJSON(visible{to: exactly(w)}, v)
+		return writeJSON(escapingWriter{to: unescaped(w)}, v)
 	}
 	if err == nil {
-		_, err = exactly(w).Write(text)
+		_, err = unescaped(w).Write(text)
 	}
 	return err
 }
@@ -85,15 +85,15 @@ func writeJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// checked is a flag value that must pass a check.
-type checked struct {
+// checkedValue is a flag value that must pass a check.
+type checkedValue struct {
 	value *string
 	kind  string
 	check func(string) error
 }
 
 // String implements pflag.Value.
-func (v checked) String() string {
+func (v checkedValue) String() string {
 	if v.value == nil {
 		return "" // pflag calls String on the zero value
 	}
@@ -101,10 +101,10 @@ func (v checked) String() string {
 }
 
 // Type implements pflag.Value.
-func (v checked) Type() string { return v.kind }
+func (v checkedValue) Type() string { return v.kind }
 
 // Set implements pflag.Value.
-func (v checked) Set(value string) error {
+func (v checkedValue) Set(value string) error {
 	if err := v.check(value); err != nil {
 		return err
 	}
@@ -124,14 +124,14 @@ func bindFormat(c *cobra.Command, allowed ...string) *format {
 		}
 		return nil
 	}
-	c.Flags().VarP(checked{&f.value, "format", check}, "output", "o", "output format: "+strings.Join(allowed, ", "))
+	c.Flags().VarP(checkedValue{&f.value, "format", check}, "output", "o", "output format: "+strings.Join(allowed, ", "))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return f
 }
 
 // bindNamespace adds --namespace to a command that reads definitions.
 func bindNamespace(c *cobra.Command, namespace *string) {
-	c.Flags().VarP(checked{namespace, "string", checkNamespace}, "namespace", "n", "namespace for the objects that name none")
+	c.Flags().VarP(checkedValue{namespace, "string", checkNamespace}, "namespace", "n", "namespace for the objects that name none")
 }
 
 // checkNamespace returns an error unless value is empty or a valid name of a namespace.
@@ -154,7 +154,7 @@ type forms struct {
 func (f *format) report(w io.Writer, v any, of forms) error {
 	switch f.value {
 	case "github":
-		return report.GitHub(annotating(w), fromCheckout(of.root, of.findings()))
+		return report.GitHub(commandWriter(w), fromCheckout(of.root, of.findings()))
 	case "sarif":
 		return report.SARIF(w, of.version, fromCheckout(of.root, of.findings()))
 	case "junit":

@@ -43,12 +43,12 @@ type declaredPolicy struct {
 	folder string
 	// lines has, for each module inside the file of origin, the number of lines before the module.
 	lines map[string]int
-	// isGiven is true for policies of --policy.
-	isGiven bool
+	// isFromFlag is true for policies of --policy.
+	isFromFlag bool
 	// testsOnly is true if there are only tests and no rules.
 	testsOnly bool
-	// asked records evaluations of rules that users wrote, and the output of print, if a command needs them.
-	asked recorder
+	// recorder records evaluations of rules that users wrote, and the output of print, if a command needs them.
+	recorder recorder
 }
 
 // recorder is an Asker that records its questions and the output of print.
@@ -72,8 +72,8 @@ func (r *recorder) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 // takeOutput returns what rules printed since the last call.
 func takeOutput(policies []*declaredPolicy) (output string) {
 	for _, p := range policies {
-		output += p.asked.output
-		p.asked.output = ""
+		output += p.recorder.output
+		p.recorder.output = ""
 	}
 	return output
 }
@@ -87,7 +87,7 @@ func (p *declaredPolicy) place(module string, line int) (at report.Place, exact 
 	case !isOwn:
 		return report.Place{}, false
 	case p.folder != "":
-		return report.Place{File: shown(p.folder, module), Line: line}, true
+		return report.Place{File: displayPath(p.folder, module), Line: line}, true
 	case inline:
 		return report.Place{File: p.origin.File, Line: before + line}, true
 	}
@@ -134,8 +134,8 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 	}
 	p.loaded = policy.Elsewhere(p.source, facts, rules)
 	if o.record {
-		p.asked.Asker = rules
-		p.loaded = policy.Elsewhere(p.source, facts, &p.asked)
+		p.recorder.Asker = rules
+		p.loaded = policy.Elsewhere(p.source, facts, &p.recorder)
 	}
 	if len(diagnostics) > 0 {
 		p.loaded = policy.Broken(p.source, diagnostics)
@@ -147,10 +147,10 @@ func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1
 	return converted(diagnostics, p.diagnostic)
 }
 
-// policiesBeside returns the policies that are declared together with the pools, and their tests.
-func policiesBeside(c compiled, namespace string) ([]*declaredPolicy, error) {
+// policiesOfDefinitions returns the policies that are declared together with the pools, and their tests.
+func policiesOfDefinitions(c compiled, namespace string) ([]*declaredPolicy, error) {
 	policies, err := policiesAmong(c.Objects, c.root, namespace)
-	tests, testErr := testsBeside(c)
+	tests, testErr := testsOfDefinitions(c)
 	return withTests(policies, tests, c.root, namespace), cmp.Or(err, testErr)
 }
 
@@ -191,8 +191,8 @@ func policyOf(o compile.Object, namespace string) (*declaredPolicy, []types.Name
 	return &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}, object.ConfigMaps(), nil
 }
 
-// testsBeside returns the Rego tests in the compiled folder.
-func testsBeside(c compiled) (map[string]string, error) {
+// testsOfDefinitions returns the Rego tests in the compiled folder.
+func testsOfDefinitions(c compiled) (map[string]string, error) {
 	t, closeTree, err := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func withTests(policies []*declaredPolicy, tests map[string]string, folder, name
 	if i < 0 {
 		return append(policies, &declaredPolicy{
 			source: policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: compile.DefaultPolicyName, Modules: tests},
-			folder: folder, testsOnly: true, origin: report.Place{File: shown(folder, slices.Min(slices.Collect(maps.Keys(tests)))), Line: 1},
+			folder: folder, testsOnly: true, origin: report.Place{File: displayPath(folder, slices.Min(slices.Collect(maps.Keys(tests)))), Line: 1},
 		})
 	}
 	maps.Copy(policies[i].source.Modules, tests)
@@ -246,12 +246,12 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 	}
 	policies, diagnostics := manifests(folder, w.options.namespace, files)
 	if len(diagnostics) == 0 {
-		var made []*declaredPolicy
-		made, diagnostics, err = w.compileRego(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
-		policies = append(policies, made...)
+		var created []*declaredPolicy
+		created, diagnostics, err = w.compileRego(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
+		policies = append(policies, created...)
 	}
 	if err == nil && len(policies)+len(diagnostics) == 0 {
-		diagnostics = []v1alpha1.Diagnostic{{File: shown(absolute, ""), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}
+		diagnostics = []v1alpha1.Diagnostic{{File: displayPath(absolute, ""), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}
 	}
 	return policies, diagnostics, err
 }
@@ -271,15 +271,15 @@ func (w *workspace) compileRego(ctx context.Context, folder, name string, files 
 	if err != nil || len(result.Diagnostics) > 0 {
 		return nil, result.Diagnostics, err
 	}
-	made, err := policiesAmong(result.Objects, folder, "")
+	created, err := policiesAmong(result.Objects, folder, "")
 	if err != nil {
 		return nil, nil, err
 	}
-	made = withTests(made, tests, folder, "")
-	for _, p := range made {
+	created = withTests(created, tests, folder, "")
+	for _, p := range created {
 		p.source.Kind, p.source.Name = policy.KindClusterRunnerPolicy, name
 	}
-	return made, nil, nil
+	return created, nil, nil
 }
 
 // readFolder reads the files at and below a folder for which wanted returns true.

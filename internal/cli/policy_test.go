@@ -32,7 +32,7 @@ func checkGolden(t *testing.T, name string, args []string, got outcome) {
 	golden.CompareIn(t, goldens, name, text)
 }
 
-var goldens, judged, checkout = absolute("testdata/golden.txtar"), absolute("testdata/judged"), absolute(top)
+var goldens, judgedFolder, checkout = absolute("testdata/golden.txtar"), absolute("testdata/judged"), absolute(top)
 
 func absolute(name string) string {
 	path, err := filepath.Abs(name)
@@ -43,7 +43,7 @@ func absolute(name string) string {
 }
 
 func TestAnswers(t *testing.T) {
-	t.Setenv("GITHUB_WORKSPACE", judged)
+	t.Setenv("GITHUB_WORKSPACE", judgedFolder)
 	const noon = "2026-07-07T12:00:00Z"
 	vet := func(more ...string) []string {
 		return append([]string{"vet", "--at", noon, "--policy", "audited.yaml"}, more...)
@@ -71,7 +71,7 @@ func TestAnswers(t *testing.T) {
 		"eval-which.txt":       {"eval", "update", "-f", "web.scenario.yaml"},
 		"eval-no-decision.txt": {"eval", "scale", "-f", "web.scenario.yaml"},
 	} {
-		t.Run(name, func(t *testing.T) { checkGolden(t, name, args, corral(t, judged, args...)) })
+		t.Run(name, func(t *testing.T) { checkGolden(t, name, args, corral(t, judgedFolder, args...)) })
 	}
 }
 
@@ -390,7 +390,7 @@ func TestAnInputIsAskedAsItIs(t *testing.T) {
 func TestAnnotationsAreSeenFromTheTopOfTheRepository(t *testing.T) {
 	workspace := t.TempDir()
 	runners := filepath.Join(workspace, "pools", "runners")
-	if err := os.CopyFS(runners, os.DirFS(judged)); err != nil {
+	if err := os.CopyFS(runners, os.DirFS(judgedFolder)); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ folder, workspace, repository, argument, want string }{

@@ -20,9 +20,9 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// rendered reads YAML or JSON from another program, such as helm template. It checks objects of Corral's kinds in the same way as compiled
+// readManifests reads YAML or JSON from another program, such as helm template. It checks objects of Corral's kinds in the same way as compiled
 // definitions, and ignores objects of other groups. The name - stands for standard input.
-func rendered(c *cobra.Command, name string) (compiled, error) {
+func readManifests(c *cobra.Command, name string) (compiled, error) {
 	data, err := readInput(c.InOrStdin(), name, compile.MaxTotalBytes)
 	if err != nil {
 		return compiled{}, fmt.Errorf("reading the manifests: %w", err)

@@ -212,7 +212,7 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	}
 	var err error
 	for _, word := range o.failOn {
-		err = errors.Join(err, failsOn(word, r))
+		err = errors.Join(err, failOnError(word, r))
 	}
 	if err == nil && o.exitCode && r.HasChanges() {
 		return errChanged
@@ -220,19 +220,19 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	return err
 }
 
-// failsOn returns an error if the review fails on one value of --fail-on.
-func failsOn(word string, r *review.Result) error {
+// failOnError returns an error if the review fails on one value of --fail-on.
+func failOnError(word string, r *review.Result) error {
 	limit, isCost := costLimit(word)
 	switch {
 	case word == "denied", word == "newly-denied" && (!r.Comparable() || r.Summary.NewlyDenied > 0):
 		if r.Summary.Denied > 0 {
-			return deniedOf(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
+			return deniedError(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
 		}
 	case word == "broken", word == "newly-denied":
 	case !r.Comparable():
 		return fmt.Errorf("the base cannot be compared, so --fail-on %s cannot be evaluated", word)
 	case isCost:
-		return dearer(limit, word, r)
+		return costError(limit, word, r)
 	default:
 		gone := slices.DeleteFunc(slices.Clone(r.Pools), func(p review.Pool) bool { return p.Change != review.Deleted && !p.LosesJobs })
 		if len(gone) > 0 {
@@ -242,8 +242,8 @@ func failsOn(word string, r *review.Result) error {
 	return nil
 }
 
-// dearer returns an error if the monthly cost increases by more than a limit.
-func dearer(limit float64, word string, r *review.Result) error {
+// costError returns an error if the monthly cost increases by more than a limit.
+func costError(limit float64, word string, r *review.Result) error {
 	c, n := r.Cost, r.Uncounted()
 	switch {
 	case c == nil || c.Before == nil:

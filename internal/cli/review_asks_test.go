@@ -17,10 +17,10 @@ import (
 	"github.com/corral-dev/corral/internal/review"
 )
 
-// edited returns a folder with both sides of a recorded pull request, after editing one file of the head.
-func edited(t *testing.T, name, file string, edit func(string) string) string {
+// editedReview returns a folder with both sides of a recorded pull request, after editing one file of the head.
+func editedReview(t *testing.T, name, file string, edit func(string) string) string {
 	t.Helper()
-	folder := recorded(t, name)
+	folder := recordedReview(t, name)
 	if file != "" {
 		at := filepath.Join(folder, "head", file)
 		writeFile(t, at, edit(readFile(t, at)))
@@ -50,7 +50,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		"an unknown word":                        {"02-template", "", "added", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"added\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			folder := edited(t, tc.recorded, tc.file, broken)
+			folder := editedReview(t, tc.recorded, tc.file, broken)
 			if tc.file == pricesFile {
 				for _, side := range []string{"base", "head"} {
 					if err := os.Remove(filepath.Join(folder, side, pricesFile)); err != nil {
@@ -64,7 +64,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 			}
 		})
 	}
-	folder := edited(t, "10-deleted-pool", "", nil)
+	folder := editedReview(t, "10-deleted-pool", "", nil)
 	writeFile(t, filepath.Join(folder, "base/pools.cue"), broken(""))
 	const unknown = "Error: the base cannot be compared, so --fail-on deleted cannot be evaluated\n"
 	if got := corral(t, folder, "review", "base", "head", "--fail-on", "deleted"); got.code != exitError || got.stderr != unknown {
@@ -73,7 +73,7 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 }
 
 func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
-	unbounded := edited(t, "01-scale", "", nil)
+	unbounded := editedReview(t, "01-scale", "", nil)
 	if err := os.RemoveAll(filepath.Join(unbounded, "head/policies")); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 }
 
 func TestPricesTakenOutAreNoSaving(t *testing.T) {
-	unpriced := edited(t, "02-template", pricesFile, func(string) string { return "currency: EUR\n" })
+	unpriced := editedReview(t, "02-template", pricesFile, func(string) string { return "currency: EUR\n" })
 	if got := corral(t, unpriced, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || !strings.Contains(got.stderr, "3 pools without a price or without a max") {
 		t.Errorf("prices are taken out: %+v", got)
 	}
@@ -101,7 +101,7 @@ func TestFoldersWithoutPoolsAreWarnedOf(t *testing.T) {
 }
 
 func TestAReviewShowsTheDiffOfObjects(t *testing.T) {
-	folder := edited(t, "01-scale", "pools.cue", func(text string) string {
+	folder := editedReview(t, "01-scale", "pools.cue", func(text string) string {
 		return strings.Replace(text, `metadata: labels: team: "web"`, `metadata: {labels: team: "web", annotations: "example.com/note": "x\n::error::y"}`, 1)
 	})
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--diff")
@@ -189,7 +189,7 @@ func TestAFolderHasThePoliciesAboveIt(t *testing.T) {
 // A PoolSource applies policies to the namespace of the pools next to them. Without that namespace, the rules
 // would bind no pools, and the review would wrongly report no denials.
 func TestPoliciesBesidePoolsAreOfTheNamespaceThatAllPoolsName(t *testing.T) {
-	folder := recorded(t, "06-blocking-policy")
+	folder := recordedReview(t, "06-blocking-policy")
 	for _, side := range []string{"base", "head"} {
 		file := filepath.Join(folder, side, "pools.cue")
 		writeFile(t, file, strings.ReplaceAll(readFile(t, file), "metadata: labels: team:", "metadata: namespace: \"ci\", metadata: labels: team:"))
@@ -200,7 +200,7 @@ func TestPoliciesBesidePoolsAreOfTheNamespaceThatAllPoolsName(t *testing.T) {
 }
 
 func TestTheClusterIsAskedAboutWhatChanges(t *testing.T) {
-	folder := edited(t, "02-template", "", nil)
+	folder := editedReview(t, "02-template", "", nil)
 	kubeconfig := kubeconfigOf(t, func(path string) (int, any) {
 		switch name := filepath.Base(path); {
 		case strings.HasSuffix(path, "/v1alpha1"):

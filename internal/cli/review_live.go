@@ -41,24 +41,24 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	if err != nil || len(in.Base.Diagnostics)+len(in.Head.Diagnostics) > 0 {
 		return nil, err
 	}
-	asked := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
-	if len(asked) > maxAsked {
-		notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(len(asked)-maxAsked, "more object")))
-		asked = asked[:maxAsked]
+	changed := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
+	if len(changed) > maxAsked {
+		notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(len(changed)-maxAsked, "more object")))
+		changed = changed[:maxAsked]
 	}
-	answers := make([]error, len(asked))
+	answers := make([]error, len(changed))
 	var group errgroup.Group
 	group.SetLimit(askedAtOnce)
-	for i := range asked {
-		group.Go(func() error { answers[i] = dryRun(ctx, c, own, asked[i].Head); return nil })
+	for i := range changed {
+		group.Go(func() error { answers[i] = dryRun(ctx, c, own, changed[i].Head); return nil })
 	}
 	_ = group.Wait() // the functions return no errors
 	for i, answer := range answers {
-		at := asked[i].Head
+		at := changed[i].Head
 		switch {
 		case answer == nil:
 		case apierrors.IsForbidden(answer), apierrors.ReasonForError(answer) == "":
-			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", asked[i].Name, answer))
+			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", changed[i].Name, answer))
 		default:
 			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
 		}

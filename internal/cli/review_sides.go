@@ -38,8 +38,8 @@ type namedTree struct {
 	name string
 	// absent is true if the revision does not have the folder.
 	absent bool
-	// refused is the reason why the controller could not read the tree, or empty.
-	refused string
+	// refusal is the reason why the controller could not read the tree, or empty.
+	refusal string
 	// notes on files that are not compared.
 	notes []string
 	close func()
@@ -94,14 +94,14 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 
 // sourcesBelow returns the sources that apply folders at or below the reviewed folder.
 func (t namedTree) sourcesBelow() []*declaredSource {
-	if t.absent || t.refused != "" {
+	if t.absent || t.refusal != "" {
 		return nil
 	}
 	sources, _ := t.sources()
-	if covering(sources, t.path) != nil {
+	if coveringSource(sources, t.path) != nil {
 		return nil
 	}
-	sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !within(t.path, s.folder) })
+	sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 	for _, s := range sources {
 		s.Spec.Tags = nil // a review compiles with the tags of its flags
 	}
@@ -143,8 +143,8 @@ func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declared
 // compile compiles the tree. The result of a refused tree is a diagnostic, and the result of an absent tree is empty.
 func (t namedTree) compile(ctx context.Context, compiler Compiler, set tags) (compiled, error) {
 	switch {
-	case t.refused != "":
-		return compiled{Result: compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: t.refused}}}}, nil
+	case t.refusal != "":
+		return compiled{Result: compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: t.refusal}}}}, nil
 	case t.absent:
 		return compiled{root: t.root, path: t.path, compiler: compiler}, nil
 	}
@@ -166,14 +166,14 @@ func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head na
 	if o.head == "" {
 		head, err = committedTree(folder)
 	} else if head, err = revisionTree(ctx, folder, o.head); errors.Is(err, gitsource.ErrTooLarge) || errors.Is(err, gitsource.ErrUnusable) {
-		head.name, head.refused = o.head, err.Error()
+		head.name, head.refusal = o.head, err.Error()
 		err = nil
 	}
 	switch {
 	case base.absent && head.absent:
 		err = fmt.Errorf("there is no folder %s, neither at %s nor at %s", folder, base.name, head.name)
 	case base.absent:
-		base.refused = fmt.Sprintf("there is no folder %s at %s", folder, base.name)
+		base.refusal = fmt.Sprintf("there is no folder %s at %s", folder, base.name)
 	}
 	return base, head, err
 }
@@ -189,7 +189,7 @@ func wholeTree(folder, name string) (namedTree, error) {
 		return t, err
 	}
 	if err := t.checkWhole(); err != nil {
-		t.refused = err.Error()
+		t.refusal = err.Error()
 	}
 	return t, nil
 }
@@ -231,7 +231,7 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	if err != nil || len(result.Diagnostics) > 0 {
 		return side, nil, err
 	}
-	w.given = given
+	w.policiesByPath = given
 	policies, err := policiesAmong(w.Objects, w.root, w.options.namespace)
 	if err == nil && len(policies) == 0 && !t.absent {
 		policies, side.Diagnostics, err = policiesAbove(ctx, t.tree, result.compiler, w.options.namespace)
@@ -288,11 +288,11 @@ func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compi
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	made, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
-	if err != nil || len(made.Diagnostics) > 0 {
-		return nil, made.Diagnostics, err
+	result, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
+	if err != nil || len(result.Diagnostics) > 0 {
+		return nil, result.Diagnostics, err
 	}
-	policies, err := policiesAmong(made.Objects, t.root, namespace)
+	policies, err := policiesAmong(result.Objects, t.root, namespace)
 	return policies, nil, err
 }
 
@@ -308,12 +308,12 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 		for base, why := range map[string]string{pricesFile: compile.Link, "prices.yml": otherPrices, "prices.json": otherPrices} {
 			name := path.Join(folder, base)
 			if info, err := fs.Lstat(t.fsys, name); err == nil && (base != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
-				return nil, []v1alpha1.Diagnostic{{File: shown(t.root, name), Message: why}}, nil
+				return nil, []v1alpha1.Diagnostic{{File: displayPath(t.root, name), Message: why}}, nil
 			}
 		}
 		name := path.Join(folder, pricesFile)
 		if file, err := t.fsys.Open(name); !errors.Is(err, fs.ErrNotExist) {
-			return pricesIn(file, err, shown(t.root, name))
+			return pricesIn(file, err, displayPath(t.root, name))
 		}
 		if folder == "." || folder == "/" {
 			break

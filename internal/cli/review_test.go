@@ -52,7 +52,7 @@ func TestRecordedPullRequestsHaveTheirReportsInEachForm(t *testing.T) {
 	for _, name := range names {
 		name := filepath.Base(name)
 		t.Run(name, func(t *testing.T) {
-			folder, written := recorded(t, name), t.TempDir()
+			folder, written := recordedReview(t, name), t.TempDir()
 			t.Setenv("GITHUB_WORKSPACE", folder)
 			args := []string{"review", "base", "head", "--at", reviewedAt}
 			for form, file := range forms {
@@ -95,8 +95,8 @@ func checkMachineForms(t *testing.T, written string, sarif *jsonschema.Schema) {
 	}
 }
 
-// recorded returns a folder with the sides base and head of a recorded pull request.
-func recorded(t *testing.T, name string) (folder string) {
+// recordedReview returns a folder with the sides base and head of a recorded pull request.
+func recordedReview(t *testing.T, name string) (folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	for _, side := range []string{"base", "head"} {
@@ -235,9 +235,9 @@ func TestAnUnusableBaseIsReportedFirst(t *testing.T) {
 			if got.code != exitOK || !strings.HasPrefix(first, tc.first) {
 				t.Errorf("exit %d, first %s\n%s", got.code, first, got.stderr)
 			}
-			for _, new := range []string{"added", "new: ", "as before", "→"} {
-				if strings.Contains(rest, new) {
-					t.Errorf("found %q in\n%s", new, rest)
+			for _, claim := range []string{"added", "new: ", "as before", "→"} {
+				if strings.Contains(rest, claim) {
+					t.Errorf("found %q in\n%s", claim, rest)
 				}
 			}
 			for _, line := range []string{"Allowed: no policy denies it", "not compared", "declared 80, in force 60", "Cost of all pools by month"} {
@@ -373,7 +373,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 	guard := filepath.Join(t.TempDir(), "guard.rego")
 	text := "package corral.template\n\ndeny contains {\"msg\": \"too much\"} if input.pool.labels.team == \"web\"\n"
 	writeFile(t, guard, text)
-	folder := recorded(t, "01-scale")
+	folder := recordedReview(t, "01-scale")
 	got := corral(t, folder, "review", "base", "head", "--policy", guard, "--at", reviewedAt)
 	if got.code != exitDenied || !strings.Contains(got.stdout, "denied as before: too much") || !strings.Contains(got.stderr, "1 of 3 pools denied by policy\n") {
 		t.Errorf("got %+v", got)
@@ -381,7 +381,7 @@ func TestGuardRailsJudgeBothSides(t *testing.T) {
 }
 
 func TestRecordedDecisionsLeaveATrace(t *testing.T) {
-	folder := recorded(t, "05-policy-only")
+	folder := recordedReview(t, "05-policy-only")
 	const decision = `{"decision_id": "x", "path": "corral/scaling", "timestamp": "2026-07-07T09:00:00Z", ` +
 		`"input": {"pool": {"namespace": "ci", "name": "web", "labels": {"team": "web"}, "scale": {"max": 50}}}}` + "\n"
 	const noRecord = "Error: reading recorded decisions: the file has no readable line of a decision log\n"
@@ -410,7 +410,7 @@ func TestRecordedDecisionsLeaveATrace(t *testing.T) {
 }
 
 func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
-	folder := recorded(t, "06-blocking-policy")
+	folder := recordedReview(t, "06-blocking-policy")
 	absent, written := filepath.Join(t.TempDir(), "absent", "x"), filepath.Join(t.TempDir(), "review.json")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "--write", "sarif="+absent, "--write", "json="+written)
 	if got.code != exitError || !strings.Contains(got.stdout, "\nDenied: ") || !strings.Contains(got.stderr, "writing the review as sarif: ") {
@@ -422,7 +422,7 @@ func TestAReviewIsPrintedThoughAFileCantBeWritten(t *testing.T) {
 }
 
 func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
-	folder := recorded(t, "01-scale")
+	folder := recordedReview(t, "01-scale")
 	writeFile(t, filepath.Join(folder, "base", pricesFile), "currency: [\n")
 	got := corral(t, folder, "review", "base", "head", "--at", reviewedAt, "-o", "json")
 	var result review.Result
@@ -439,7 +439,7 @@ func TestABaseWhosePricesAreBrokenHasNoCosts(t *testing.T) {
 
 func TestBrokenPricesOfTheHeadAreCalledThat(t *testing.T) {
 	t.Setenv("GITHUB_WORKSPACE", "")
-	folder := recorded(t, "01-scale")
+	folder := recordedReview(t, "01-scale")
 	writeFile(t, filepath.Join(folder, "head", pricesFile), "currency: [\n")
 	for form, want := range map[string]string{
 		"text":   "Broken: the head's prices can't be read (1 problem)\n",
@@ -496,7 +496,7 @@ func (c *counting) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 // evaluations.
 func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	const pools = 200
-	folder := recorded(t, "01-scale")
+	folder := recordedReview(t, "01-scale")
 	for _, side := range []string{"base", "head"} {
 		var b strings.Builder
 		b.WriteString("package pools\n\nimport \"corral.dev/schema@v0\"\n\npools: schema.#Pools & {\n")

@@ -52,7 +52,7 @@ func (w *workspace) scenarios() (compile.Files, error) {
 			return nil, fmt.Errorf("reading scenarios of %s: %w", folder, err)
 		}
 		for name, data := range found {
-			all[shown(folder, name)] = data
+			all[displayPath(folder, name)] = data
 		}
 	}
 	return all, nil
@@ -98,6 +98,6 @@ func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha
 		}
 		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
-	set, twice := setOf(policies)
-	return w.askerOf(set, policies), append(diagnostics, twice...)
+	set, duplicates := setOf(policies)
+	return w.askerOf(set, policies), append(diagnostics, duplicates...)
 }

@@ -136,7 +136,7 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOpt
 		return err
 	}
 	result, diagnostics, err := rules.Test(ctx, p.source, policy.TestOptions{
-		Timeout: o.timeout, Run: r.run, Coverage: r.coverage, Questions: p.asked.questions,
+		Timeout: o.timeout, Run: r.run, Coverage: r.coverage, Questions: p.recorder.questions,
 	})
 	if err != nil {
 		return fmt.Errorf("testing %s: %w", p.source.Ref(), err)

@@ -48,7 +48,7 @@ func ranges(lines []int) string {
 
 // findings returns the diagnostics, the failed tests, and a missed coverage threshold.
 func (r *testReport) findings() []report.Finding {
-	findings := diagnosed(r.Diagnostics)
+	findings := definitionFindings(r.Diagnostics)
 	for _, s := range r.Suites {
 		for _, t := range s.Cases {
 			if t.Result == report.Fail {

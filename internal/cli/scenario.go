@@ -166,7 +166,7 @@ func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagno
 			diagnostics = append(diagnostics, d.problem("expect", "each case has an expect of its own"))
 		}
 		for i, c := range f.Cases {
-			one := scenarioCase{scenario: c.over(f.scenario), document: d, field: fmt.Sprintf("cases[%d]", i)}
+			one := scenarioCase{scenario: c.withDefaults(f.scenario), document: d, field: fmt.Sprintf("cases[%d]", i)}
 			one.line, _ = d.at(one.field)
 			cases = append(cases, one)
 			if c.Name == "" {
@@ -180,8 +180,8 @@ func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagno
 	return cases, diagnostics
 }
 
-// over fills in fields that a case leaves out from the common fields of its file.
-func (s scenario) over(common scenario) scenario {
+// withDefaults fills in fields that a case leaves out from the common fields of its file.
+func (s scenario) withDefaults(common scenario) scenario {
 	s.Policies = slices.Concat(common.Policies, s.Policies)
 	s.At, s.Zone = cmp.Or(s.At, common.At), cmp.Or(s.Zone, common.Zone)
 	if s.Pool == nil {
@@ -323,7 +323,7 @@ func (s *situation) questions(p *v1alpha1.RunnerPool, network podspec.Network, a
 	}
 	now := at.UnixNano()
 	q := &questions{
-		scaling: policy.ScalingInput{Pool: scheduledAt(p, at), Jobs: s.Jobs, Runners: s.Runners, Usage: s.Usage, Now: now, Zone: zone},
+		scaling: policy.ScalingInput{Pool: scheduledPoolAt(p, at), Jobs: s.Jobs, Runners: s.Runners, Usage: s.Usage, Now: now, Zone: zone},
 		update:  policy.UpdateInput{Pool: policy.PoolOf(p), Change: c, Jobs: s.Jobs, Runners: s.Runners, Now: now, Zone: zone},
 	}
 	q.template, q.err = review.TemplateInput(p, network)

@@ -12,17 +12,17 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// scheduled returns a pool as policies see it, with the numbers that its schedules set at a time.
-func scheduled(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
+// scheduledPool returns a pool as policies see it, with the numbers that its schedules set at a time.
+func scheduledPool(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
 	p := policy.PoolOf(pool)
 	p.Scale = now.Scale
 	return p
 }
 
-// scheduledAt evaluates the schedules of a pool, and returns the pool as policies see it.
-func scheduledAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
+// scheduledPoolAt evaluates the schedules of a pool, and returns the pool as policies see it.
+func scheduledPoolAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
 	plan, _ := schedule.Compile(pool.Spec.Scale.Schedules) // checkSchedules reports problems
-	return scheduled(pool, plan.At(at, pool.Spec.Scale))
+	return scheduledPool(pool, plan.At(at, pool.Spec.Scale))
 }
 
 // checkSchedules returns the first problem of a pool's schedules.

@@ -36,7 +36,7 @@ type revision struct {
 	ref v1alpha1.GitReference
 }
 
-// follows returns what a source of a Git repository follows.
+// follows returns the revision that a source of a Git repository follows.
 func (s *declaredSource) follows() revision { return revision{s.Spec.Git.URL, s.Spec.Git.GetRef()} }
 
 func (s *declaredSource) name() string { return "PoolSource " + wording.Qualified(s.Namespace, s.Name) }
@@ -47,11 +47,11 @@ func (s *declaredSource) isLike(o *declaredSource) bool {
 }
 
 // sources returns the PoolSources in a tree that apply a folder of the tree. spec.path is relative to the top of the repository. sources assumes
-// that this is the folder of the module, or the parent of the folder with the manifest. lost reports sources of the same branch whose folder does
+// that this is the folder of the module, or the parent of the folder with the manifest. withoutFolder reports sources of the same branch whose folder does
 // not exist.
-func (t tree) sources() (sources []*declaredSource, lost []v1alpha1.Diagnostic) {
+func (t tree) sources() (sources []*declaredSource, withoutFolder []v1alpha1.Diagnostic) {
 	misses := map[revision][]v1alpha1.Diagnostic{}
-	for _, m := range (tree{t.fsys, t.root, "."}).look().manifests {
+	for _, m := range (tree{t.fsys, t.root, "."}).findStrays().manifests {
 		s := &declaredSource{}
 		if m.Kind != "PoolSource" || json.Unmarshal(m.json, &s.PoolSource) != nil {
 			continue
@@ -66,14 +66,14 @@ func (t tree) sources() (sources []*declaredSource, lost []v1alpha1.Diagnostic) 
 	}
 	for _, s := range sources {
 		if s.Spec.Git != nil {
-			lost = append(lost, misses[s.follows()]...)
+			withoutFolder = append(withoutFolder, misses[s.follows()]...)
 			delete(misses, s.follows())
 		}
 	}
-	return sources, lost
+	return sources, withoutFolder
 }
 
-// appliedFolder returns the folder of the tree that a source applies, given the file that declares it and its spec.path; "" if there is none.
+// appliedFolder returns the folder of the tree that a source applies. It returns "" if the folder does not exist. file declares the source.
 func (t tree) appliedFolder(file, specPath string) string {
 	around := path.Dir(path.Dir(file))
 	for _, top := range []string{".", around} {
@@ -85,16 +85,16 @@ func (t tree) appliedFolder(file, specPath string) string {
 	return ""
 }
 
-// within reports whether a name is a folder or below it.
-func within(folder, name string) bool {
+// isWithin reports whether a name is a folder or below it.
+func isWithin(folder, name string) bool {
 	return folder == "." || name == folder || strings.HasPrefix(name, folder+"/")
 }
 
-// covering returns the source that applies a folder. It returns nil if there is no such source, or if there are several for the same folder.
-func covering(sources []*declaredSource, folder string) (found *declaredSource) {
+// coveringSource returns the source that applies a folder. It returns nil if there is no such source, or if there are several for the same folder.
+func coveringSource(sources []*declaredSource, folder string) (found *declaredSource) {
 	for _, s := range sources {
 		switch {
-		case !within(s.folder, folder):
+		case !isWithin(s.folder, folder):
 		case found == nil || len(s.folder) > len(found.folder):
 			found = s
 		case s.folder == found.folder:
@@ -111,11 +111,11 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 		return err
 	}
 	defer closeTree()
-	sources, lost := t.sources()
-	d.source = covering(sources, t.path)
+	sources, withoutFolder := t.sources()
+	d.source = coveringSource(sources, t.path)
 	if d.source == nil {
-		d.lost = lost
-		d.sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !within(t.path, s.folder) })
+		d.withoutFolder = withoutFolder
+		d.sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 		return nil
 	}
 	o.namespace = cmp.Or(o.namespace, d.source.Namespace)
@@ -133,7 +133,7 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 	if d.source != nil {
 		sources = []*declaredSource{d.source}
 	}
-	c.Diagnostics = append(c.Diagnostics, d.lost...)
+	c.Diagnostics = append(c.Diagnostics, d.withoutFolder...)
 	for _, s := range sources {
 		objects, err := d.appliedBy(ctx, s, t, c)
 		if err != nil {
@@ -172,7 +172,7 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
 		if _, known := applied[o.File]; !known {
 			file, err := filepath.Abs(o.File)
-			applied[o.File] = err == nil && within(folder, filepath.ToSlash(file))
+			applied[o.File] = err == nil && isWithin(folder, filepath.ToSlash(file))
 		}
 		return !applied[o.File] || o.Path == "" && s != d.source
 	}), nil
@@ -182,14 +182,14 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 func (d *definitions) ofSources(ctx context.Context, t tree, c compiled, policies []*declaredPolicy) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	var all []v1alpha1.Diagnostic
 	for _, s := range d.sources {
-		made, diagnostics, err := policiesOfFolder(ctx, t, s.folder, c.compiler, s.Namespace)
+		created, diagnostics, err := policiesOfFolder(ctx, t, s.folder, c.compiler, s.Namespace)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, p := range policies {
-			maps.DeleteFunc(p.source.Modules, func(name, _ string) bool { return p.folder != "" && within(s.folder, name) })
+			maps.DeleteFunc(p.source.Modules, func(name, _ string) bool { return p.folder != "" && isWithin(s.folder, name) })
 		}
-		policies, all = append(policies, made...), append(all, diagnostics...)
+		policies, all = append(policies, created...), append(all, diagnostics...)
 	}
 	return slices.DeleteFunc(policies, func(p *declaredPolicy) bool { return p.folder != "" && len(p.source.Modules) == 0 }), all, nil
 }
@@ -197,26 +197,26 @@ func (d *definitions) ofSources(ctx context.Context, t tree, c compiled, policie
 // policiesOf returns the policies that the sources of the folder apply. Without a source, it returns the policies in the folder, or else those
 // of a folder named policies above it.
 func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-	policies, err := policiesBeside(c, namespace)
+	policies, err := policiesOfDefinitions(c, namespace)
 	t, closeTree, treeErr := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
 	if err = cmp.Or(err, treeErr); err != nil {
 		return nil, nil, err
 	}
 	defer closeTree()
-	isMade := func(p *declaredPolicy) bool { return p.folder != "" }
+	isFromFiles := func(p *declaredPolicy) bool { return p.folder != "" }
 	switch {
 	case d.source != nil && d.source.folder != t.path:
-		made, diagnostics, err := policiesOfFolder(ctx, t, d.source.folder, c.compiler, namespace)
-		return append(slices.DeleteFunc(policies, isMade), made...), diagnostics, err
+		created, diagnostics, err := policiesOfFolder(ctx, t, d.source.folder, c.compiler, namespace)
+		return append(slices.DeleteFunc(policies, isFromFiles), created...), diagnostics, err
 	case d.source == nil && len(d.sources) == 0 && len(policies) == 0:
 		return policiesAbove(ctx, t, c.compiler, namespace)
 	}
 	return d.ofSources(ctx, t, c, policies)
 }
 
-// notApplied reports objects that a PoolSource would refuse, such as objects in a second namespace. Other tools may apply them. The result is
+// foreignObjects reports objects that a PoolSource would refuse, such as objects in a second namespace. Other tools may apply them. The result is
 // one diagnostic, with the number of further objects.
-func (w *workspace) notApplied() []v1alpha1.Diagnostic {
+func (w *workspace) foreignObjects() []v1alpha1.Diagnostic {
 	named := ""
 	for _, o := range w.Objects {
 		named = cmp.Or(named, o.Manifest.GetNamespace())
@@ -235,9 +235,9 @@ func (w *workspace) notApplied() []v1alpha1.Diagnostic {
 	return refused[:min(len(refused), 1)]
 }
 
-// withoutConsent reports pools whose connection is declared here and does not allow their namespace. A review does not call it, because it
+// consentProblems reports pools whose connection is declared here and does not allow their namespace. A review does not call it, because it
 // compares the allowed namespaces of both sides.
-func (w *workspace) withoutConsent() (found []v1alpha1.Diagnostic) {
+func (w *workspace) consentProblems() (found []v1alpha1.Diagnostic) {
 	for _, p := range w.pools {
 		name := connectionOf(p.RunnerPool)
 		c := w.connections[name].GitHubConnection

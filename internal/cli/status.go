@@ -87,7 +87,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	look := func(ctx context.Context) explain.Page {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		g := &statusReader{reader{from, namespace, namespace, brief, nil}, o.lease, o.cluster.clock.Now, wait}
+		g := &statusReader{reader{from, namespace, namespace, briefReason, nil}, o.lease, o.cluster.clock.Now, wait}
 		if o.everywhere {
 			g.namespace = ""
 		}
@@ -118,13 +118,13 @@ func verdictError(p *explain.Page) error {
 	return nil
 }
 
-// clear is the escape sequence that empties a terminal and moves the cursor to its top.
-const clear = "\x1b[H\x1b[2J\x1b[3J"
+// clearScreen is the escape sequence that empties a terminal and moves the cursor to its top.
+const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
 // follow reads the status at each interval, and shows changes, until ctx ends.
 func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(context.Context) explain.Page) error {
 	page := look(ctx)
-	isTerminal := isTerminal(exactly(w))
+	isTerminal := isTerminal(unescaped(w))
 	if err := show(w, &page, nil, isTerminal); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
 	}
 	if isTerminal {
 		text = page.Text()
-		if _, err := io.WriteString(exactly(w), clear); err != nil {
+		if _, err := io.WriteString(unescaped(w), clearScreen); err != nil {
 			return err
 		}
 	}

@@ -36,18 +36,18 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 		found = nil
 	}
 	if g.namespace == "" {
-		_ = pages(ctx, g.client, func(list *coordinationv1.LeaseList) { // without the right to list leases, only the lease of --lease-namespace is checked
+		_ = listPages(ctx, g.client, func(list *coordinationv1.LeaseList) { // without the right to list leases, only the lease of --lease-namespace is checked
 			found = append(found, slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Namespace == g.lease })...)
 		}, client.MatchingFields{"metadata.name": key.Name})
 	}
 	switch {
 	case apierrors.IsNotFound(err) && len(found) > 0:
 	case apierrors.IsNotFound(err):
-		g.cannot("whether a controller works", fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key))
+		g.recordUnseen("whether a controller works", fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key))
 	case apierrors.IsForbidden(err):
-		g.cannot("whether a controller works", fmt.Errorf("you may not read Lease %s", key))
+		g.recordUnseen("whether a controller works", fmt.Errorf("you may not read Lease %s", key))
 	default:
-		g.cannot("whether a controller works", err)
+		g.recordUnseen("whether a controller works", err)
 	}
 	return g.judge(ctx, found)
 }
@@ -61,7 +61,7 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 		return leases
 	}
 	if err := g.wait(ctx, leaseLook); err != nil {
-		g.cannot("whether a controller works", err)
+		g.recordUnseen("whether a controller works", err)
 		return leases
 	}
 	for i, before := range leases {
@@ -71,7 +71,7 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 		now := coordinationv1.Lease{}
 		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), &now)
 		if client.IgnoreNotFound(err) != nil {
-			g.cannot("whether a controller renews Lease "+before.Name, err)
+			g.recordUnseen("whether a controller renews Lease "+before.Name, err)
 			continue
 		}
 		if err == nil {

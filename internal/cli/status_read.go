@@ -35,9 +35,9 @@ type reader struct {
 	client client.Reader
 	// namespace to read, or "" for all. own is the context's namespace, which is read if the user may not read all.
 	namespace, own string
-	// why returns the text for the error of a read.
-	why    func(error) string
-	unseen []explain.Unseen
+	// reasonOf returns the text for the error of a read.
+	reasonOf func(error) string
+	unseen   []explain.Unseen
 }
 
 // statusReader reads the objects from which status builds a page.
@@ -54,13 +54,13 @@ type statusReader struct {
 func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	s := &explain.Snapshot{Namespace: g.namespace}
 	g.readPools(ctx, s)
-	listed(ctx, &g.reader, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
-	listed(ctx, &g.reader, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
-	listed(ctx, &g.reader, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })
-	g.cannot("ClusterRunnerPolicies", pages(ctx, g.client, func(l *v1alpha1.ClusterRunnerPolicyList) {
+	listNamespaced(ctx, &g.reader, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
+	listNamespaced(ctx, &g.reader, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
+	listNamespaced(ctx, &g.reader, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })
+	g.recordUnseen("ClusterRunnerPolicies", listPages(ctx, g.client, func(l *v1alpha1.ClusterRunnerPolicyList) {
 		s.ClusterPolicies = append(s.ClusterPolicies, l.Items...)
 	}))
-	g.elsewhere(ctx, s)
+	g.readOtherConnections(ctx, s)
 	s.Leases = g.leases(ctx)
 	s.Unseen, s.Now = g.unseen, g.now()
 	return s
@@ -68,21 +68,21 @@ func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 
 // readPools reads pools and the objects that belong to them.
 func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
-	listed(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
-	listed(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
-	listed(ctx, g, "RunnerScaleSets", func(l *v1alpha1.RunnerScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
-	listed(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
+	listNamespaced(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
+	listNamespaced(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
+	listNamespaced(ctx, g, "RunnerScaleSets", func(l *v1alpha1.RunnerScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
+	listNamespaced(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
 }
 
-// cannot records an object that could not be read. A missing right does not end the command.
-func (g *reader) cannot(what string, err error) {
+// recordUnseen records an object that could not be read. A missing right does not end the command.
+func (g *reader) recordUnseen(what string, err error) {
 	if err != nil {
-		g.unseen = append(g.unseen, explain.Unseen{What: what, Why: g.why(err)})
+		g.unseen = append(g.unseen, explain.Unseen{What: what, Why: g.reasonOf(err)})
 	}
 }
 
-// brief returns the text of an error without the kind, so that the same error of several kinds gives the same text.
-func brief(err error) string {
+// briefReason returns the text of an error without the kind, so that the same error of several kinds gives the same text.
+func briefReason(err error) string {
 	request := new(url.Error)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -104,8 +104,8 @@ type listOf[T any] interface {
 	client.ObjectList
 }
 
-// pages lists objects in pages, and calls each with every page.
-func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each func(L), options ...client.ListOption) error {
+// listPages lists objects in pages, and calls each with every page.
+func listPages[T any, L listOf[T]](ctx context.Context, from client.Reader, each func(L), options ...client.ListOption) error {
 	more, n := "", 0
 	for {
 		list := L(new(T)) // decoding into the previous list would change objects that each has kept
@@ -124,19 +124,19 @@ func pages[T any, L listOf[T]](ctx context.Context, from client.Reader, each fun
 	}
 }
 
-// listed lists objects of the reader's namespace. If the user may not list all namespaces, it lists the context's namespace instead.
-func listed[T any, L listOf[T]](ctx context.Context, g *reader, what string, each func(L), options ...client.ListOption) {
-	err := pages(ctx, g.client, each, append(options, client.InNamespace(g.namespace))...)
+// listNamespaced lists objects of the reader's namespace. If the user may not list all namespaces, it lists the context's namespace instead.
+func listNamespaced[T any, L listOf[T]](ctx context.Context, g *reader, what string, each func(L), options ...client.ListOption) {
+	err := listPages(ctx, g.client, each, append(options, client.InNamespace(g.namespace))...)
 	if g.namespace == "" && apierrors.IsForbidden(err) {
-		g.cannot(what+" of other namespaces than "+g.own, err)
-		err = pages(ctx, g.client, each, append(options, client.InNamespace(g.own))...)
+		g.recordUnseen(what+" of other namespaces than "+g.own, err)
+		err = listPages(ctx, g.client, each, append(options, client.InNamespace(g.own))...)
 		what += " of namespace " + g.own
 	}
-	g.cannot(what, err)
+	g.recordUnseen(what, err)
 }
 
-// elsewhere reads connections of pools that are in other namespaces than the pools.
-func (g *statusReader) elsewhere(ctx context.Context, s *explain.Snapshot) {
+// readOtherConnections reads connections of pools that are in other namespaces than the pools.
+func (g *statusReader) readOtherConnections(ctx context.Context, s *explain.Snapshot) {
 	if g.namespace == "" {
 		return
 	}
@@ -148,14 +148,14 @@ func (g *statusReader) elsewhere(ctx context.Context, s *explain.Snapshot) {
 		}
 		seen[key] = true
 		if len(seen) > maxElsewhere {
-			g.cannot("GitHubConnections of other namespaces", fmt.Errorf("pools use more than %d, the limit", maxElsewhere))
+			g.recordUnseen("GitHubConnections of other namespaces", fmt.Errorf("pools use more than %d, the limit", maxElsewhere))
 			return
 		}
 		c := v1alpha1.GitHubConnection{}
 		if err := g.client.Get(ctx, key, &c); err == nil {
 			s.Connections = append(s.Connections, c)
 		} else if !apierrors.IsNotFound(err) {
-			g.cannot("GitHubConnection "+key.String(), err)
+			g.recordUnseen("GitHubConnection "+key.String(), err)
 		}
 	}
 }

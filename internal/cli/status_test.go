@@ -36,9 +36,9 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// wellKept returns a cluster that has everything that status reads: a leader, and a pool in each of two
+// healthyCluster returns a cluster that has everything that status reads: a leader, and a pool in each of two
 // namespaces.
-func wellKept() []client.Object {
+func healthyCluster() []client.Object {
 	ready := []metav1.Condition{{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionTrue, Reason: v1alpha1.SucceededReason, LastTransitionTime: metav1.Time{Time: noon}}}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "corral-system", Name: "corral.corral.dev"}}
 	lease.Spec.HolderIdentity, lease.Spec.RenewTime = new("corral-0"), &metav1.MicroTime{Time: noon.Add(-time.Second)}
@@ -79,8 +79,8 @@ func fakeCluster(refuse func(obj any, namespace string) bool, objects ...client.
 // statusOf reads the status of a cluster that refuses some requests and does not change.
 func statusOf(namespace string, refuse func(obj any, namespace string) bool, objects ...client.Object) explain.Page {
 	c := fakeCluster(refuse, objects...)
-	still := func(context.Context, time.Duration) error { return nil }
-	g := &statusReader{reader{c, namespace, "ci", brief, nil}, "corral-system", func() time.Time { return noon }, still}
+	noWait := func(context.Context, time.Duration) error { return nil }
+	g := &statusReader{reader{c, namespace, "ci", briefReason, nil}, "corral-system", func() time.Time { return noon }, noWait}
 	return explain.Look(g.read(context.Background()))
 }
 
@@ -117,7 +117,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		"no lease": {drop: "Lease", verdict: explain.Unknown, pools: 2, want: []string{"whether a controller works (there is no Lease corral-system/corral.corral.dev: --lease-namespace says where it is"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := wellKept()
+			objects := healthyCluster()
 			if tc.drop == "Lease" {
 				objects = objects[1:]
 			}
@@ -137,7 +137,7 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 
 // A lease in another namespace is found only with -A.
 func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
-	objects := wellKept()
+	objects := healthyCluster()
 	objects[0].SetNamespace("platform")
 	if page := statusOf("", nil, objects...); page.Verdict != explain.Well || len(page.Totals.Leaders) != 1 {
 		t.Errorf("got\n%s", page.Text())
@@ -146,7 +146,7 @@ func TestTheLeaseIsFoundWhereverItIs(t *testing.T) {
 
 // A lease in another namespace does not replace the requested lease.
 func TestALeaseThatCanNotBeReadIsNamed(t *testing.T) {
-	objects := wellKept()
+	objects := healthyCluster()
 	objects[0].SetNamespace("platform")
 	named := func(obj any, _ string) bool { _, isOne := obj.(*coordinationv1.Lease); return isOne }
 	if page := statusOf("", named, objects...); page.Verdict != explain.Unknown || len(page.Totals.Leaders) != 1 {
@@ -178,7 +178,7 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 		"lost, and there was no time left": {age: time.Minute, holder: "corral-0", err: context.DeadlineExceeded, want: explain.Unknown, looks: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := wellKept()
+			objects := healthyCluster()
 			lease := objects[0].(*coordinationv1.Lease)
 			set := func(holder string, age time.Duration) {
 				lease.Spec.HolderIdentity, lease.Spec.RenewTime = &holder, &metav1.MicroTime{Time: noon.Add(-age)}
@@ -198,7 +198,7 @@ func TestAControllerWorksWhoseLeaseIsRenewed(t *testing.T) {
 				}
 				return errors.Join(tc.err, change(t.Context(), lease))
 			}
-			g := &statusReader{reader{c, "", "ci", brief, nil}, "corral-system", func() time.Time { return noon }, wait}
+			g := &statusReader{reader{c, "", "ci", briefReason, nil}, "corral-system", func() time.Time { return noon }, wait}
 			page := explain.Look(g.read(t.Context()))
 			if page.Verdict != tc.want || looks != tc.looks {
 				t.Errorf("looked %d more times:\n%s", looks, page.Text())
@@ -262,7 +262,7 @@ func TestObjectsAreReadInBoundedParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			names := map[string]bool{}
-			err := pages(t.Context(), &pagedClient{pages: tc.pages}, func(l *corev1.ResourceQuotaList) {
+			err := listPages(t.Context(), &pagedClient{pages: tc.pages}, func(l *corev1.ResourceQuotaList) {
 				for i := range l.Items {
 					names[l.Items[i].Name] = true
 				}
@@ -305,7 +305,7 @@ func TestTheVerdictIsTheExitCode(t *testing.T) {
 
 func TestStatusAsJSONHasAVersion(t *testing.T) {
 	var b bytes.Buffer
-	if err := (&format{value: "json"}).write(&b, statusOf("", nil, wellKept()...)); err != nil {
+	if err := (&format{value: "json"}).write(&b, statusOf("", nil, healthyCluster()...)); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -319,8 +319,8 @@ func TestStatusAsJSONHasAVersion(t *testing.T) {
 
 // With --watch, a changed status is printed: as a page on a terminal, otherwise as lines.
 func TestStatusIsShownWhenItChanges(t *testing.T) {
-	well := statusOf("", nil, wellKept()...)
-	objects := wellKept()
+	well := statusOf("", nil, healthyCluster()...)
+	objects := healthyCluster()
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Status = metav1.ConditionFalse
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Reason = v1alpha1.RunnersFailingReason
 	trouble := statusOf("", nil, objects...)
@@ -330,11 +330,11 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 		want         string
 	}{
 		"at first":                  {&well, nil, false, well.Text()},
-		"at first on a terminal":    {&well, nil, true, clear + well.Text()},
+		"at first on a terminal":    {&well, nil, true, clearScreen + well.Text()},
 		"nothing new":               {&well, &well, false, ""},
 		"nothing new on a terminal": {&well, &well, true, ""},
 		"trouble":                   {&trouble, &well, false, "12:00:00Z ERROR runners fail: 1 pool, since 12:00:00Z (now): RunnerPool/ci/linux\n"},
-		"trouble on a terminal":     {&trouble, &well, true, clear + trouble.Text()},
+		"trouble on a terminal":     {&trouble, &well, true, clearScreen + trouble.Text()},
 		"over":                      {&well, &trouble, false, "12:00:00Z RESOLVED runners fail: RunnerPool/ci/linux\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -348,8 +348,8 @@ func TestStatusIsShownWhenItChanges(t *testing.T) {
 
 // Watching prints each change until the user stops it. The last page determines the exit code.
 func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
-	well := statusOf("", nil, wellKept()...)
-	unknown := statusOf("", nil, wellKept()[1:]...)
+	well := statusOf("", nil, healthyCluster()...)
+	unknown := statusOf("", nil, healthyCluster()[1:]...)
 	ctx, cancel := context.WithCancel(t.Context())
 	looks := 0
 	look := func(context.Context) explain.Page {
@@ -371,7 +371,7 @@ func TestFollowingEndsWithTheLastVerdict(t *testing.T) {
 // While the API server is unreachable, no problem is reported as resolved. Problems that still exist afterwards
 // are not reported again.
 func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
-	objects := wellKept()
+	objects := healthyCluster()
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Status = metav1.ConditionFalse
 	objects[2].(*v1alpha1.RunnerPool).Status.Conditions[0].Reason = v1alpha1.RunnersFailingReason
 	trouble, away := statusOf("", nil, objects...), statusOf("", func(any, string) bool { return true }, objects...)
@@ -394,10 +394,10 @@ func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 
 // If all requests fail for the same reason, that reason is reported once, not for each kind.
 func TestWhatKeepsAllFromBeingReadIsSaidOnce(t *testing.T) {
-	g := &reader{why: brief}
+	g := &reader{reasonOf: briefReason}
 	for _, kind := range []string{"runners", "runnerpools"} {
-		g.cannot(kind, &url.Error{Op: "Get", URL: "https://10.0.0.1/apis/corral.dev/v1alpha1/" + kind, Err: errors.New("connection refused")})
-		g.cannot(kind, fmt.Errorf("mapping: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}))
+		g.recordUnseen(kind, &url.Error{Op: "Get", URL: "https://10.0.0.1/apis/corral.dev/v1alpha1/" + kind, Err: errors.New("connection refused")})
+		g.recordUnseen(kind, fmt.Errorf("mapping: %w", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: kind}}))
 	}
 	const missing = "the cluster has no such kind: Corral's CRDs aren't installed"
 	want := []explain.Unseen{{What: "runners", Why: "connection refused"}, {What: "runners", Why: missing}, {What: "runnerpools", Why: "connection refused"}, {What: "runnerpools", Why: missing}}

@@ -33,13 +33,13 @@ type manifestDocument struct {
 // strays collects files with objects of Corral that the compiler does not read.
 type strays struct {
 	tree
-	entries   int
-	manifests []manifestDocument
-	found     []v1alpha1.Diagnostic
+	entries     int
+	manifests   []manifestDocument
+	diagnostics []v1alpha1.Diagnostic
 }
 
-// look walks the tree. It skips hidden folders and testdata, whose files are not meant to be applied.
-func (t tree) look() *strays {
+// findStrays walks the tree. It skips hidden folders and testdata, whose files are not meant to be applied.
+func (t tree) findStrays() *strays {
 	s := &strays{tree: t}
 	_ = fs.WalkDir(t.fsys, t.path, s.visit) // the compiler reports what it cannot read
 	return s
@@ -84,7 +84,7 @@ func (s *strays) noteCUE(name string) {
 	isPassedOver := strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
 	text := s.read(name)
 	if isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
-		s.found = append(s.found, v1alpha1.Diagnostic{File: shown(s.root, name), Line: 1, Column: 1,
+		s.diagnostics = append(s.diagnostics, v1alpha1.Diagnostic{File: displayPath(s.root, name), Line: 1, Column: 1,
 			Message: "CUE does not read files of this name, so nothing in it is declared: rename it, or begin it with @ignore()"})
 	}
 }
@@ -95,10 +95,10 @@ func (s *strays) noteManifests(name string) {
 	if text == nil || bytes.Contains(text, []byte("{{")) { // a Helm template
 		return
 	}
-	documents, diagnostics := parseDocuments(shown(s.root, name), text, kubernetesYAML)
+	documents, diagnostics := parseDocuments(displayPath(s.root, name), text, kubernetesYAML)
 	for _, d := range diagnostics {
 		d.Message += "; so the objects of Corral in this file are not checked"
-		s.found = append(s.found, d)
+		s.diagnostics = append(s.diagnostics, d)
 	}
 	for _, d := range itemsOf(documents) {
 		m := manifestDocument{document: d, name: name}
@@ -110,7 +110,7 @@ func (s *strays) noteManifests(name string) {
 
 // unread reports files that a source does not read. It ignores manifests of objects that definitions declare as well.
 func (s *strays) unread(objects []compile.Object) []v1alpha1.Diagnostic {
-	found := s.found
+	found := s.diagnostics
 	for _, m := range s.manifests {
 		isDeclared := slices.ContainsFunc(objects, func(o compile.Object) bool {
 			return o.Manifest.GetKind() == m.Kind && o.Manifest.GetName() == m.Metadata.Name

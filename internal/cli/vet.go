@@ -41,8 +41,8 @@ type vetReport struct {
 	version  string
 	// root is the top folder of the definitions.
 	root string
-	// asked has, with --verbose, a line for each pool with the policies that bind it.
-	asked []string
+	// askedLines has, with --verbose, a line for each pool with the policies that bind it.
+	askedLines []string
 	// titles has the titles of rules.
 	titles map[annotated]string
 }
@@ -119,7 +119,7 @@ func newVet(version string) *cobra.Command {
 		}
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version, root: w.root}
 		if *verbose {
-			r.asked = converted(w.pools, func(p declaredPool) string {
+			r.askedLines = converted(w.pools, func(p declaredPool) string {
 				names := strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", ")
 				return "pool " + p.name() + ": asked " + cmp.Or(names, "no policy")
 			})
@@ -132,7 +132,7 @@ func newVet(version string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r.warnings = slices.Concat(w.warnings(at.time()), w.staleSchema(), w.withoutCommand(), w.doubts(), w.remarks(), compared)
+			r.warnings = slices.Concat(w.warnings(at.time()), w.staleSchema(), w.commandWarnings(), w.doubts(), w.remarks(), compared)
 			if len(w.policies) > 0 {
 				r.judge(c.Context(), w, at.time(), at.zone)
 				r.titles = titlesOf(w.policies)
@@ -154,11 +154,11 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	if len(args) > 0 {
 		return nil, errors.New("give a folder of definitions or --filename, not both")
 	}
-	result, err := rendered(c, manifests)
+	result, err := readManifests(c, manifests)
 	if err != nil {
 		return nil, err
 	}
-	return workOn(c.Context(), result, o, func(r compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	return loadWorkspace(c.Context(), result, o, func(r compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 		policies, err := policiesAmong(r.Objects, r.root, namespace)
 		return policies, nil, err
 	})
@@ -180,7 +180,7 @@ func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []st
 	if err != nil {
 		return nil, err
 	}
-	unfitting, err := w.unfitting(ctx, cluster, own)
+	unfitting, err := w.quotaWarnings(ctx, cluster, own)
 	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
 }
 
@@ -189,12 +189,12 @@ func (w *workspace) remarks() []report.Finding {
 	as := func(rule, title string) func(v1alpha1.Diagnostic) report.Finding {
 		return func(d v1alpha1.Diagnostic) report.Finding { return warning(rule, title, d) }
 	}
-	unread := slices.DeleteFunc(slices.Clone(w.unread), func(d v1alpha1.Diagnostic) bool { return w.options.gives(d.File) })
+	unread := slices.DeleteFunc(slices.Clone(w.unread), func(d v1alpha1.Diagnostic) bool { return w.options.includes(d.File) })
 	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(unread, as(ruleUnread, "File not read")))
 	if w.compiler == nil || w.isAssigned { // manifests of other programs, and objects that their own sources apply
 		return found
 	}
-	return append(found, converted(w.notApplied(), as(ruleForeign, "Not applied by a PoolSource"))...)
+	return append(found, converted(w.foreignObjects(), as(ruleForeign, "Not applied by a PoolSource"))...)
 }
 
 // judge evaluates the policies for each pool.
@@ -208,7 +208,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 		// The update begins while the pool has its maximum number of runners.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
-		q.scaling = a.idle(q.scaling.Pool, at, zone)
+		q.scaling = a.idleInput(q.scaling.Pool, at, zone)
 		for _, decision := range decisions {
 			if err := a.ask(ctx, decision, q, &v.answers); err != nil {
 				r.Diagnostics = append(r.Diagnostics, o.Diagnostic("", err.Error()))
@@ -233,26 +233,26 @@ func policiesOf(w *workspace) []vetPolicy {
 				v.Pools++
 			}
 		}
-		v.Remark = w.remarkOn(p, v.Pools)
+		v.Remark = w.remarkFor(p, v.Pools)
 		policies = append(policies, v)
 	}
 	return policies
 }
 
-// remarkOn returns the reason why a policy is not evaluated or binds no pool. A policy of --policy may be meant for other repositories, so that
+// remarkFor returns the reason why a policy is not evaluated or binds no pool. A policy of --policy may be meant for other repositories, so that
 // it is not remarked on if it binds no pool here.
-func (w *workspace) remarkOn(p *declaredPolicy, pools int) string {
+func (w *workspace) remarkFor(p *declaredPolicy, pools int) string {
 	isOwn := p.source.Kind == policy.KindRunnerPolicy
 	switch {
 	case p.source.Partial:
 		return "its rules in ConfigMaps can't be read here and aren't asked"
 	case pools > 0:
 		return ""
-	case isOwn && p.isGiven && p.source.Namespace != w.options.namespace:
+	case isOwn && p.isFromFlag && p.source.Namespace != w.options.namespace:
 		return fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)
 	case len(p.source.Namespaces) > 0 && w.options.namespace == "":
 		return fmt.Sprintf("binds no pool: it is for the namespaces %s, the pools are in none; --namespace puts them into one", strings.Join(p.source.Namespaces, ", "))
-	case p.isGiven || len(w.pools) == 0:
+	case p.isFromFlag || len(w.pools) == 0:
 		return ""
 	case isOwn && !slices.Contains(namespacesOf(w.Objects), p.source.Namespace):
 		return "binds no pool: no pool is in its namespace"
@@ -269,11 +269,11 @@ func (r *vetReport) err() error {
 	case len(refused) == 0:
 		return nil
 	}
-	return deniedOf(len(refused), len(r.Pools), slices.ContainsFunc(refused, func(p vetPool) bool { return len(p.failures()) > 0 }))
+	return deniedError(len(refused), len(r.Pools), slices.ContainsFunc(refused, func(p vetPool) bool { return len(p.failures()) > 0 }))
 }
 
-// deniedOf returns the error for denied pools. If failed is true, it says that some decisions are missing because a policy failed.
-func deniedOf(denied, pools int, failed bool) error {
+// deniedError returns the error for denied pools. If failed is true, it says that some decisions are missing because a policy failed.
+func deniedError(denied, pools int, failed bool) error {
 	err := fmt.Errorf("%d of %s %w", denied, wording.Count(pools, "pool"), errDenied)
 	if failed {
 		return fmt.Errorf("%w, or not decided because a policy failed", err)
@@ -287,12 +287,12 @@ func (r *vetReport) write(c *cobra.Command, f *format) error {
 		return nil
 	}
 	r.Diagnostics = append([]v1alpha1.Diagnostic{}, r.Diagnostics...)
-	r.Findings = r.found()
+	r.Findings = r.results()
 	return f.report(c.OutOrStdout(), r, forms{r.root, r.version, r.findings, r.suites})
 }
 
 func (r *vetReport) writeText(stdout, stderr io.Writer) {
-	for _, line := range r.asked {
+	for _, line := range r.askedLines {
 		fmt.Fprintln(stdout, line)
 	}
 	for _, f := range r.findings() {

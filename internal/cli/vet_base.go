@@ -34,14 +34,14 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	message := ""
 	fillNamespace(result.Objects, w.options.namespace)
 	before, now := poolNames(result.Objects), poolNames(w.Objects)
-	gone := slices.DeleteFunc(slices.Clone(before), func(name string) bool { _, is := slices.BinarySearch(now, name); return is })
+	removed := slices.DeleteFunc(slices.Clone(before), func(name string) bool { _, is := slices.BinarySearch(now, name); return is })
 	switch {
 	case len(result.Diagnostics) > 0:
 		message = fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(result.Diagnostics[0]))
-	case len(gone) == 0:
+	case len(removed) == 0:
 		return nil, nil
 	default:
-		message = fmt.Sprintf("%d of %s gone since %s: %s", len(gone), wording.Count(len(before), "pool"), base.name, wording.List(gone, maxGone))
+		message = fmt.Sprintf("%d of %s gone since %s: %s", len(removed), wording.Count(len(before), "pool"), base.name, wording.List(removed, maxGone))
 	}
 	return []report.Finding{warning(ruleGone, "Pools are gone", v1alpha1.Diagnostic{Message: message})}, nil
 }

@@ -19,7 +19,7 @@ import (
 // publicCaches warns about pools with a cache whose runner group takes jobs of public repositories. The author of any pull request there could
 // write files that later jobs read. It also warns if it cannot determine this.
 func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, version string) (warnings []report.Finding) {
-	asked := map[string]string{} // the message by connection and group, because many pools have the same group
+	messages := map[string]string{} // the message by connection and group, because many pools have the same group
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.Cache == nil {
@@ -27,16 +27,16 @@ func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, vers
 		}
 		group, connection := p.Spec.GetRunnerGroup(), p.Spec.ConnectionRef.From(cmp.Or(p.Namespace, own))
 		key := connection.String() + "\n" + group
-		if _, known := asked[key]; !known {
+		if _, known := messages[key]; !known {
 			public, err := allowsPublic(ctx, c, connection, group, version)
 			if err != nil {
-				asked[key] = fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)
+				messages[key] = fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)
 			} else if public {
-				asked[key] = fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)
+				messages[key] = fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)
 			}
 		}
-		if asked[key] != "" {
-			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache", asked[key]))
+		if messages[key] != "" {
+			warnings = append(warnings, p.warning(ruleCache, "A cache for public repositories", ".spec.cache", messages[key]))
 		}
 	}
 	return warnings

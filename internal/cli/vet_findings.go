@@ -51,11 +51,11 @@ const (
 
 // findings returns all findings, including the diagnostics.
 func (r *vetReport) findings() []report.Finding {
-	return append(diagnosed(r.Diagnostics), r.found()...)
+	return append(definitionFindings(r.Diagnostics), r.results()...)
 }
 
-// found returns the findings in valid definitions. The same finding about several pools is combined into one.
-func (r *vetReport) found() []report.Finding {
+// results returns the findings in valid definitions. The same finding about several pools is combined into one.
+func (r *vetReport) results() []report.Finding {
 	var findings []report.Finding
 	for _, p := range r.Policies {
 		if p.Remark != "" {
@@ -106,8 +106,8 @@ func titleOf(titles map[annotated]string, r rule, otherwise string) string {
 	return cmp.Or(own, library, otherwise)
 }
 
-// diagnosed converts diagnostics into findings.
-func diagnosed(diagnostics []v1alpha1.Diagnostic) []report.Finding {
+// definitionFindings converts diagnostics into findings.
+func definitionFindings(diagnostics []v1alpha1.Diagnostic) []report.Finding {
 	return converted(diagnostics, func(d v1alpha1.Diagnostic) report.Finding {
 		return report.Finding{
 			Level: report.Error, Rule: ruleDefinition, Title: "Definition refused", Message: d.Message, Path: d.Path,
@@ -131,7 +131,7 @@ func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
 				f.Path = p.Path + "." + podspec.DeclaredPath(p.declared, "spec.template."+v.Path)
 			}
 			f.Source = v.Rule.Place
-			f.By, f.Help = v.Rule.full(), v.Remediation
+			f.By, f.Help = v.Rule.qualified(), v.Remediation
 		}
 	}
 	judged(report.Error, p.Template.Denials, "Denied by policy", "denied: ")
@@ -185,9 +185,9 @@ func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 // suites returns the report as test suites: a case for each mistake, and a case for each pool with the results of policies.
 func (r *vetReport) suites() []report.Suite {
 	policies, pools := report.Suite{Name: "policies"}, report.Suite{Name: "pools"}
-	for _, f := range r.found() {
+	for _, f := range r.results() {
 		if f.Level == report.Error {
-			policies.Cases = append(policies.Cases, failing(f))
+			policies.Cases = append(policies.Cases, failedCase(f))
 		}
 	}
 	for _, p := range r.Pools {
@@ -206,11 +206,11 @@ func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
 	if len(diagnostics) == 0 {
 		return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Result: report.Pass}}}
 	}
-	return report.Suite{Name: "definitions", Cases: converted(diagnosed(diagnostics), failing)}
+	return report.Suite{Name: "definitions", Cases: converted(definitionFindings(diagnostics), failedCase)}
 }
 
-// failing converts a finding into a failed case.
-func failing(f report.Finding) report.Case {
+// failedCase converts a finding into a failed case.
+func failedCase(f report.Finding) report.Case {
 	return report.Case{Name: strings.TrimSpace(f.Rule + " " + f.Path), Place: f.Place, Result: report.Fail, Failure: strings.TrimSuffix(render("finding", f), "\n")}
 }
 

@@ -21,9 +21,9 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// unfitting warns about pools that exceed the quotas and limit ranges of their namespaces in the cluster, and about namespaces that cannot be
+// quotaWarnings warns about pools that exceed the quotas and limit ranges of their namespaces in the cluster, and about namespaces that cannot be
 // read.
-func (w *workspace) unfitting(ctx context.Context, c client.Reader, own string) ([]report.Finding, error) {
+func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own string) ([]report.Finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	pools, fleets := map[string][]*declaredPool{}, map[string][]quota.Fleet{}

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// vetted returns the output of vet for a pool with additions to its spec, its pod and its runner container.
-func vetted(t *testing.T, name, spec, pod, container string, more map[string]string) string {
+// vetOutput returns the output of vet for a pool with additions to its spec, its pod and its runner container.
+func vetOutput(t *testing.T, name, spec, pod, container string, more map[string]string) string {
 	t.Helper()
 	changes := map[string]string{"extra.cue": fmt.Sprintf(`package pools
 
@@ -70,7 +70,7 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 			if tc.name == "" {
 				tc.name = "extra"
 			}
-			got := vetted(t, tc.name, tc.spec, tc.pod, tc.container, tc.more)
+			got := vetOutput(t, tc.name, tc.spec, tc.pod, tc.container, tc.more)
 			for _, want := range tc.want {
 				if !strings.Contains(got, want) {
 					t.Errorf("%q isn't in:\n%s", want, got)

@@ -68,12 +68,12 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	return o
 }
 
-// gives reports whether --policy names a file or a folder that contains it.
-func (o *policyOptions) gives(file string) bool {
+// includes reports whether --policy names a file or a folder that contains it.
+func (o *policyOptions) includes(file string) bool {
 	absolute, err := filepath.Abs(file)
 	return err == nil && slices.ContainsFunc(o.paths, func(given string) bool {
 		folder, err := filepath.Abs(given)
-		return err == nil && within(filepath.ToSlash(folder), filepath.ToSlash(absolute))
+		return err == nil && isWithin(filepath.ToSlash(folder), filepath.ToSlash(absolute))
 	})
 }
 
@@ -91,8 +91,8 @@ type workspace struct {
 	pools    []declaredPool
 	policies []*declaredPolicy
 	set      *policy.Set
-	// given caches the policies of paths.
-	given map[string][]*declaredPolicy
+	// policiesByPath caches the policies of paths.
+	policiesByPath map[string][]*declaredPolicy
 	// connections has the valid connections by NAMESPACE/NAME.
 	connections map[string]declaredConnection
 }
@@ -131,13 +131,13 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 	if named := slices.DeleteFunc(namespacesOf(result.Objects), func(name string) bool { return name == "" }); len(named) == 1 && !result.isAssigned {
 		o.namespace = cmp.Or(o.namespace, named[0]) // objects without a namespace are applied to the namespace of the pools
 	}
-	return workOn(ctx, result, o, func(c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	return loadWorkspace(ctx, result, o, func(c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 		return d.policiesOf(ctx, c, namespace)
 	})
 }
 
-// workOn returns the workspace of compiled objects. It loads the policies that read returns and the policies of --policy.
-func workOn(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error)) (*workspace, error) {
+// loadWorkspace returns the workspace of compiled objects. It loads the policies that read returns and the policies of --policy.
+func loadWorkspace(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error)) (*workspace, error) {
 	w, err := newWorkspace(result, o)
 	if err != nil || len(result.Diagnostics) > 0 {
 		return w, err
@@ -146,13 +146,13 @@ func workOn(ctx context.Context, result compiled, o *policyOptions, read func(co
 	if err != nil {
 		return nil, err
 	}
-	w.Diagnostics = slices.Concat(w.Diagnostics, w.withoutConsent(), diagnostics)
+	w.Diagnostics = slices.Concat(w.Diagnostics, w.consentProblems(), diagnostics)
 	return w, w.loadPolicies(ctx, policies)
 }
 
 // newWorkspace decodes the pools and connections among compiled objects, unless there are diagnostics. It loads no policies.
 func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
-	w := &workspace{compiled: result, options: *o, given: map[string][]*declaredPolicy{}, connections: map[string]declaredConnection{}}
+	w := &workspace{compiled: result, options: *o, policiesByPath: map[string][]*declaredPolicy{}, connections: map[string]declaredConnection{}}
 	if len(w.Diagnostics) > 0 {
 		return w, nil
 	}
@@ -179,7 +179,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	}
 	for i := range w.pools {
 		p := &w.pools[i]
-		w.Diagnostics = append(w.Diagnostics, w.reads(p)...)
+		w.Diagnostics = append(w.Diagnostics, w.credentialProblems(p)...)
 	}
 	return w, nil
 }
@@ -196,9 +196,9 @@ func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy
 		more, found, err = w.policiesAt(ctx, path)
 		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
-	set, twice := setOf(policies)
+	set, duplicates := setOf(policies)
 	w.policies, w.set = policies, set
-	w.Diagnostics = slices.Concat(w.Diagnostics, diagnostics, twice)
+	w.Diagnostics = slices.Concat(w.Diagnostics, diagnostics, duplicates)
 	return err
 }
 
@@ -215,16 +215,16 @@ func (w *workspace) load(ctx context.Context, policies []*declaredPolicy) (diagn
 
 // policiesAt loads the policies of a path, or returns them from the cache.
 func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-	if known, ok := w.given[path]; ok {
+	if known, ok := w.policiesByPath[path]; ok {
 		return known, nil, nil
 	}
 	policies, diagnostics, err := w.policiesIn(ctx, path)
 	if err != nil || len(diagnostics) > 0 {
 		return nil, diagnostics, err
 	}
-	w.given[path] = policies
+	w.policiesByPath[path] = policies
 	for _, p := range policies {
-		p.isGiven = true
+		p.isFromFlag = true
 	}
 	diagnostics, err = w.load(ctx, policies)
 	return policies, diagnostics, err

@@ -40,7 +40,7 @@ func kubernetesYAML(text string, _ *yamlv3.Node) ([]byte, error) {
 
 // plainYAML reads files that only Corral reads. It reads y, no, times and keys as strings.
 func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
-	withStrings(root)
+	tagAsStrings(root)
 	var content any
 	if err := root.Decode(&content); err != nil {
 		return nil, err
@@ -48,14 +48,14 @@ func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// withStrings sets the tags of times and keys to string.
-func withStrings(n *yamlv3.Node) {
+// tagAsStrings sets the tags of times and keys to string.
+func tagAsStrings(n *yamlv3.Node) {
 	for i, child := range n.Content {
 		isKey := n.Kind == yamlv3.MappingNode && i%2 == 0 && child.Kind == yamlv3.ScalarNode && child.Tag != "!!merge"
 		if isKey || child.Tag == "!!timestamp" {
 			child.Tag = "!!str"
 		}
-		withStrings(child)
+		tagAsStrings(child)
 	}
 }
 
@@ -135,8 +135,8 @@ func (d document) at(path string) (line, column int) {
 
 var typeError = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)$`)
 
-// embedded removes the names of embedded structs from paths, because they are not fields of the file.
-var embedded = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
+// embeddedStructs removes the names of embedded structs from paths, because they are not fields of the file.
+var embeddedStructs = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
 
 // decode decodes d into v strictly: unknown fields are diagnostics.
 func (d document) decode(v any) []v1alpha1.Diagnostic {
@@ -145,7 +145,7 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 		path, message := "", err.Error()
 		found := typeError.FindStringSubmatch(message)
 		if found != nil {
-			path, message = embedded.Replace(found[2]), fmt.Sprintf("must be %s, found a JSON %s", typeName(found[3]), found[1])
+			path, message = embeddedStructs.Replace(found[2]), fmt.Sprintf("must be %s, found a JSON %s", typeName(found[3]), found[1])
 		}
 		return []v1alpha1.Diagnostic{d.problem(path, "%s", message)}
 	}
