@@ -47,9 +47,9 @@ func unavailableBy(code int) *catalog.Row {
 	return catalog.GitHubUnavailable
 }
 
-// Tells reports whether a connection reports problems with a reason. Its pools, scale sets and runners have the same
+// ReportsReason reports whether a connection reports problems with a reason. Its pools, scale sets and runners have the same
 // problem, and one event is enough.
-func Tells(reason string) bool {
+func ReportsReason(reason string) bool {
 	return slices.Contains([]string{
 		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
 	}, reason)

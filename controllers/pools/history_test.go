@@ -91,8 +91,8 @@ func (s *scribe) config() *corev1.ConfigMap {
 	return c
 }
 
-// tells compares the entries, one per line: desired before and after, and jobs.
-func (s *scribe) tells(want ...string) {
+// checkEntries compares the entries, one per line: desired before and after, and jobs.
+func (s *scribe) checkEntries(want ...string) {
 	s.t.Helper()
 	entries, err := explain.ParseHistory(s.config().Data[explain.HistoryKey])
 	must(s.t, err)
@@ -124,21 +124,21 @@ func TestAHistoryIsWrittenOnceAMinuteAtMost(t *testing.T) {
 	s := newScribe(t)
 	s.start()
 	s.costs(1, 1)
-	s.tells("new → 0 for 0")
+	s.checkEntries("new → 0 for 0")
 	for i := range 100 { // 50 s of changes
 		s.after(500*time.Millisecond, 1+i%4)
 	}
 	s.costs(0, 0)
 	s.after(10*time.Second, 3)
 	s.costs(0, 1)
-	s.tells("4 → 3 for 3", "new → 4 for 4")
+	s.checkEntries("4 → 3 for 3", "new → 4 for 4")
 	for range 30 {
 		s.after(time.Minute, 3)
 	}
 	s.costs(0, 0)
 	s.after(time.Second, 0)
 	s.costs(0, 1)
-	s.tells("3 → 0 for 0", "4 → 3 for 3", "new → 4 for 4")
+	s.checkEntries("3 → 0 for 0", "4 → 3 for 3", "new → 4 for 4")
 	c := s.config()
 	if !metav1.IsControlledBy(c, s.pool()) || c.Labels[v1alpha1.PoolLabel] != "linux" {
 		t.Errorf("owned by %v, labelled %v", c.OwnerReferences, c.Labels)
@@ -171,7 +171,7 @@ func TestAHistoryGoesOnAfterARestart(t *testing.T) {
 	s.reads, s.writes = 0, 0
 	s.after(2*time.Minute, 4)
 	s.costs(1, 1)
-	s.tells("2 → 4 for 4", "0 → 2 for 2", "new → 0 for 0")
+	s.checkEntries("2 → 4 for 4", "0 → 2 for 2", "new → 0 for 0")
 	s.after(2*time.Minute, 1)
 	s.costs(0, 1)
 }
@@ -185,7 +185,7 @@ func TestALostHistoryBeginsAgain(t *testing.T) {
 		t.Error("it is there at once although its version is not the one that was written")
 	}
 	s.after(time.Minute, 2)
-	s.tells("0 → 2 for 2", "new → 0 for 0")
+	s.checkEntries("0 → 2 for 2", "new → 0 for 0")
 	if n := len(s.runners()); n != 2 {
 		t.Errorf("%d runners", n)
 	}
@@ -200,10 +200,10 @@ func TestAHistoryThatSomebodyChangedIsLookedAtFirst(t *testing.T) {
 	s.reads, s.writes = 0, 0
 	s.after(2*time.Minute, 2)
 	s.costs(0, 1)
-	s.tells("new → 0 for 0")
+	s.checkEntries("new → 0 for 0")
 	s.after(time.Minute, 2)
 	s.costs(1, 1)
-	s.tells("0 → 2 for 2", "new → 0 for 0")
+	s.checkEntries("0 → 2 for 2", "new → 0 for 0")
 	if s.config().Labels["team"] != "a" {
 		t.Error("what somebody else added is gone")
 	}
@@ -259,7 +259,7 @@ func TestNothingDependsOnTheHistory(t *testing.T) {
 	}
 	s.refusal = nil
 	s.after(time.Minute, 2)
-	s.tells("0 → 2 for 2", "new → 0 for 0")
+	s.checkEntries("0 → 2 for 2", "new → 0 for 0")
 }
 
 func TestVerdictsOnTheTemplateAreHistory(t *testing.T) {

@@ -132,7 +132,7 @@ func TestAFailingPolicyDoesNotSwitchAnotherOff(t *testing.T) {
 	}
 }
 
-// Each of the pools that share a ceiling was told that it may have all of the rest.
+// The rule allows each of the pools under a shared ceiling to use all that the others leave.
 func TestAShareIsHeldAtWhatThePoolHas(t *testing.T) {
 	b := newBench(t)
 	b.put("p", "package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 4 - input.usage.namespace.granted, \"reason\": \"ceiling\"}\n")

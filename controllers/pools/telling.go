@@ -43,14 +43,14 @@ func (o observation) isLeft(now trouble, done kube.Done, err error) bool {
 // the pool has it.
 func (o observation) isOfConnection(err error) bool {
 	connection := o.registration.connection
-	if connection == nil || o.registration.foreign || !connections.Tells(kube.ReasonOf(err, "")) {
+	if connection == nil || o.registration.foreign || !connections.ReportsReason(kube.ReasonOf(err, "")) {
 		return false
 	}
 	if connection.Status != metav1.ConditionTrue {
 		return connection.Reason != v1alpha1.WebhookSecretMissingReason && connection.Reason != v1alpha1.SuspendedReason // the connection emits no warning for these reasons, or pools keep working
 	}
 	since := o.now
-	if ready := conditions.Get(o.pool, v1alpha1.ReadyCondition); ready != nil && connections.Tells(ready.Reason) {
+	if ready := conditions.Get(o.pool, v1alpha1.ReadyCondition); ready != nil && connections.ReportsReason(ready.Reason) {
 		since = ready.LastTransitionTime.Time
 	}
 	if back := connection.LastTransitionTime.Time; back.After(since) {

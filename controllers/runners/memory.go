@@ -108,7 +108,7 @@ type podMemory struct {
 	created time.Time   // when this process created it, until the cache shows it
 	deleted types.UID   // UID of the pod whose deletion was requested
 	asked   time.Time   // when the deletion was requested
-	stopped time.Time   // when the pod was told to stop without being deleted
+	stopped time.Time   // when the containers of the pod were asked to stop without deleting it
 	last    *corev1.Pod // the pod's state when it was deleted; nil while it exists, or if the deletion was missed. Guarded by Memory
 }
 

@@ -373,7 +373,7 @@ func causeOf(startErr error) v1alpha1.RunnerCause {
 func isOfAnother(err error) bool {
 	ofPool := []string{v1alpha1.RunnerGroupNotFoundReason, v1alpha1.QuotaExceededReason, v1alpha1.CacheUnavailableReason, v1alpha1.DeletionRefusedReason, v1alpha1.ProgressingReason}
 	reason := kube.ReasonOf(err, "")
-	return connections.Tells(reason) || slices.Contains(ofPool, reason)
+	return connections.ReportsReason(reason) || slices.Contains(ofPool, reason)
 }
 
 // end deletes a runner that is over; finalize then does the rest.

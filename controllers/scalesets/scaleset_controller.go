@@ -140,7 +140,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if kube.IsStalled(err) {
 		after = settingRetry
 	}
-	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: connections.Tells(kube.ReasonOf(err, ""))}, err)
+	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: connections.ReportsReason(kube.ReasonOf(err, ""))}, err)
 }
 
 // keep makes the scale set on GitHub match the record, and listens.

@@ -105,8 +105,8 @@ func Run(ctx context.Context, c Config) (_ []Finding, err error) {
 	return r.findings, nil
 }
 
-// tell records a finding, which is as expected if err is nil.
-func (r *run) tell(check, found string, err error, means string) bool {
+// addFinding records a finding, which is as expected if err is nil.
+func (r *run) addFinding(check, found string, err error, means string) bool {
 	f := Finding{Check: check, Verdict: AsExpected, Found: found}
 	if err != nil {
 		f.Verdict, f.Found, f.Means = Differs, err.Error(), means
@@ -160,21 +160,21 @@ func answerOf(err error) string {
 // prepare verifies the credentials and creates the scale set.
 func (r *run) prepare(ctx context.Context) bool {
 	who, err := rest.Verify(ctx, r.Credentials, r.Options)
-	if !r.tell("credentials", strings.TrimSpace(fmt.Sprintf("may register runners of the %s %s", who.Scope, who.ServerVersion)), err, "a connection with these credentials is not Ready") {
+	if !r.addFinding("credentials", strings.TrimSpace(fmt.Sprintf("may register runners of the %s %s", who.Scope, who.ServerVersion)), err, "a connection with these credentials is not Ready") {
 		return false
 	}
 	r.groupID, err = r.sets.RunnerGroupID(ctx, r.Group)
-	if !r.tell("runner group", "exists", err, "its pools are Stalled, RunnerGroupNotFound") {
+	if !r.addFinding("runner group", "exists", err, "its pools are Stalled, RunnerGroupNotFound") {
 		return false
 	}
 	r.making = true
 	want := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-more"}}
 	r.set, err = r.sets.Create(ctx, want)
-	if !r.tell("scale set created", r.Name+" was created", err, "no pool with a scale set works") {
+	if !r.addFinding("scale set created", r.Name+" was created", err, "no pool with a scale set works") {
 		return false
 	}
 	_, err = r.sets.Create(ctx, want)
-	r.tell("duplicate name", "refused", refusal(err, github.KindExists), "if the answer to a creation is lost, Corral does not find the scale set again")
+	r.addFinding("duplicate name", "refused", refusal(err, github.KindExists), "if the answer to a creation is lost, Corral does not find the scale set again")
 	return true
 }
 
@@ -184,9 +184,9 @@ func (r *run) labels(ctx context.Context) {
 	if err == nil && len(got.Labels) != 2 {
 		err = fmt.Errorf("the scale set has %d of 2 labels", len(got.Labels))
 	}
-	r.tell("several labels", "all are stored", err, "jobs find a pool by only one label, and the pool reports LabelsDropped")
+	r.addFinding("several labels", "all are stored", err, "jobs find a pool by only one label, and the pool reports LabelsDropped")
 	if got != nil {
-		r.tell("statistics without a session", "present", present(got.Statistics), "a pool without a session does not know about its jobs")
+		r.addFinding("statistics without a session", "present", present(got.Statistics), "a pool without a session does not know about its jobs")
 	}
 	changed := scaleset.Set{Name: r.Name, GroupID: r.groupID, Labels: []string{r.Name, r.Name + "-other"}}
 	if _, err = r.sets.Update(ctx, r.set.ID, changed); err == nil {
@@ -195,7 +195,7 @@ func (r *run) labels(ctx context.Context) {
 	if err == nil && !slices.Contains(got.Labels, r.Name+"-other") {
 		err = errors.New("GitHub kept the previous labels")
 	}
-	r.tell("labels changed in place", "changed", err, "to change a pool's labels, use another scaleSetName; until then the pool reports LabelsKept")
+	r.addFinding("labels changed in place", "changed", err, "to change a pool's labels, use another scaleSetName; until then the pool reports LabelsKept")
 }
 
 func present(s *scaleset.Statistics) error {
@@ -208,11 +208,11 @@ func present(s *scaleset.Statistics) error {
 // runner registers a runner, looks it up, and removes it.
 func (r *run) runner(ctx context.Context) {
 	jit, err := r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
-	if !r.tell("runner registered", "registered", err, "no runner can start") {
+	if !r.addFinding("runner registered", "registered", err, "no runner can start") {
 		return
 	}
 	_, err = r.sets.GenerateJIT(ctx, r.set.ID, r.Name)
-	r.tell("duplicate runner name", "refused", refusal(err, github.KindRunnerExists), "a registration whose answer was lost blocks its runner until its deadline")
+	r.addFinding("duplicate runner name", "refused", refusal(err, github.KindRunnerExists), "a registration whose answer was lost blocks its runner until its deadline")
 	known, err := r.sets.Runner(ctx, jit.RunnerID)
 	switch {
 	case err != nil:
@@ -222,43 +222,43 @@ func (r *run) runner(ctx context.Context) {
 		err = fmt.Errorf("name %q, status %q", known.Name, known.Status)
 	}
 	known = cmp.Or(known, &scaleset.Runner{})
-	r.tell("runner by its id", "found, "+known.Status, err, "Corral cannot look up runners that are missing in GitHub's counts, and replaces them only after their deadlines")
+	r.addFinding("runner by its id", "found, "+known.Status, err, "Corral cannot look up runners that are missing in GitHub's counts, and replaces them only after their deadlines")
 	same, err := r.rest.Runner(ctx, jit.RunnerID)
 	if err == nil && (same == nil || same.Name != r.Name) {
 		err = errors.New("the REST API knows another runner, or none, by that id")
 	}
-	r.tell("runner by the REST API", "the same id", err, "the versions of runners are unknown, so pools do not report when GitHub will refuse them")
+	r.addFinding("runner by the REST API", "the same id", err, "the versions of runners are unknown, so pools do not report when GitHub will refuse them")
 	if err = pollOutdated(ctx, r.Options.WithDefaults(turns.First).For(r.Credentials).Transport, jit.Encoded); errors.Is(err, errNotBroker) {
 		r.note("outdated runner", err.Error())
 	} else {
-		r.tell("outdated runner", "refused with "+answerOf(err), refusal(err, github.KindForbidden), "a pool reports that GitHub will refuse its runners' version although GitHub does not")
+		r.addFinding("outdated runner", "refused with "+answerOf(err), refusal(err, github.KindForbidden), "a pool reports that GitHub will refuse its runners' version although GitHub does not")
 	}
-	r.tell("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations remain until GitHub removes them after a day")
+	r.addFinding("runner removed", "removed", r.sets.RemoveRunner(ctx, jit.RunnerID), "registrations remain until GitHub removes them after a day")
 	again := r.sets.RemoveRunner(ctx, jit.RunnerID)
 	if github.IsNotFound(again) {
 		again = nil
 	}
-	r.tell("runner removed twice", "nothing to remove", again, "if the answer to a removal is lost, the Runner object remains")
+	r.addFinding("runner removed twice", "nothing to remove", again, "if the answer to a removal is lost, the Runner object remains")
 }
 
 // sessions checks how message sessions block each other.
 func (r *run) sessions(ctx context.Context) {
 	statistics, err := r.open(ctx, r.sets, owner)
-	if !r.tell("session opened", "opened", err, "no pool with a scale set gets jobs") {
+	if !r.addFinding("session opened", "opened", err, "no pool with a scale set gets jobs") {
 		return
 	}
-	r.tell("statistics with a session", "present", present(statistics), "a pool needs another call to read them")
+	r.addFinding("statistics with a session", "present", present(statistics), "a pool needs another call to read them")
 	other, _, err := r.others.OpenSession(ctx, r.set.ID, another)
-	if !r.tell("second session", "refused with "+answerOf(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
+	if !r.addFinding("second session", "refused with "+answerOf(err), refusal(err, github.KindSessionConflict), "two clusters with one scaleSetName take each other's jobs") && err == nil {
 		_ = other.Close(ctx) // it is deleted with the scale set
 	}
 	resumed, _, err := r.others.ResumeSession(ctx, r.set.ID, owner, r.session.ID())
-	if r.tell("session of another process resumed", "it continues", err, "after a crash, a pool relies on statistics until the previous session expires") {
+	if r.addFinding("session of another process resumed", "it continues", err, "after a crash, a pool relies on statistics until the previous session expires") {
 		r.session = resumed
 	}
 	r.poll(ctx)
-	r.tell("session closed", "closed", r.close(ctx), "the next leader waits until the session expires")
-	if _, err = r.open(ctx, r.sets, owner); r.tell("session after a close", "opened at once", err, "a new leader waits") {
+	r.addFinding("session closed", "closed", r.close(ctx), "the next leader waits until the session expires")
+	if _, err = r.open(ctx, r.sets, owner); r.addFinding("session after a close", "opened at once", err, "a new leader waits") {
 		r.abandoned(ctx)
 	}
 }
@@ -271,7 +271,7 @@ func (r *run) poll(ctx context.Context) {
 	if err == nil && took < r.LeastHold {
 		err = fmt.Errorf("answered after %s", took.Round(time.Millisecond))
 	}
-	r.tell("held poll", "answered after "+took.Round(time.Second).String(), err, "if GitHub answers at once, polling uses up the rate limit; if it takes minutes, Corral treats it as not answering")
+	r.addFinding("held poll", "answered after "+took.Round(time.Second).String(), err, "if GitHub answers at once, polling uses up the rate limit; if it takes minutes, Corral treats it as not answering")
 }
 
 // abandoned measures how long an unclosed session blocks the next one.
@@ -287,10 +287,10 @@ func (r *run) abandoned(ctx context.Context) {
 	case took > scaleset.SessionLife:
 		err = fmt.Errorf("blocks for %s", took.Round(time.Second))
 	}
-	r.tell("session that was not closed", "blocks for "+took.Round(time.Second).String(), err,
+	r.addFinding("session that was not closed", "blocks for "+took.Round(time.Second).String(), err,
 		fmt.Sprintf("after a crash, Corral waits up to %s for a previous session, and then assumes that it belongs to another process", scaleset.SessionLife))
 	if r.session != nil {
-		r.tell("session of a previous owner", "closed", r.close(ctx), "the next leader waits until the session expires")
+		r.addFinding("session of a previous owner", "closed", r.close(ctx), "the next leader waits until the session expires")
 	}
 }
 
@@ -333,7 +333,7 @@ func (r *run) surroundings(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		r.tell("oldest connected runner", "", err, "Corral does not find leaked registrations")
+		r.addFinding("oldest connected runner", "", err, "Corral does not find leaked registrations")
 	case oldest == nil:
 		r.note("oldest connected runner", "no runner is connected, or GitHub does not report versions")
 	default:
@@ -342,11 +342,11 @@ func (r *run) surroundings(ctx context.Context) {
 	if releases, err := r.rest.Releases(ctx); github.IsNotFound(err) || github.IsForbidden(err) {
 		r.note("releases of the runner", "not reachable: pools do not report when GitHub will refuse their runners")
 	} else {
-		r.tell("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "pools do not report when GitHub will refuse their runners")
+		r.addFinding("releases of the runner", fmt.Sprintf("%d are listed", len(releases)), err, "pools do not report when GitHub will refuse their runners")
 	}
 	if r.HookID != 0 || r.Credentials.App != nil {
 		page, _, err := r.rest.Deliveries(ctx, r.HookID, "")
-		r.tell("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "Corral does not request lost events again")
+		r.addFinding("deliveries of the webhook", fmt.Sprintf("%d in a page", len(page)), err, "Corral does not request lost events again")
 	}
 	if limit, left := r.rest.Budget(); limit > 0 {
 		r.note("rate limit", fmt.Sprintf("%d of %d calls per hour remain", left, limit))
@@ -371,7 +371,7 @@ func (r *run) cleanUp(ctx context.Context) {
 	if err != nil {
 		err = errors.New(err.Error()) // drops the type, so that a missing answer is also reported as a difference
 	}
-	r.tell("cleaned up", "nothing is left", err, "if the scale set "+r.Name+" still exists, delete it")
+	r.addFinding("cleaned up", "nothing is left", err, "if the scale set "+r.Name+" still exists, delete it")
 }
 
 // removeSets deletes the scale sets with our name: two, if GitHub allowed the name twice.

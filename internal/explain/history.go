@@ -196,7 +196,7 @@ func At(entries []Entry, at time.Time) (Entry, bool) {
 	return Entry{}, false
 }
 
-// encode writes an entry with a bounded length: it cuts long texts, and drops what is still too long.
+// encode writes an entry with a bounded length: it cuts long texts, and drops parts if it is still too long.
 func encode(e *Entry) string {
 	line := marshal(e)
 	if len(line) <= maxEntryBytes {

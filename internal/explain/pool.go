@@ -112,7 +112,7 @@ type Limit struct {
 
 // Held describes what holds a pool back.
 type Held struct {
-	// What is held back: policy, update, health, intake.
+	// What names the part that is held back: policy, update, health, intake.
 	What   string       `json:"what"`
 	Reason string       `json:"reason"`
 	Since  *metav1.Time `json:"since,omitempty"`

@@ -119,7 +119,7 @@ type Finding struct {
 	Detail     string                    `json:"detail,omitempty"`
 	// Subject is the object at fault, if the cause names another one.
 	Subject *v1alpha1.CauseSubject `json:"subject,omitempty"`
-	// What is wrong, in a few words.
+	// What describes the problem in a few words.
 	What string `json:"what"`
 	// Since is when the problem began.
 	Since *metav1.Time `json:"since,omitempty"`

@@ -53,8 +53,8 @@ func (p *Page) unseen() string {
 // poolsRead is the name of pools in the list of what could not be read.
 const poolsRead = "RunnerPools"
 
-// lacks reports whether no objects of a kind were read.
-func (p *Page) lacks(what string) bool {
+// isUnread reports whether no objects of a kind were read.
+func (p *Page) isUnread(what string) bool {
 	return slices.ContainsFunc(p.NotLookedAt, func(u Unseen) bool { return u.What == what })
 }
 

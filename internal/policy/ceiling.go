@@ -162,7 +162,7 @@ func partOf(members []Member, part int64) Part {
 }
 
 // equalPart returns the part of each pool if wanting of the other pools want runners. It reserves one runner for the pools
-// that want none, if there is more than one for each pool that wants some.
+// that need none, if there is more than one for each pool that needs some.
 func equalPart(most, others, wanting int64) int64 {
 	if others > wanting && most > wanting+1 {
 		return (most - 1) / (wanting + 1)

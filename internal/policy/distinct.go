@@ -58,7 +58,7 @@ func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.T
 func callImageName(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	named, err := reference.ParseNormalizedNamed(string(operands[0].Value.(ast.String)))
 	if err != nil {
-		return give(operands[0]) //nolint:nilerr // nobody can pull it
+		return give(operands[0]) //nolint:nilerr // no container runtime can pull it
 	}
 	return give(ast.StringTerm(named.String()))
 }

@@ -23,7 +23,7 @@ type fieldClasses []struct {
 	class Class
 }
 
-// poolClasses classifies the fields of a pool, and connectionClasses those of a connection.
+// poolClasses and connectionClasses classify the fields of pools and of connections.
 var poolClasses, connectionClasses = fieldClasses{
 	{"metadata.name", Replaced}, {"metadata.namespace", Replaced}, {"metadata", Settings},
 	{"spec.connectionRef", Replaced}, {"spec.registration", Replaced}, {"spec.lifetime", Replaced},

@@ -31,8 +31,8 @@ type Result struct {
 	Failed bool `json:"failed,omitempty"`
 	// Worst summarizes the consequences, the most severe first. See the function Worst.
 	Worst []Consequence `json:"worst,omitempty"`
-	// Warnings about the change as a whole, in complete sentences: for example, changes that a PoolSource refuses until it
-	// is told to allow them.
+	// Warnings about the change as a whole, in complete sentences: for example, changes that a PoolSource refuses unless
+	// its spec allows them.
 	Warnings []string `json:"warnings,omitempty"`
 	// Summary contains counts.
 	Summary Summary `json:"summary"`

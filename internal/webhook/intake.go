@@ -60,7 +60,7 @@ func (a *arrival) verified(namespace string, lose func()) bool {
 // Read fails if the body arrives too slowly, or is dropped to free memory.
 func (a *arrival) Read(p []byte) (int, error) {
 	_ = a.deadline(a.began.Add(min(arriveWithin, beginWithin+time.Duration(a.read)*time.Second/bodyRate)))
-	if !a.Add(0) { // it had to make room before this deadline replaced the one that ends it
+	if !a.Add(0) { // the body had to make room before this deadline was set
 		return 0, errCrowded
 	}
 	n, err := a.Reader.Read(p)

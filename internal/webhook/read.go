@@ -38,8 +38,8 @@ const (
 
 const signatureSize = sha256.Size
 
-// enter waits until a verified body may be decoded, and returns how to end that; nil if its turn does not come in time, or if the body has to make
-// room. Small bodies do not wait. Namespaces take turns at large bodies, so those of one tenant do not delay those of others.
+// enter waits until a verified body may be decoded. The caller calls leave after decoding. leave is nil if the turn of the body does not come in
+// time, or if the body has to make room. Small bodies do not wait. Namespaces take turns at large bodies, so that one tenant does not delay others.
 func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
 	defer cancel()

@@ -103,7 +103,8 @@ type Result struct {
 	AloneMemory, BesideMemory Memory
 	// Refused lists the tenant's pools that were rejected, with the reason.
 	Refused []string
-	// Events of the tenant that were taken, of those that were sent, Changes of its pools, and Commits that were applied.
+	// Taken and Sent are the numbers of accepted and sent events of the tenant. Changes and Commits count changes of its
+	// pools and applied commits.
 	Taken, Sent, Changes, Commits int64
 }
 
