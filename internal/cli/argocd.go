@@ -47,8 +47,8 @@ type argocd struct {
 
 func bindArgoCD(c *cobra.Command) *argocd {
 	a := &argocd{}
-	c.Flags().BoolVar(&a.enabled, "argocd", false, "run as an Argo CD config management plugin: take parameters from its environment")
-	c.Flags().BoolVar(&a.discover, "discover", false, "with --argocd: print a file if there are definitions in DIR, else nothing")
+	c.Flags().BoolVar(&a.enabled, "argocd", false, "run as an Argo CD config management plugin, with parameters from the environment")
+	c.Flags().BoolVar(&a.discover, "discover", false, "with --argocd: print the name of a file if there are definitions in DIR, and nothing otherwise")
 	return a
 }
 

@@ -80,7 +80,7 @@ type timeOptions struct {
 
 func bindTime(c *cobra.Command) *timeOptions {
 	o := &timeOptions{zone: "UTC"}
-	o.bind(c, "at", "`time` of the question, as 2026-07-05T18:00:00Z (default now)", "time zone of the controller, as in the IANA database")
+	o.bind(c, "at", "`time` at which policies decide, such as 2026-07-05T18:00:00Z (default now)", "time zone of the controller, by its name in the IANA database")
 	return o
 }
 

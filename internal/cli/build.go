@@ -12,25 +12,25 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-const aboutBuild = `Print the objects that the definitions in DIR (default: the current folder) and below
-compile to, with defaults filled in: connections first, then pools, by namespace and
-name. The same definitions give the same bytes. For a pool whose containerMode has jobs run
-as pods, and whose template names no ServiceAccount, there are a ServiceAccount, a Role and
-a RoleBinding, too.
+const aboutBuild = `Compile the definitions in DIR (default: the current folder) and below, and print the objects
+with their defaults: first connections, then pools, by namespace and name. The same
+definitions always give the same bytes. If a pool's containerMode runs jobs as pods and its
+template names no ServiceAccount, the output includes a ServiceAccount, a Role and a
+RoleBinding.
 
-With any problem, or without a pool, nothing is printed on standard output and the exit
-code is 1, so that a tool that prunes never sees a part of the objects.
+If there is a problem, or no pool, the command prints nothing on standard output and exits
+with code 1, so that a tool that prunes objects never sees an incomplete list.
 
-A file that Git ignores, or that lies in a submodule, is warned of on standard error: a
-PoolSource has neither.
+The command warns on standard error about files that Git ignores and about files in
+submodules, because a PoolSource reads neither.
 
-With --argocd it is the command of an Argo CD config management plugin. Beside its flags
-it takes the parameters of the Application, "tags" (a map, or an array of NAME=VALUE) and
-"namespace" (a string), and the variables CORRAL_TAGS (NAME=VALUE,...) and
-CORRAL_NAMESPACE of its plugin.env; what the command line says can't be said again. Files
-are named as seen from the top of the repository. With --discover it only says whether
-there are definitions: it prints the first file of CUE in DIR if its module mentions
-corral.dev, else nothing.`
+With --argocd, the command is an Argo CD config management plugin. In addition to its flags,
+it reads the parameters of the Application, "tags" (a map, or an array of NAME=VALUE) and
+"namespace" (a string), and the variables CORRAL_TAGS (NAME=VALUE,...) and CORRAL_NAMESPACE
+of its plugin.env. An Application cannot change values that the command line sets. File names
+are relative to the top of the repository. With --discover, the command only reports whether
+there are definitions: it prints the first CUE file in DIR if the module mentions corral.dev,
+and nothing otherwise.`
 
 func newBuild() *cobra.Command {
 	c := &cobra.Command{
@@ -45,7 +45,7 @@ func newBuild() *cobra.Command {
 	bindNamespace(c, &namespace)
 	plugin := bindArgoCD(c)
 	var pods bool
-	c.Flags().BoolVar(&pods, "pods", false, "print the pods of the pools' runners instead, with placeholders for what differs between runners")
+	c.Flags().BoolVar(&pods, "pods", false, "print the pods of the pools' runners instead, with placeholders for values that differ between runners")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if plugin.discover {
 			return plugin.printDiscovered(c.OutOrStdout(), args)

@@ -88,11 +88,11 @@ type calendarOptions struct {
 func bindCalendar(c *cobra.Command) *calendarOptions {
 	o := &calendarOptions{timeOptions: &timeOptions{}}
 	flags := c.Flags()
-	o.bind(c, "from", "start `time` of the calendar, as 2026-07-05T18:00:00Z (default now)",
-		"time zone of the controller, and of the times (default UTC, and times are in the zone of a pool's schedules if they have one)")
+	o.bind(c, "from", "start `time` of the calendar, such as 2026-07-05T18:00:00Z (default now)",
+		"time zone of the controller and of the printed times (default: UTC, and the zone of a pool's schedules for its times)")
 	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
-	flags.IntVar(&o.most, "most", 100, "most periods printed for a pool")
-	flags.StringArrayVar(&o.pools, "pool", nil, "only this pool, as NAME or NAMESPACE/NAME; may be repeated (default all)")
+	flags.IntVar(&o.most, "most", 100, "maximum number of periods printed for each pool")
+	flags.StringArrayVar(&o.pools, "pool", nil, "print only this pool, NAME or NAMESPACE/NAME; may be repeated (default: all)")
 	return o
 }
 
@@ -101,15 +101,15 @@ func newCalendar() *cobra.Command {
 		Use:   "calendar [DIR]",
 		Short: "Print which min, idle and max apply over time",
 		Long: `Print which min, idle and max apply over time to the pools defined in DIR (default: the current
-folder) and below: what their schedules set, narrowed by the policies beside the pools and
-those of --policy.
+folder) and below. The numbers are those of the schedules, after the policies in DIR and the
+policies of --policy have been applied.
 
-Evaluates policies for an idle pool at each schedule boundary and when an answer expires. A rule
-that depends on the time and gives no until may answer otherwise in between.
+The command evaluates policies for an idle pool at each schedule boundary and when an answer
+expires. If a rule depends on the time but sets no until, its answer may change in between.
 
-Times follow the local clock of a zone. When clocks go back, a time counts the first time it is
-shown; when they go forward, a time that is skipped counts as the moment of the change. The exit
-code is 2 when a policy fails.`,
+Times follow the local clock of a zone. If a time occurs twice because clocks go back, the first
+occurrence counts. If a time does not exist because clocks go forward, the moment of the change
+counts. The exit code is 2 if a policy fails.`,
 		Example: "  corral calendar\n  corral calendar --pool linux --days 365 -o json\n" +
 			"  corral calendar --from 2026-12-20T00:00:00Z --days 21 --zone Europe/Berlin --policy ../guard",
 	}

@@ -42,7 +42,7 @@ func (w *workspace) poolChecks() []poolCheck {
 					}
 				}
 				before = append(before, p)
-				return formatNonEmpty("the same jobs are for pool %s: webhooks give all of them to the older of the two", strings.Join(others, ", "))
+				return formatNonEmpty("pool %s matches the same jobs: webhooks assign all of them to the older pool", strings.Join(others, ", "))
 			}},
 		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharedNameCheck()},
 		{ruleConnection, "Connection is not declared here", ".spec.connectionRef", "", func(p *declaredPool) string {
@@ -67,19 +67,19 @@ func (w *workspace) poolChecks() []poolCheck {
 			scaleSets[key] = p.name()
 			return ""
 		}},
-		{ruleTrust, "Container lacks certificates", ".spec.template", "", func(p *declaredPool) string {
+		{ruleTrust, "Container without certificates", ".spec.template", "", func(p *declaredPool) string {
 			pod, err := podspec.Specimen(p.RunnerPool)
 			if err != nil || !w.network(p.RunnerPool).CA { // another check reports an invalid template
 				return ""
 			}
 			return podspec.OwnTrust(pod)
 		}},
-		{rulePersistent, "Runners stay for anybody's jobs", ".spec.lifetime", "leave lifetime at Job, or say in spec.trust whose code the runners run, such as internal",
+		{rulePersistent, "Persistent runners for untrusted jobs", ".spec.lifetime", "use lifetime Job, or declare in spec.trust whose code the runners run, such as internal",
 			func(p *declaredPool) string {
 				if !p.Spec.Persists() || p.Spec.Trust != "" && p.Spec.Trust != publicTrust {
 					return ""
 				}
-				return "its pods get a token that registers any runner, and each job finds what the one before left: not for code of people you don't trust"
+				return "its pods get a token that registers any runner, and each job finds the files of previous jobs: do not run untrusted code on them"
 			}},
 	}
 }

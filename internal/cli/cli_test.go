@@ -110,7 +110,7 @@ func TestVet(t *testing.T) {
 		"an unused tag": {nil, []string{"vet", "--tag", "env=prod"}, outcome{
 			stderr: "tag \"env\" is set, but no field is marked @tag(env)\nError: 1 problem\n", code: exitError}},
 		"a name that no namespace has": {nil, []string{"vet", "--namespace", "Bad NS"}, outcome{
-			stderr: "Error: invalid argument \"Bad NS\" for \"-n, --namespace\" flag: \"Bad NS\" can't be a namespace's name: it must be at most 63 lower-case letters, digits and, between them, -\n", code: exitError}},
+			stderr: "Error: invalid argument \"Bad NS\" for \"-n, --namespace\" flag: \"Bad NS\" is not a valid namespace: it must have at most 63 lowercase letters, digits and dashes, and begin and end with a letter or digit\n", code: exitError}},
 		"an unknown format": {nil, []string{"vet", "-o", "xml"}, outcome{
 			stderr: "Error: invalid argument \"xml\" for \"-o, --output\" flag: must be one of text, json, yaml, github, sarif, junit\n", code: exitError}},
 	} {

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/memfs"
 )
 
-const unknownToGit = "Which files Git leaves out isn't known: "
+const unknownToGit = "Cannot determine which files Git ignores: "
 
 // committedFiles is a work tree as a source would read it after a commit of all files. Files that Git ignores are missing, and submodules
 // cannot be read.
@@ -39,7 +39,7 @@ func (t tree) asCommitted() (*committedFiles, error) {
 func (t tree) checkWhole() error {
 	missing, err := gitsource.Sparse(t.root)
 	if err != nil {
-		return fmt.Errorf("looking for what a sparse checkout leaves out: %w", err)
+		return fmt.Errorf("checking for a sparse checkout: %w", err)
 	}
 	missing = slices.DeleteFunc(missing, func(name string) bool {
 		return t.path != "." && !strings.HasPrefix(name, t.path+"/") && path.Ext(name) != ".cue" && path.Base(name) != pricesFile
@@ -47,7 +47,7 @@ func (t tree) checkWhole() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable; corral review --head HEAD compares commits without the work tree", displayPath(t.root, missing[0]), more(missing))
+	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable, or compare commits instead of the work tree: corral review --head HEAD", displayPath(t.root, missing[0]), more(missing))
 }
 
 // uncommitted reports files that were read, but that a source would not have.

@@ -30,7 +30,7 @@ func TestVetWarnsOfPoolsThatCompete(t *testing.T) {
 	if got.code != exitOK {
 		t.Fatalf("exit code %d:\n%s", got.code, got.stderr)
 	}
-	want := `spec.runnerLabels: warning: the same jobs are for pool gpu-a: webhooks give all of them to the older of the two`
+	want := `spec.runnerLabels: warning: pool gpu-a matches the same jobs: webhooks assign all of them to the older pool`
 	if n := strings.Count(got.stderr, "warning: "); n != 1 || !strings.Contains(got.stderr, want) {
 		t.Errorf("%d warnings, want one of gpu-b:\n%s", n, got.stderr)
 	}

@@ -41,20 +41,23 @@ type conformanceReport struct {
 func newConformance(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "conformance --credentials FROM [--url URL]",
-		Short: "Find out how your GitHub behaves where Corral relies on it",
-		Long: `Make a scale set and a runner of its own on GitHub, see how sessions, labels, registrations
-and look-ups answer, and remove both, also when it is interrupted. No job is taken. It needs
-the rights that a connection needs, and takes some four minutes: it waits for GitHub to end a
+		Short: "Check that your GitHub behaves as Corral requires",
+		Long: `Create a scale set and a runner on GitHub, test sessions, labels, registrations and lookups, and
+delete both again, even after an interrupt. The runner takes no jobs. The command needs the same
+permissions as a connection. It takes about four minutes, because it waits until GitHub ends a
 session.
 
---credentials is a folder with the files of a connection's spec.mount (github_token, or
-github_app_id, github_app_installation_id and github_app_private_key); or secret/NAME, a Secret
-with these keys; or connection/NAME, a GitHubConnection with its URL, proxy and CA. The last two
-are of --namespace, and read with your own rights.
+--credentials is one of:
+  a folder          with the files of a connection's spec.mount: github_token, or github_app_id,
+                    github_app_installation_id and github_app_private_key
+  secret/NAME       a Secret with these keys
+  connection/NAME   a GitHubConnection with its URL, proxy and CA
+The command reads Secrets and connections in --namespace with your own permissions.
 
--o json and yaml write a report to attach to an issue: what GitHub said is in it, without URLs,
-addresses, tokens and quoted names, and without those of --url and --runner-group. The exit code
-is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
+-o json and -o yaml write a report that you can attach to an issue. It contains GitHub's answers
+without URLs, addresses, tokens and quoted names, and without the names in --url and
+--runner-group. The exit code is 3 if GitHub does not behave as Corral requires, or if the command
+could not verify it.`,
 		Example: "  corral conformance --url https://github.com/acme --credentials ./credentials\n" +
 			"  corral conformance --credentials connection/acme --namespace ci -o json > report.json",
 		Args: cobra.NoArgs,
@@ -62,13 +65,13 @@ is 3 if anything differs from what Corral relies on, or couldn't be shown.`,
 	var address, from string
 	config := conformance.Config{Name: "corral-conformance-" + rand.String(6), Options: github.Options{Version: version}, Patience: 3 * time.Minute, LeastHold: time.Second}
 	flags := c.Flags()
-	flags.StringVar(&address, "url", "", "organization, repository or enterprise, as a browser shows it (default: the connection's)")
+	flags.StringVar(&address, "url", "", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)")
 	flags.StringVar(&from, "credentials", "", "folder, secret/NAME or connection/NAME")
-	flags.StringVar(&config.Group, "runner-group", "", "runner group (default: the default one)")
-	flags.Int64Var(&config.HookID, "hook-id", 0, "webhook whose deliveries are listed (default: an App's own)")
+	flags.StringVar(&config.Group, "runner-group", "", "runner group (default: GitHub's default group)")
+	flags.Int64Var(&config.HookID, "hook-id", 0, "ID of the webhook whose deliveries are listed (default: the webhook of the GitHub App)")
 	cluster := bindCluster(flags, version, "with secret/ and connection/: ")
-	flags.StringVarP(&cluster.namespace, "namespace", "n", "", "with secret/ and connection/: their namespace (default: the context's)")
-	flags.DurationVar(&config.Retry, "retry", 5*time.Second, "time between two attempts at a session that blocks")
+	flags.StringVarP(&cluster.namespace, "namespace", "n", "", "with secret/ and connection/: namespace of the object (default: the namespace of the context)")
+	flags.DurationVar(&config.Retry, "retry", 5*time.Second, "time between two attempts to create a session while the previous one blocks it")
 	f := bindFormat(c, "text", "json", "yaml")
 	_ = c.MarkFlagRequired("credentials") // the flag exists
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -41,8 +41,8 @@ func newController(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controllers in a cluster",
-		Long: `Run the controllers, which compile and apply sources, scale pools, and start and end
-runners. Of several replicas one, the leader, works.`,
+		Long: `Run the controllers. They compile and apply sources, scale pools, and create and delete runners.
+If there are several replicas, only the leader works.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
@@ -52,35 +52,35 @@ runners. Of several replicas one, the leader, works.`,
 
 func (f *controllerOptions) bind(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file; in a cluster, the pod's ServiceAccount is used")
-	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to work in (default: all)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default in a cluster: the pod's ServiceAccount)")
+	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", nil, "namespaces to watch (default: all)")
 	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", ":8080", "address that serves /metrics and /loglevel; 0 for none")
 	flags.StringVar(&f.manager.HealthAddress, "health-addr", ":9440", "address that serves /healthz and /readyz; 0 for none")
 	flags.Uint16Var(&f.manager.ProfilesPort, "profiles-port", 0, "port of localhost that serves Go's profiles at /debug/pprof/, reached by kubectl port-forward (default: none)")
-	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect one of several replicas to work")
+	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", true, "elect a leader among the replicas; only the leader works")
 	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease (default: the pod's)")
-	flags.DurationVar(&f.manager.LeaseDuration, "leader-election-lease-duration", controllers.DefaultLeaseDuration, "how long other replicas wait for a leader that is lost")
-	flags.DurationVar(&f.manager.RenewDeadline, "leader-election-renew-deadline", controllers.DefaultRenewDeadline, "how long a leader tries to renew its lease before it ends; less than the lease's duration")
+	flags.DurationVar(&f.manager.LeaseDuration, "leader-election-lease-duration", controllers.DefaultLeaseDuration, "time that other replicas wait after the last renewal before they replace the leader")
+	flags.DurationVar(&f.manager.RenewDeadline, "leader-election-renew-deadline", controllers.DefaultRenewDeadline, "time that the leader tries to renew its lease before it exits; must be less than the lease duration")
 	flags.DurationVar(&f.manager.RetryPeriod, "leader-election-retry-period", controllers.DefaultRetryPeriod, "time between two attempts to get or renew the lease")
-	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster to GitHub (default: the UID of namespace kube-system)")
-	flags.StringVar(&f.controllers.Sources.DefaultServiceAccount, "default-service-account", "", "ServiceAccount, in each source's namespace, that applies what sources declare that name none (default: the controller itself)")
+	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name by which GitHub knows this cluster (default: the UID of namespace kube-system)")
+	flags.StringVar(&f.controllers.Sources.DefaultServiceAccount, "default-service-account", "", "ServiceAccount in the source's namespace that applies the objects of sources without spec.serviceAccountName (default: the controller itself)")
 	flags.BoolVar(&f.controllers.Sources.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
-	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder of the mounted credentials that connections name by mount")
-	flags.BoolVar(&f.controllers.Sources.AllowFiles, "allow-file-sources", false, "let sources name file:// repositories of the controller's own file system")
-	flags.IntVar(&f.controllers.Sources.JitterPercent, "interval-jitter-percentage", 5, "spread of the sources' intervals to either side, 0 to 99")
-	flags.BoolVar(&f.controllers.Sources.PostStatus, "post-status", false, "report revisions to GitHub by commit statuses and check runs, for sources with spec.commitStatus")
+	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder with the mounted credentials for connections with spec.mount")
+	flags.BoolVar(&f.controllers.Sources.AllowFiles, "allow-file-sources", false, "allow sources to use file:// repositories in the controller's file system")
+	flags.IntVar(&f.controllers.Sources.JitterPercent, "interval-jitter-percentage", 5, "random variation of the sources' intervals in percent, 0 to 99")
+	flags.BoolVar(&f.controllers.Sources.PostStatus, "post-status", false, "report revisions to GitHub with commit statuses and check runs, for sources with spec.commitStatus")
 	flags.StringVar(&f.controllers.Zone, "time-zone", "UTC", "time zone that policies read as input.zone, by its name in the IANA database")
-	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL that events are posted to in the form of Flux's notification-controller (default: none)")
-	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "runners worked on at once")
-	flags.IntVar(&f.controllers.Others, "concurrent", 32, "objects of each other kind worked on at once")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; changed at run time with PUT /loglevel on the metrics address, from localhost")
-	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "accept PUT /loglevel from every host that reaches the metrics address")
+	flags.StringVar(&f.controllers.EventsAddress, "events-addr", "", "URL to which events are posted, in the format of Flux's notification-controller (default: none)")
+	flags.IntVar(&f.controllers.Runners, "concurrent-runners", 256, "number of runners reconciled concurrently")
+	flags.IntVar(&f.controllers.Others, "concurrent", 32, "number of objects of each other kind reconciled concurrently")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error; PUT /loglevel on the metrics address changes it at run time, from localhost")
+	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", false, "accept PUT /loglevel from all hosts, not only from localhost")
 	flags.StringVar(&f.logEncoding, "log-encoding", "json", "json or text")
-	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: log each decision of policies that differs from the one before")
-	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "also log one in so many of the decisions that change nothing; 0 for none")
-	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be given several times (default: none)")
-	flags.StringSliceVar(&f.jobLabels, "job-metric-labels", nil, "labels of the metrics of jobs besides the pool: repository, workflow or both (default: none)")
-	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", jobs.DefaultLabelLimit, "pairs of these that a pool has series of, at most 1000; those beyond are \"other\"")
+	flags.StringVar(&f.decisionLog, "decision-log", "changes", "changes or off: with changes, log each policy decision that differs from the previous one")
+	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", 0, "also log every Nth decision that changes nothing; 0 for none")
+	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be repeated (default: none)")
+	flags.StringSliceVar(&f.jobLabels, "job-metric-labels", nil, "additional labels of job metrics: repository, workflow or both (default: none)")
+	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", jobs.DefaultLabelLimit, "number of label pairs for which a pool has series, at most 1000; further pairs are combined as \"other\"")
 	f.webhook.bind(flags)
 	for _, name := range secretFlags {
 		_ = flags.SetAnnotation(name, secretAnnotation, nil) // the flags are bound above
@@ -105,7 +105,7 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	config.UserAgent = "corral/" + f.controllers.Version
 	proxy := proxyInTheWay(config, httpproxy.FromEnvironment().ProxyFunc())
 	if proxy != "" {
-		kube.Warn(c.Context(), "Requests to the API server go through a proxy: name the API server in NO_PROXY if it can't be reached", "apiServer", config.Host, "proxy", proxy)
+		kube.Warn(c.Context(), "Requests to the API server go through a proxy: add the API server to NO_PROXY if it cannot be reached", "apiServer", config.Host, "proxy", proxy)
 	}
 	if f.controllers.Cluster == "" {
 		if f.controllers.Cluster, err = controllers.ClusterID(c.Context(), config); err != nil {
@@ -140,7 +140,7 @@ func (f *controllerOptions) complete() (err error) {
 	case zoneErr != nil:
 		return fmt.Errorf("--time-zone: %w", zoneErr)
 	case !o.LogDecisions && f.decisionLog != "off":
-		return fmt.Errorf("reading --decision-log: %q is neither changes nor off", f.decisionLog)
+		return fmt.Errorf("reading --decision-log: must be changes or off, found %q", f.decisionLog)
 	case o.DecisionSample < 0:
 		return fmt.Errorf("reading --decision-log-sample: %d is below 0", o.DecisionSample)
 	}

@@ -30,7 +30,7 @@ const secretAnnotation = "secret"
 func (f *controllerOptions) setLogger() (notices logr.Logger, err error) {
 	level, err := zap.ParseAtomicLevel(f.logLevel)
 	if err != nil {
-		return notices, fmt.Errorf("reading --log-level: %q is none of debug, info, warn and error", f.logLevel)
+		return notices, fmt.Errorf("reading --log-level: must be debug, info, warn or error, found %q", f.logLevel)
 	}
 	log, err := f.newLogger(level)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *controllerOptions) newLogger(level zap.AtomicLevel) (logr.Logger, error
 	case "text":
 		config.Encoding = "console"
 	default:
-		return logr.Logger{}, fmt.Errorf("reading --log-encoding: %q is neither json nor text", f.logEncoding)
+		return logr.Logger{}, fmt.Errorf("reading --log-encoding: must be json or text, found %q", f.logEncoding)
 	}
 	logger, err := config.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return quietLibraries{c} }))
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *levelSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	isNear := err == nil && from.Addr().Unmap().IsLoopback()
 	if !isNear && !s.remote && r.Method != http.MethodGet && r.Method != http.MethodHead {
-		http.Error(w, "The level is changed from localhost, as by kubectl port-forward, unless the controller runs with --remote-log-level.", http.StatusForbidden)
+		http.Error(w, "The log level can be changed only from localhost, for example with kubectl port-forward, unless the controller runs with --remote-log-level.", http.StatusForbidden)
 		return
 	}
 	before := s.level.Level()

@@ -26,9 +26,9 @@ type webhookOptions struct {
 }
 
 func (f *webhookOptions) bind(flags *pflag.FlagSet) {
-	flags.StringVar(&f.address, "webhook-addr", "", "address that takes in GitHub's webhooks at /github/NAMESPACE/CONNECTION, such as :8081 (default: none)")
-	flags.StringVar(&f.advertise, "webhook-advertise-ip", "", "IP address at which other replicas reach this one's webhook server (default: $"+podIP+")")
-	flags.StringSliceVar(&f.proxies, "webhook-trusted-proxies", nil, "networks, such as 10.0.0.0/8, whose X-Forwarded-For is believed")
+	flags.StringVar(&f.address, "webhook-addr", "", "address that receives GitHub's webhooks at /github/NAMESPACE/CONNECTION, such as :8081 (default: none)")
+	flags.StringVar(&f.advertise, "webhook-advertise-ip", "", "IP address at which other replicas reach the webhook server of this replica (default: $"+podIP+")")
+	flags.StringSliceVar(&f.proxies, "webhook-trusted-proxies", nil, "networks of proxies, such as 10.0.0.0/8, whose X-Forwarded-For header is trusted")
 }
 
 // listen opens the server's port at the start, so that an unusable address is an error.

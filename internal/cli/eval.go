@@ -46,13 +46,13 @@ type evalOptions struct {
 func newEval() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "eval DECISION -f FILE [DIR]",
-		Short: "Answer one decision from a file",
-		Long: `Ask the policies in DIR (default: the current folder) and those of --policy for one
-decision (scaling, template or update), and print the answer with the rules that made it.
+		Short: "Evaluate one policy decision for an input from a file",
+		Long: `Evaluate the policies in DIR (default: the current folder) and the policies of --policy for one
+decision (scaling, template or update). Print the answer with the rules that led to it.
 
-FILE is a scenario, as corral test reads it (what it expects is passed over), or the input of
-the decision as JSON or YAML, as rules read it; - is standard input. The exit code is 2 when a pod
-is denied or a policy fails.`,
+FILE is a scenario file of corral test, whose expectations are ignored, or the policy input of
+the decision as JSON or YAML. The name - stands for standard input. The exit code is 2 if a pod is
+denied or a policy fails.`,
 		Example: "  corral eval scaling -f sunday.scenario.yaml\n  corral eval scaling -f pool.scenario.yaml --case sunday --at 2026-07-05T03:00:00Z\n" +
 			"  corral eval template -f input.json --policy ../guard -o json",
 		ValidArgs: decisions,
@@ -62,8 +62,8 @@ is denied or a policy fails.`,
 	c.Args = cobra.RangeArgs(1, 2)
 	o := bindPolicyOptions(c)
 	e := evalOptions{timeOptions: bindTime(c)}
-	c.Flags().StringVarP(&e.file, "filename", "f", "", "file with the question; - for standard input (required)")
-	c.Flags().StringVar(&e.name, "case", "", "name of the case, of a scenario file with several")
+	c.Flags().StringVarP(&e.file, "filename", "f", "", "file with the scenario or policy input; - for standard input (required)")
+	c.Flags().StringVar(&e.name, "case", "", "name of the case, if the scenario file has several")
 	_ = c.MarkFlagRequired("filename") // the flag exists
 	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -72,7 +72,7 @@ is denied or a policy fails.`,
 		}
 		data, err := readInput(c.InOrStdin(), e.file, compile.MaxFileBytes)
 		if err != nil {
-			return fmt.Errorf("reading the question: %w", err)
+			return fmt.Errorf("reading the input: %w", err)
 		}
 		o.record = true
 		w, err := open(c.Context(), d, o, args[1:])

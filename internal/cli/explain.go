@@ -25,25 +25,25 @@ type explainOptions struct {
 func newExplain(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain pool/NAME | runner/NAME | job URL",
-		Short: "Say why a pool's numbers are what they are, and why a job waits",
-		Long: `Explain why things are as they are, and what would change them:
+		Short: "Explain the numbers of a pool, the state of a runner, or why a job waits",
+		Long: `Explain the state of a pool, a runner or a job, and what would change it:
 
   pool/NAME    jobs, runners, the last decision with its rules and schedules, the sources of demand,
-               what is held and since when; with --at, the decision at that time
+               and what is on hold since when; with --at, the decision at that time
   runner/NAME  its state, what it waits for, and until when
-  job URL      who has the job, or which pools it may wait for and why they don't take it;
-               URL as GitHub shows it, of a job or of a workflow run
+  job URL      the runner that has the job, or the pools for which it may wait and why they do not take
+               it; URL of a job or of a workflow run, as GitHub shows it
 
-Reads Corral's objects, named ConfigMaps and pods with your own rights. Lists what it could not
-read. Makes no request to GitHub.`,
+The command reads Corral's objects, some ConfigMaps and pods with your own permissions, and lists what
+it could not read. It sends no requests to GitHub.`,
 		Example: "  corral explain pool/linux -n ci\n  corral explain pool/linux -n ci --at 2h30m\n  corral explain runner/linux-x7k2p-42 -n ci -o json\n" +
 			"  corral explain job https://github.com/acme/app/actions/runs/123/job/456 --labels linux,x64",
 		Args: cobra.RangeArgs(1, 2),
 	}
 	flags := c.Flags()
 	o := &explainOptions{cluster: bindCluster(flags, version, "")}
-	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the context's; for a job: all)")
-	flags.StringVar(&o.at, "at", "", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (the last one, local), or 2h30m ago")
+	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the namespace of the context; for a job: all namespaces)")
+	flags.StringVar(&o.at, "at", "", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (local time in the last 24 hours), or a duration before now such as 2h30m")
 	flags.StringSliceVar(&o.labels, "labels", nil, "labels of the job's runs-on, separated by commas")
 	o.output = bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
@@ -78,7 +78,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	}
 	switch {
 	case o.at != "" && target.kind != "pool":
-		return fmt.Errorf("--at is for pools: there is no history of a %s", target.kind)
+		return fmt.Errorf("--at applies only to a pool, not to a %s", target.kind)
 	case len(o.labels) > 0 && target.kind != "job":
 		return fmt.Errorf("--labels applies only to a job, not to a %s", target.kind)
 	}

@@ -130,13 +130,13 @@ func precedence(winner, loser *competitor) string {
 	case w.Scope.Kind != l.Scope.Kind:
 		return fmt.Sprintf("%s is for %s, %s for %s", winner.name(), kinds[w.Scope.Kind], loser.name(), kinds[l.Scope.Kind])
 	case isDefault(w.Group) != isDefault(l.Group):
-		return fmt.Sprintf("%s has a runner group of its own, %s, and %s the default one", winner.name(), w.Group, loser.name())
+		return fmt.Sprintf("%s has its own runner group, %s, and %s has the default group", winner.name(), w.Group, loser.name())
 	case w.Size() != l.Size():
 		return fmt.Sprintf("%s has fewer labels beyond those asked for: %d in all, %s has %d", winner.name(), w.Size(), loser.name(), l.Size())
 	case !w.Created.Equal(l.Created):
-		return winner.name() + " is older, and nothing else tells them apart"
+		return winner.name() + " is older, and the pools do not differ otherwise"
 	}
-	return winner.name() + " comes first by its name, and nothing else tells them apart"
+	return winner.name() + " comes first by its name, and the pools do not differ otherwise"
 }
 
 // webhooksOf returns the connections of a namespace that receive webhook events of a GitHub.
@@ -166,7 +166,7 @@ func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (na
 		err = fmt.Errorf("there is no GitHubConnection %s", conn.Name)
 	}
 	if err != nil {
-		e.recordUnseen("which GitHubConnections take events in", err)
+		e.recordUnseen("which GitHubConnections receive events", err)
 		return nil, ""
 	}
 	scope, _ := jobmatch.ScopeOf(list.Items[i].Spec.URL)

@@ -133,13 +133,13 @@ func TestExplainWhoTakesEventsIn(t *testing.T) {
 		"a webhook":             {[]client.Object{connectionTo("acme", "https://github.com/acme", true)}, nil, "through the webhook of GitHubConnection ci/acme"},
 		"another's webhook":     {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("app", "https://github.com/acme/app", true)}, nil, "through the webhook of GitHubConnection ci/app"},
 		"one of another GitHub": {[]client.Object{connectionTo("acme", "https://github.com/acme", false), connectionTo("ghes", "https://ghe.acme.io/acme", true)}, nil, "It receives no events"},
-		"no connection":         {nil, nil, "which GitHubConnections take events in: there is no GitHubConnection acme"},
+		"no connection":         {nil, nil, "which GitHubConnections receive events: there is no GitHubConnection acme"},
 		"connections that can't be": {nil, func(obj any, _ string) error {
 			if _, isList := obj.(*v1alpha1.GitHubConnectionList); isList {
 				return errors.New("no")
 			}
 			return nil
-		}, "which GitHubConnections take events in: no"},
+		}, "which GitHubConnections receive events: no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answer, err := explainerOf(tc.refuse, append(tc.objects, gpuPool("gpu"))...).explain(t.Context(), subject{"pool", "gpu"}, time.Time{}, nil)
@@ -161,12 +161,12 @@ func TestPrecedence(t *testing.T) {
 		of, than      func(*v1alpha1.RunnerPool)
 	}{
 		"ci/b is suspended": {big, repo, nil, func(p *v1alpha1.RunnerPool) { p.Spec.StopPolicy, p.Spec.RunnerGroup = v1alpha1.StopDrain, "own" }},
-		"ci/a is for a repository, ci/b for an organization":                 {repo, org, nil, older},
-		"ci/a is for an organization, ci/b for an enterprise":                {org, big, nil, older},
-		"ci/a has a runner group of its own, own, and ci/b the default one":  {org, org, func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.RunnerLabels = "own", []string{"gpu", "x"} }, older},
-		"ci/a has fewer labels beyond those asked for: 4 in all, ci/b has 5": {org, org, nil, func(p *v1alpha1.RunnerPool) { older(p); p.Spec.RunnerLabels = []string{"gpu", "x", "GPU"} }},
-		"ci/a is older, and nothing else tells them apart":                   {org, org, older, nil},
-		"ci/a comes first by its name, and nothing else tells them apart":    {org, org, nil, nil},
+		"ci/a is for a repository, ci/b for an organization":                  {repo, org, nil, older},
+		"ci/a is for an organization, ci/b for an enterprise":                 {org, big, nil, older},
+		"ci/a has its own runner group, own, and ci/b has the default group":  {org, org, func(p *v1alpha1.RunnerPool) { p.Spec.RunnerGroup, p.Spec.RunnerLabels = "own", []string{"gpu", "x"} }, older},
+		"ci/a has fewer labels beyond those asked for: 4 in all, ci/b has 5":  {org, org, nil, func(p *v1alpha1.RunnerPool) { older(p); p.Spec.RunnerLabels = []string{"gpu", "x", "GPU"} }},
+		"ci/a is older, and the pools do not differ otherwise":                {org, org, older, nil},
+		"ci/a comes first by its name, and the pools do not differ otherwise": {org, org, nil, nil},
 	} {
 		competitorOf := func(name string, scope jobmatch.Scope, change func(*v1alpha1.RunnerPool)) competitor {
 			p := gpuPool(name)

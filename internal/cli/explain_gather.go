@@ -148,7 +148,7 @@ func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []ex
 	if err == nil {
 		entries, err = explain.ParseHistory(config.Data[explain.HistoryKey])
 	}
-	e.recordUnseen("what was decided before", err)
+	e.recordUnseen("the previous decisions", err)
 	return entries
 }
 

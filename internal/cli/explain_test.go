@@ -106,7 +106,7 @@ func TestExplain(t *testing.T) {
 				}
 				return forbidden
 			},
-			want: []string{"limits.rego:3", "Not known", "what was decided before: things is forbidden: ask your administrator", "the pool's runners", "the pool's pods", "the policies of the cluster", "the policies of the namespace"},
+			want: []string{"limits.rego:3", "Not known", "the previous decisions: things is forbidden: ask your administrator", "the pool's runners", "the pool's pods", "the policies of the cluster", "the policies of the namespace"},
 		},
 		"a runner": {args: []string{"runner/linux-1"}, want: []string{"ci/linux-1 of RunnerPool ci/linux is Busy", "the end of its job"}},
 		"a runner without rights on what is around it": {
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 				}
 				return forbidden
 			},
-			want: []string{"No visible runner has the job. Another runner may have it, or the job may have finished. If it waits, it waits for RunnerPool ci/linux", "RunnerPools of other namespaces than ci: things is forbidden"},
+			want: []string{"No visible runner has the job. Another runner may have it, or the job may have finished. If it waits, it waits for RunnerPool ci/linux", "RunnerPools in namespaces other than ci: things is forbidden"},
 		},
 	}
 	for name, tc := range tests {
@@ -228,7 +228,7 @@ func TestAHistoryOfSomebodyElseIsNotTold(t *testing.T) {
 	objects := cluster()
 	objects[1].SetOwnerReferences(nil)
 	answer, err := explainerOf(nil, objects...).explain(t.Context(), subject{"pool", "linux"}, time.Time{}, nil)
-	if err != nil || !strings.Contains(answer.Text(), "what was decided before: the ConfigMap linux-decisions does not belong to the pool") {
+	if err != nil || !strings.Contains(answer.Text(), "the previous decisions: the ConfigMap linux-decisions does not belong to the pool") {
 		t.Errorf("%v\n%s", err, answer.Text())
 	}
 }

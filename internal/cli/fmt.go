@@ -43,11 +43,11 @@ func newFmt() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fmt [FILE|DIR]...",
 		Short: "Format definitions and rules, as cue fmt and opa fmt do",
-		Long: `Format .cue and .rego files (default: those in and below the current folder), and print the
-name of each file that changed. The result is the result of cue fmt and opa fmt, whose
-libraries corral contains.
+		Long: `Format .cue and .rego files (default: all in and below the current folder), and print the name of
+each file that changed. The result is the same as with cue fmt and opa fmt, whose libraries corral
+contains.
 
-Folders whose names begin with . or _, and cue.mod, are left out. A file with a syntax error
+The command skips cue.mod and folders whose names begin with . or _. A file with a syntax error
 stays as it is. The command then formats the other files and exits with code 1.
 
 With --check or --diff, write nothing, and exit with code 3 if a file is not formatted.`,

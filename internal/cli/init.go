@@ -47,10 +47,10 @@ func newInit(version string) *cobra.Command {
 	r := newRepository{version: installableVersion(version)}
 	c := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Begin a repository of pool definitions, or of guard rails",
+		Short: "Create a repository of pool definitions or of guard rails",
 		Long: `Write a repository of pool definitions to DIR (default: the current folder): a CUE
-module with a connection and a pool, a policy with its scenario, a PoolSource by which a
-cluster follows the repository, CODEOWNERS, a workflow that checks pull requests, and copies of
+module with a connection and a pool, a policy with its scenario, a PoolSource with which
+a cluster follows the repository, CODEOWNERS, a workflow that checks pull requests, and copies of
 the schemas, so that editors, the cue command and opa check work without a network.
 
 With --teams, write a repository that many teams share: the platform team's sizes, image and
@@ -65,12 +65,12 @@ replaces an existing file: it renews the copy of the schema.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init runners --teams=web,data --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
-	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository that runners are for")
-	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the CUE module")
-	c.Flags().BoolVar(&r.guard, "guard", false, "begin a repository of guard rails")
+	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository for which runners work")
+	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the new CUE module")
+	c.Flags().BoolVar(&r.guard, "guard", false, "create a repository of guard rails")
 	c.Flags().BoolVar(&r.schemaOnly, "schema-only", false, "renew the copy of the schema, and write nothing else")
 	c.Flags().BoolVar(&r.registry, "schema-from-registry", false, "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry")
-	c.Flags().StringSliceVar(&r.teams, "teams", nil, "begin a repository of many teams, with these first ones")
+	c.Flags().StringSliceVar(&r.teams, "teams", nil, "create a repository that many teams share, with these first teams")
 	c.Flags().Lookup("teams").NoOptDefVal = "web"
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "schema-from-registry")
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "teams")

@@ -37,17 +37,17 @@ func newInitTeam() *cobra.Command {
 	return &cobra.Command{
 		Use:   "team NAME",
 		Short: "Add a team to a repository that many teams share",
-		Long: `Add a team to the repository in the current folder, which corral init --teams began: its pools in
+		Long: `Add a team to the repository in the current folder, which corral init --teams created: its pools in
 teams/NAME, its namespace, account and PoolSource in cluster/NAME.yaml, and its line in
 .github/CODEOWNERS.
 
-The command copies the folder .team of the repository, and replaces TEAM_NAME by NAME. Change the
+The command copies the folder .team of the repository, and replaces TEAM_NAME with NAME. Change the
 files there to change what new teams get. The command never overwrites a file.`,
 		Example: "  corral init team payments",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if _, err := os.Stat(teamFolder); errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("no folder %s here; run the command at the top of a repository that corral init --teams began", teamFolder)
+				return fmt.Errorf("no folder %s here; run the command at the top of a repository that corral init --teams created", teamFolder)
 			}
 			files := map[string][]byte{}
 			owners, err := addTeam(files, os.DirFS(teamFolder), args[0], strings.Clone)

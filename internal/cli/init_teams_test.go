@@ -119,7 +119,7 @@ func TestInitTeam(t *testing.T) {
 		{tree, "data", "Error: adding the team: cluster/data.yaml already exists, so nothing was written\n"},
 		{tree, "00-platform", "Error: team \"00-platform\": a name has "},
 		{tree, strings.Repeat("a", 22), "Error: team \"aaaaaaaaaaaaaaaaaaaaaa\": a name has at most 21 "},
-		{folder, "data", "Error: no folder .team here; run the command at the top of a repository that corral init --teams began\n"},
+		{folder, "data", "Error: no folder .team here; run the command at the top of a repository that corral init --teams created\n"},
 	} {
 		got := corral(t, tc.folder, "init", "team", tc.name)
 		if (got.code == exitOK) != (tc.want == "") || !strings.HasPrefix(got.stderr, tc.want) {

@@ -70,7 +70,7 @@ func fetchModules(ctx context.Context, root string) (map[cuemodule.Version]compi
 	name := filepath.Join(root, "cue.mod", "module.cue")
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fmt.Errorf("reading the module's file, which corral init or cue mod init write: %w", err)
+		return nil, fmt.Errorf("reading the module file; corral init or cue mod init creates one: %w", err)
 	}
 	required, err := compile.Requirements(data, name)
 	if err != nil {

@@ -131,13 +131,13 @@ func bindFormat(c *cobra.Command, allowed ...string) *format {
 
 // bindNamespace adds --namespace to a command that reads definitions.
 func bindNamespace(c *cobra.Command, namespace *string) {
-	c.Flags().VarP(checkedValue{namespace, "string", checkNamespace}, "namespace", "n", "namespace for the objects that name none")
+	c.Flags().VarP(checkedValue{namespace, "string", checkNamespace}, "namespace", "n", "namespace for objects without a namespace")
 }
 
 // checkNamespace returns an error unless value is empty or a valid name of a namespace.
 func checkNamespace(value string) error {
 	if value != "" && len(validation.IsDNS1123Label(value)) > 0 {
-		return fmt.Errorf("%q can't be a namespace's name: it must be at most %d lower-case letters, digits and, between them, -", value, validation.DNS1123LabelMaxLength)
+		return fmt.Errorf("%q is not a valid namespace: it must have at most %d lowercase letters, digits and dashes, and begin and end with a letter or digit", value, validation.DNS1123LabelMaxLength)
 	}
 	return nil
 }

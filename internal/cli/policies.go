@@ -251,7 +251,7 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 		policies = append(policies, created...)
 	}
 	if err == nil && len(policies)+len(diagnostics) == 0 {
-		diagnostics = []v1alpha1.Diagnostic{{File: displayPath(absolute, ""), Message: "no policy is here: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}
+		diagnostics = []v1alpha1.Diagnostic{{File: displayPath(absolute, ""), Message: "found no policy: neither *.rego files nor manifests of RunnerPolicies or ClusterRunnerPolicies"}}
 	}
 	return policies, diagnostics, err
 }
@@ -342,7 +342,7 @@ func (r *policyFiles) visit(name string, entry fs.DirEntry, err error) error {
 	}
 	if entry.Type()&fs.ModeSymlink != 0 {
 		if info, err := fs.Stat(r.fsys, name); err != nil || info.IsDir() {
-			return fmt.Errorf("%s is a link to a folder or to nothing: put the files themselves there, or name that folder", name)
+			return fmt.Errorf("%s is a link to a folder, or a broken link: replace it by the files, or pass the target folder", name)
 		}
 	}
 	if entry.IsDir() || !r.wanted(name) {

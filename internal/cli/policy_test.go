@@ -117,7 +117,7 @@ func TestComplaints(t *testing.T) {
 		"a time without zone":     {one("pool: a\nat: 2026-07-07T12:00:00\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: at: must be a time such as", 1},
 		"an unknown zone":         {one("pool: a\nzone: Mars/Base\nat: 2026-07-07T12:00:00Z\nexpect: {scaling: {max: 3}}\n"), "test", "a.scenario.yaml:2:1: zone: must be a time zone such as Europe/Berlin", 1},
 		"a pool that is not there": {one("cases:\n- name: x\n  pool: b\n  expect: {template: {allowed: true}}\n"), "test",
-			"a.scenario.yaml:3:3: cases[0].pool: there is no pool \"b\", but a\n", 1},
+			"a.scenario.yaml:3:3: cases[0].pool: there is no pool \"b\"; existing: a\n", 1},
 		"a pool with a typo":       {one("pool: {metadata: {name: p}, spec: {scael: {}}}\nexpect: {template: {allowed: true}}\n"), "test", "pool: unknown field \"spec.scael\"", 1},
 		"no pool":                  {one("expect: {template: {allowed: true}}\n"), "test", "pool is required", 1},
 		"nothing expected":         {one("pool: a\n"), "test", "expect is required: scaling, template or update", 1},
@@ -128,7 +128,7 @@ func TestComplaints(t *testing.T) {
 		"a path that is not there": {one("pool: a\npolicies: [nowhere]\nexpect: {template: {}}\n"), "test", "a.scenario.yaml:2:12: policies[0]: finding policies: stat", 1},
 		"a path of this machine":   {one("pool: a\npolicies: [/etc]\nexpect: {template: {}}\n"), "test", "must be a path relative to this file", 1},
 		"members that come to another number": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {all: {granted: 5, members: [{name: b, granted: 3}]}}}\nexpect: {scaling: {max: 3}}\n"), "test",
-			"state.usage.all: granted is 5 and pools is 0, but the members come to 3 and 1: leave both out, they are counted\n", 1},
+			"state.usage.all: granted is 5 and pools is 0, but the members have 3 and 1: leave both out, because Corral counts the members\n", 1},
 		"usage by a label that the pool lacks": {one("pool: a\nat: 2026-07-07T12:00:00Z\nstate: {usage: {labels: {team: {pools: 1}}}}\nexpect: {scaling: {max: 3}}\n"), "test",
 			"state.usage.labels.team: the pool has no label team\n", 1},
 		"a scenario that can't be read": {map[string]string{"x.rego": cap3, "b.scenario.yaml": "pool: [a\n", "a.scenario.yaml": "pool: a\nname: y\nexpect: {template: {allowed: true}}\n"}, "test -v",
@@ -141,7 +141,7 @@ func TestComplaints(t *testing.T) {
 		"a threshold beyond all":   {nil, "test --threshold 101", "--threshold must be from 0 to 100, found 101", 1},
 		"no tests":                 {nil, "test", "no tests found: name Rego tests", 0},
 		"no tests for a threshold": {map[string]string{"a.rego": cap3}, "test --threshold 1", "coverage is 0.0 %, below the threshold of 1 %", 1},
-		"policies that are none":   {map[string]string{"guard/README.md": ""}, "vet --policy guard", "guard: no policy is here: neither *.rego files nor manifests", 1},
+		"policies that are none":   {map[string]string{"guard/README.md": ""}, "vet --policy guard", "guard: found no policy: neither *.rego files nor manifests", 1},
 		"a path without anything":  {nil, "vet --policy nowhere", "finding policies: stat ", 1},
 		"a time-out of nothing":    {nil, "vet --timeout 0s", "--timeout must be more than 0", 1},
 		"a time that is none":      {nil, "vet --at noon", "must be a time such as 2026-07-05T18:00:00Z", 1},
@@ -155,7 +155,7 @@ func TestComplaints(t *testing.T) {
 		"a mode that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec: {mode: audit}\n"), "vet --policy guard.yaml",
 			"guard.yaml:4:8: spec.mode: invalid value \"audit\": supported values: \"Enforce\", \"Audit\"\n", 1},
 		"a kind that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolcy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",
-			"guard.yaml:2:1: kind: there is no kind ClusterRunnerPolcy in corral.dev; there are ClusterRunnerPolicy, ", 1},
+			"guard.yaml:2:1: kind: there is no kind ClusterRunnerPolcy in corral.dev; the kinds are ClusterRunnerPolicy, ", 1},
 		"a version that is none": {manifest("apiVersion: corral.dev/v1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",
 			"guard.yaml:1:1: apiVersion: invalid value \"corral.dev/v1\": supported values: \"corral.dev/v1alpha1\"", 1},
 		"something that is no object": {manifest("hello: world\n"), "vet --policy guard.yaml", "guard.yaml:1:1: must be an object with apiVersion and kind", 1},
@@ -201,10 +201,10 @@ func TestWhichPoolsPoliciesBind(t *testing.T) {
 		"a cluster policy":                   {manifest("ClusterRunnerPolicy", "", ""), "vet --policy guard.json", true, "guard.json:1 (a.rego:3)"},
 		"a policy without namespace":         {manifest("RunnerPolicy", "", ""), "vet --policy guard.json", true, ""},
 		"a policy in the pools' namespace":   {manifest("RunnerPolicy", `, "namespace": "ci"`, ""), "vet --policy guard.json -n ci", true, "pool ci/a: max"},
-		"a policy in another namespace":      {manifest("RunnerPolicy", `, "namespace": "ci"`, ""), "vet --policy guard.json", false, "it is of the namespace ci"},
+		"a policy in another namespace":      {manifest("RunnerPolicy", `, "namespace": "ci"`, ""), "vet --policy guard.json", false, "it is in namespace ci"},
 		"a cluster policy for a namespace":   {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json -n ci", true, ""},
 		"a cluster policy for another":       {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json -n other", false, "ok: "},
-		"a cluster policy, no namespace":     {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json", false, "it is for the namespaces c*, the pools are in none"},
+		"a cluster policy, no namespace":     {manifest("ClusterRunnerPolicy", "", `, "namespaces": ["c*"]`), "vet --policy guard.json", false, "it is for the namespaces c*, and the pools have none"},
 		"a policy for pools of another team": {manifest("ClusterRunnerPolicy", "", `, "selector": {"matchLabels": {"team": "x"}}`), "vet --policy guard.json", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestLinksToFoldersOfPoliciesAreTold(t *testing.T) {
 	if err := os.Symlink(filepath.Join(folder, "here"), filepath.Join(folder, "guard", "more")); err != nil {
 		t.Fatal(err)
 	}
-	if got := corral(t, folder, "vet", "--policy", "guard", "here"); got.code != exitError || !strings.Contains(got.stderr, "more is a link to a folder or to nothing") {
+	if got := corral(t, folder, "vet", "--policy", "guard", "here"); got.code != exitError || !strings.Contains(got.stderr, "more is a link to a folder, or a broken link") {
 		t.Errorf("got %+v", got)
 	}
 }

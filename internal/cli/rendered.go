@@ -58,7 +58,7 @@ func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
 	case !strings.HasPrefix(o.GetAPIVersion(), v1alpha1.GroupVersion.Group+"/"):
 		return nil, nil
 	case !slices.Contains(kinds, o.GetKind()):
-		return nil, []v1alpha1.Diagnostic{d.problem("kind", "there is no kind %s in %s; there are %s", o.GetKind(), v1alpha1.GroupVersion.Group, strings.Join(kinds, ", "))}
+		return nil, []v1alpha1.Diagnostic{d.problem("kind", "there is no kind %s in %s; the kinds are %s", o.GetKind(), v1alpha1.GroupVersion.Group, strings.Join(kinds, ", "))}
 	}
 	problems := converted(worker.Check(content), func(refusal *apifield.Error) v1alpha1.Diagnostic {
 		return d.problem(refusal.Field, "%s", wording.Refusal(refusal))

@@ -50,26 +50,28 @@ type failFlags struct {
 	exitCode bool
 }
 
-const reviewHelp = `Say what a change of definitions and policies would do, before it is merged: to pools, to jobs
-that wait, to limits before and after policies, and to costs, with each place that differs.
+const reviewHelp = `Report what a change of definitions and policies would do before it is merged: to pools, to
+waiting jobs, to limits before and after policies, and to costs. The report names the positions
+that differ.
 
-Compared is the revision --base of the repository that DIR (default: the current folder) is
-in with the files as they lie in DIR, or with the revision --head; or two folders. A pull
-request is compared with the commit that it is merged into:
+The command compares the revision --base of the repository that contains DIR (default: the current
+folder) with the files in DIR, or with the revision --head. With two arguments, it compares two
+folders. To review a pull request, compare it with the commit from which it branched:
 
   corral review --base "$(git merge-base origin/main HEAD)"
 
-Policies are those beside the pools, of each side its own, and those of --policy for both. Prices
-are read from prices.yaml in DIR or the closest folder above it, of each side its own, or from
---prices for both. No network, no cluster and no credentials are used, unless --live asks for them.
+Each side has its own policies, which are declared with its pools. Policies of --policy apply to
+both sides. Each side reads prices from prices.yaml in DIR or the closest folder above it, unless
+--prices sets a file for both. The command uses no network, no cluster and no credentials, except
+with --live.
 
-Exit codes: 0 nothing fails, 1 the head can't be applied, or something else is wrong, 2 policies
-deny a pool of the head, 3 with --exit-code: there are changes, 4 what else --fail-on names.`
+Exit codes: 0 nothing fails, 1 the head is invalid or another error occurred, 2 policies deny a pool
+of the head, 3 there are changes (with --exit-code), 4 another condition of --fail-on holds.`
 
 func newReview(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "review [DIR | BASE-DIR HEAD-DIR]",
-		Short: "Say what a change would do to pools, jobs and costs",
+		Short: "Report what a change would do to pools, jobs and costs",
 		Long:  reviewHelp,
 		Example: "  corral review\n  corral review --base origin/main\n  corral review --base v1 --head v2 pools -o json\n" +
 			"  corral review ../before ../after --policy ../guard\n" +
@@ -83,17 +85,17 @@ func newReview(version string) *cobra.Command {
 	o.output = bindFormat(c, reviewForms...)
 	c.Args = cobra.MaximumNArgs(2)
 	flags := c.Flags()
-	flags.StringVar(&o.base, "base", "", "revision to compare with: a branch, a tag, a hash or HEAD^1 (default HEAD)")
-	flags.StringVar(&o.head, "head", "", "revision to review (default the files as they lie in DIR)")
-	flags.StringVar(&o.prices, "prices", "", "price file of both sides (default prices.yaml beside the definitions, of each side its own)")
-	flags.StringVar(&o.recorded, "recorded", "", "decision log, JSON lines: print what the head's policies would have decided otherwise; - reads standard input")
-	flags.StringToStringVar(&o.writes, "write", nil, "write another form to a file, as `FORM=FILE`; may be repeated")
+	flags.StringVar(&o.base, "base", "", "revision to compare with: a branch, a tag, a hash or HEAD^1 (default: HEAD)")
+	flags.StringVar(&o.head, "head", "", "revision to review (default: the files in DIR)")
+	flags.StringVar(&o.prices, "prices", "", "price file for both sides (default: prices.yaml of each side)")
+	flags.StringVar(&o.recorded, "recorded", "", "decision log as JSON lines: print the decisions that the head's policies would have made differently; - for standard input")
+	flags.StringToStringVar(&o.writes, "write", nil, "also write the report in a format to a file, as `FORM=FILE`; may be repeated")
 	flags.Lookup("write").DefValue = ""
-	flags.StringVar(&o.marker, "marker", defaultMarker, "first line of the markdown, as <!-- MARKER -->, by which a comment is found again")
-	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with 3 when there are changes")
-	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failChoices, ", ")+"; a head that is broken always fails")
-	flags.BoolVar(&o.diff, "diff", false, "add a unified diff of the objects as they are applied")
-	flags.BoolVar(&o.live, "live", false, "read what runs now from the cluster, and ask it what it would say to each changed object, with your own rights")
+	flags.StringVar(&o.marker, "marker", defaultMarker, "marker in the first line of the markdown, <!-- MARKER -->, which identifies the comment to replace")
+	flags.BoolVar(&o.exitCode, "exit-code", false, "exit with code 3 if there are changes")
+	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failChoices, ", ")+"; a broken head always fails")
+	flags.BoolVar(&o.diff, "diff", false, "add a unified diff of the compiled objects")
+	flags.BoolVar(&o.live, "live", false, "read the current pools from the cluster, and apply each changed object as a dry run, with your own permissions")
 	o.cluster = bindCluster(flags, version, "with --live: ")
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
 	return c
@@ -131,7 +133,7 @@ func (o *reviewOptions) check(args []string) error {
 	}
 	for _, word := range o.failOn {
 		if _, isCost := costLimit(word); !isCost && !slices.Contains(failChoices[:len(failChoices)-1], word) {
-			return fmt.Errorf("--fail-on must be of %s with a number N; found %q", strings.Join(failChoices, ", "), word)
+			return fmt.Errorf("--fail-on must be one of %s, where N is a number; found %q", strings.Join(failChoices, ", "), word)
 		}
 	}
 	for form, file := range o.writes {
@@ -147,7 +149,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 	for _, name := range []string{"base", "head"} {
 		flag := c.Flags().Lookup(name)
 		if flag.Changed && flag.Value.String() == "" {
-			return nil, fmt.Errorf("--%s is empty; does git merge-base find the commit? Fetch more history", name)
+			return nil, fmt.Errorf("--%s is empty: if git merge-base finds no commit, fetch more history", name)
 		}
 	}
 	ctx := c.Context()
@@ -172,7 +174,7 @@ func (o *reviewOptions) review(c *cobra.Command, args []string) (*review.Result,
 	}
 	result.Notes = append(result.Notes, notes...)
 	if len(args) < 2 && o.base+o.head == "" && result.Verdict != review.Broken && !result.HasChanges() {
-		result.Notes = append(result.Notes, "Nothing was compared: no definition here differs from HEAD's. Give --base to see what a branch changes, as --base origin/main.")
+		result.Notes = append(result.Notes, "Nothing was compared: no definition here differs from HEAD. Set --base to see what a branch changes, for example --base origin/main.")
 	}
 	return result, nil
 }

@@ -46,8 +46,8 @@ func TestAReviewFailsOnWhatItIsAskedTo(t *testing.T) {
 		"a denial, which nobody minds":           {"06-blocking-policy", "", "broken", exitOK, ""},
 		"costs that nobody knows":                {"02-template", "prices.yaml", "cost>1", exitError, "Error: the prices of both sides are not known, so --fail-on cost>1 cannot be evaluated\n"},
 		"a broken head, whatever else is minded": {"02-template", "pools.cue", "deleted", exitError, "Error: the head can't be applied: 1 problem\n"},
-		"no number":                              {"02-template", "", "cost>a", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"cost>a\"\n"},
-		"an unknown word":                        {"02-template", "", "added", exitError, "Error: --fail-on must be of broken, denied, newly-denied, deleted, cost>N with a number N; found \"added\"\n"},
+		"no number":                              {"02-template", "", "cost>a", exitError, "Error: --fail-on must be one of broken, denied, newly-denied, deleted, cost>N, where N is a number; found \"cost>a\"\n"},
+		"an unknown word":                        {"02-template", "", "added", exitError, "Error: --fail-on must be one of broken, denied, newly-denied, deleted, cost>N, where N is a number; found \"added\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := editedReview(t, tc.recorded, tc.file, broken)
@@ -228,7 +228,7 @@ func TestTheClusterIsAskedAboutWhatChanges(t *testing.T) {
 	if d.Path != "pools.release" || d.File != "head/pools.cue" || d.Message != "the cluster refuses it: admission webhook \"w\" denied the request: no images of the Internet" {
 		t.Errorf("got %+v", d)
 	}
-	if notes := strings.Join(result.Notes, "\n"); !strings.Contains(notes, "The cluster wasn't asked about RunnerPool/gpu: runnerpools \"gpu\" is forbidden: you may not.") || strings.Contains(notes, "RunnerPool/web") {
+	if notes := strings.Join(result.Notes, "\n"); !strings.Contains(notes, "The cluster did not check RunnerPool/gpu: runnerpools \"gpu\" is forbidden: you may not.") || strings.Contains(notes, "RunnerPool/web") {
 		t.Errorf("notes %s", notes)
 	}
 }

@@ -43,7 +43,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	}
 	changed := slices.DeleteFunc(review.ChangedObjects(&in.Base, &in.Head), func(o review.ChangedObject) bool { return o.Head == nil })
 	if len(changed) > maxAsked {
-		notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s.", wording.Count(len(changed)-maxAsked, "more object")))
+		notes = append(notes, fmt.Sprintf("The cluster did not check %s.", wording.Count(len(changed)-maxAsked, "more object")))
 		changed = changed[:maxAsked]
 	}
 	answers := make([]error, len(changed))
@@ -58,7 +58,7 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		switch {
 		case answer == nil:
 		case apierrors.IsForbidden(answer), apierrors.ReasonForError(answer) == "":
-			notes = append(notes, fmt.Sprintf("The cluster wasn't asked about %s: %v.", changed[i].Name, answer))
+			notes = append(notes, fmt.Sprintf("The cluster did not check %s: %v.", changed[i].Name, answer))
 		default:
 			in.Refused = append(in.Refused, v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: at.Path, Message: "the cluster refuses it: " + answer.Error()})
 		}

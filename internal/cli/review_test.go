@@ -281,7 +281,7 @@ func TestNoFormOfAReviewCommandsTheRunner(t *testing.T) {
 }
 
 func TestACleanCheckoutSaysThatNothingWasCompared(t *testing.T) {
-	const says = "Nothing was compared: no definition here differs from HEAD's."
+	const says = "Nothing was compared: no definition here differs from HEAD."
 	repository := history(t, "01-scale", ".")
 	if got := corral(t, repository, "review"); got.code != exitOK || !strings.Contains(got.stdout, says) {
 		t.Errorf("got %+v", got)
@@ -465,8 +465,8 @@ func TestReviewRefusesWhatCannotBeMeant(t *testing.T) {
 		"a marker that ends itself": {[]string{"--marker", "a-->b"}, "--marker must be"},
 		"a marker with two dashes":  {[]string{"--marker", "a--b"}, "--marker must be"},
 		"no time":                   {[]string{"--timeout", "0s"}, "--timeout must be more than 0"},
-		"no base, though named":     {[]string{"--base", ""}, "--base is empty; does git merge-base find the commit? Fetch more history"},
-		"no head, though named":     {[]string{"--head="}, "--head is empty; "},
+		"no base, though named":     {[]string{"--base", ""}, "--base is empty: if git merge-base finds no commit, fetch more history"},
+		"no head, though named":     {[]string{"--head="}, "--head is empty: "},
 		"no repository":             {nil, "is in no Git repository"},
 		"no recorded decisions":     {[]string{".", ".", "--recorded", "absent"}, "reading recorded decisions"},
 		"too large a price file":    {[]string{".", "."}, "prices.yaml:1:1: larger than 1048576 bytes, the limit"},
@@ -554,7 +554,7 @@ func TestVetNamesPoolsThatAreGone(t *testing.T) {
 	}{
 		"since the last commit": {"HEAD", "warning: 1 of 3 pools gone since HEAD (", exitOK},
 		"since there were none": {"HEAD~2", "", exitOK},
-		"since nothing":         {"", "Error: --base is empty; does git merge-base find the commit? Fetch more history\n", exitError},
+		"since nothing":         {"", "Error: --base is empty: if git merge-base finds no commit, fetch more history\n", exitError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, repository, "vet", "--base", tc.base)

@@ -37,14 +37,14 @@ var (
 	errDiffers = errors.New("differ from what Corral requires, or were not verified")
 )
 
-const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE,
-live in Git, and are compiled to objects that controllers act on.
+const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE
+and stored in Git. Corral compiles them to objects on which its controllers act.
 
 Exit codes: 0 success, 1 an error, a problem or an invalid definition, 2 denied by a policy,
 3 changes (review --exit-code, fmt --check), differences (conformance), or objects that could not be
 checked (status), 4 a finding of review --fail-on.
 
-As kubectl-corral on the PATH, a link will do, it is kubectl's plugin: kubectl corral status.`
+To use corral as a kubectl plugin, link it as kubectl-corral on the PATH: kubectl corral status.`
 
 // pluginName is the file name with which kubectl finds corral as a plugin.
 const pluginName = "kubectl-corral"

@@ -66,14 +66,15 @@ func newTest() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "test [DIR]",
 		Short: "Run tests of policies: Rego tests and scenarios",
-		Long: `Run the tests of the policies in DIR (default: the current folder) and of those given with
---policy: the rules test_… of *_test.rego files, and the cases of *.scenario.yaml files,
-which say what policies are to decide about a pool in a situation. Policies decide as they
-do in the cluster: the same engine, without network, clock and random.
+		Long: `Run the tests of the policies in DIR (default: the current folder) and of the policies of
+--policy: the rules test_… in *_test.rego files, and the cases in *.scenario.yaml files. A case
+describes a pool in a situation and the decisions that policies should make. Policies are
+evaluated by the same engine as in the cluster, without access to network, clock and random
+numbers.
 
-A failed test is reported with the expected result, the actual result and the rules that
-produced it. The exit code is 1. It is also 1 if a file cannot be read or compiled, if --run
-matches no test, or if tests reach less than --threshold percent of the lines of rules.`,
+For a failed test, the command prints the expected result, the actual result and the rules that
+led to it, and exits with code 1. The exit code is also 1 if a file cannot be read or compiled, if
+--run matches no test, or if tests reach less than --threshold percent of the lines of rules.`,
 		Example: "  corral test\n  corral test --run closed -v\n  corral test policies --coverage --threshold 90\n  corral test --policy ../guard -o junit > junit.xml",
 	}
 	d := bindDefinitions(c)
@@ -82,9 +83,9 @@ matches no test, or if tests reach less than --threshold percent of the lines of
 	var t testOptions
 	flags := c.Flags()
 	flags.StringVar(&t.run, "run", "", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
-	flags.BoolVarP(&t.Verbose, "verbose", "v", false, "print the tests that passed, too")
+	flags.BoolVarP(&t.Verbose, "verbose", "v", false, "also print the tests that passed")
 	flags.BoolVar(&t.coverage, "coverage", false, "print which lines of rules the tests and scenarios reach")
-	flags.Float64Var(&t.threshold, "threshold", 0, "least coverage in percent, 0 to 100")
+	flags.Float64Var(&t.threshold, "threshold", 0, "minimum coverage in percent, 0 to 100")
 	f := bindFormat(c, "text", "json", "github", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if t.threshold < 0 || t.threshold > 100 {

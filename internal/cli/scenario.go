@@ -278,7 +278,7 @@ func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
 		}
 	}
 	names := converted(w.pools, func(p declaredPool) string { return p.Name })
-	return nil, fmt.Errorf("there is no pool %q, but %s", name, orNone(wording.List(names, 10)))
+	return nil, fmt.Errorf("there is no pool %q; existing: %s", name, orNone(wording.List(names, 10)))
 }
 
 // complete fills in the numbers that a situation leaves out. It returns an error, and the field that causes it, for a situation that cannot
@@ -291,7 +291,7 @@ func (s *situation) complete(p *v1alpha1.RunnerPool) (field string, err error) {
 		}
 		if cmp.Or(g.Granted, total.Granted) != total.Granted || cmp.Or(g.Pools, total.Pools) != total.Pools {
 			field = "state.usage." + name
-			err = fmt.Errorf("granted is %d and pools is %d, but the members come to %d and %d: leave both out, they are counted", g.Granted, g.Pools, total.Granted, total.Pools)
+			err = fmt.Errorf("granted is %d and pools is %d, but the members have %d and %d: leave both out, because Corral counts the members", g.Granted, g.Pools, total.Granted, total.Pools)
 		}
 		return total
 	}

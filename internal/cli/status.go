@@ -62,7 +62,7 @@ problem, but not everything could be checked.`,
 	}
 	flags := c.Flags()
 	o := &statusOptions{cluster: bindCluster(flags, version, "")}
-	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the context's)")
+	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the namespace of the context)")
 	flags.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "check all namespaces")
 	flags.StringVar(&o.lease, "lease-namespace", defaultLeaseNamespace, "namespace of the controller's lease; with -A, the command also searches the other namespaces")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "keep checking and show changes: the page on a terminal, otherwise a line for each change")

@@ -43,9 +43,9 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	switch {
 	case apierrors.IsNotFound(err) && len(found) > 0:
 	case apierrors.IsNotFound(err):
-		g.recordUnseen("whether a controller works", fmt.Errorf("there is no Lease %s: --lease-namespace says where it is, and a controller with --leader-elect=false has none", key))
+		g.recordUnseen("whether a controller works", fmt.Errorf("there is no Lease %s: set --lease-namespace to the controller's namespace; a controller with --leader-elect=false has no lease", key))
 	case apierrors.IsForbidden(err):
-		g.recordUnseen("whether a controller works", fmt.Errorf("you may not read Lease %s", key))
+		g.recordUnseen("whether a controller works", fmt.Errorf("you have no permission to read Lease %s", key))
 	default:
 		g.recordUnseen("whether a controller works", err)
 	}

@@ -86,7 +86,7 @@ func briefReason(err error) string {
 	request := new(url.Error)
 	switch {
 	case apierrors.IsForbidden(err):
-		return "you may not read them"
+		return "no permission to read"
 	case meta.IsNoMatchError(err):
 		return "the cluster has no such kind: Corral's CRDs aren't installed"
 	case errors.As(err, &request):
@@ -128,7 +128,7 @@ func listPages[T any, L listOf[T]](ctx context.Context, from client.Reader, each
 func listNamespaced[T any, L listOf[T]](ctx context.Context, g *reader, what string, each func(L), options ...client.ListOption) {
 	err := listPages(ctx, g.client, each, append(options, client.InNamespace(g.namespace))...)
 	if g.namespace == "" && apierrors.IsForbidden(err) {
-		g.recordUnseen(what+" of other namespaces than "+g.own, err)
+		g.recordUnseen(what+" in namespaces other than "+g.own, err)
 		err = listPages(ctx, g.client, each, append(options, client.InNamespace(g.own))...)
 		what += " of namespace " + g.own
 	}
@@ -148,7 +148,7 @@ func (g *statusReader) readOtherConnections(ctx context.Context, s *explain.Snap
 		}
 		seen[key] = true
 		if len(seen) > maxElsewhere {
-			g.recordUnseen("GitHubConnections of other namespaces", fmt.Errorf("pools use more than %d, the limit", maxElsewhere))
+			g.recordUnseen("GitHubConnections in other namespaces", fmt.Errorf("pools use more than %d, the limit", maxElsewhere))
 			return
 		}
 		c := v1alpha1.GitHubConnection{}

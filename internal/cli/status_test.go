@@ -97,24 +97,24 @@ func TestStatusReadsWithTheCallersRights(t *testing.T) {
 		"one namespace":  {namespace: "qa", verdict: explain.Well, pools: 1, want: []string{"No problems in namespace qa", "2 connections"}},
 		"rights in one namespace": {
 			namespace: "ci", refuse: func(obj any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
-			want: []string{"could not check everything", "ClusterRunnerPolicies (you may not read them); whether a controller works (you may not read Lease corral-system/corral.corral.dev)"},
+			want: []string{"could not check everything", "ClusterRunnerPolicies (no permission to read); whether a controller works (you have no permission to read Lease corral-system/corral.corral.dev)"},
 		},
 		"rights in one namespace, asked for all": {
 			refuse: func(_ any, namespace string) bool { return namespace != "ci" }, verdict: explain.Unknown, pools: 1,
-			want: []string{"RunnerPools of other namespaces than ci, GitHubConnections of other namespaces than ci"},
+			want: []string{"RunnerPools in namespaces other than ci, GitHubConnections in namespaces other than ci"},
 		},
 		"no right at all": {
 			namespace: "ci", refuse: func(any, string) bool { return true }, verdict: explain.Unknown,
-			want: []string{"RunnerPools, GitHubConnections, RunnerScaleSets, Runners, PoolSources, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (you may not read them)"},
+			want: []string{"RunnerPools, GitHubConnections, RunnerScaleSets, Runners, PoolSources, RunnerPolicies, ResourceQuotas, ClusterRunnerPolicies (no permission to read)"},
 		},
 		"a connection of another namespace that may not be read": {
 			namespace: "qa", refuse: func(obj any, namespace string) bool {
 				_, is := obj.(*v1alpha1.GitHubConnection)
 				return is && namespace == "ci"
 			},
-			verdict: explain.Unknown, pools: 1, want: []string{"GitHubConnection ci/acme (you may not read them)"},
+			verdict: explain.Unknown, pools: 1, want: []string{"GitHubConnection ci/acme (no permission to read)"},
 		},
-		"no lease": {drop: "Lease", verdict: explain.Unknown, pools: 2, want: []string{"whether a controller works (there is no Lease corral-system/corral.corral.dev: --lease-namespace says where it is"}},
+		"no lease": {drop: "Lease", verdict: explain.Unknown, pools: 2, want: []string{"whether a controller works (there is no Lease corral-system/corral.corral.dev: set --lease-namespace to the controller's namespace"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := healthyCluster()
@@ -387,7 +387,7 @@ func TestFollowingOutlastsAnAPIServerThatIsAway(t *testing.T) {
 	var b bytes.Buffer
 	err := (&statusOptions{interval: time.Millisecond}).follow(ctx, &b, look)
 	changes := strings.TrimPrefix(b.String(), trouble.Text())
-	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT CHECKED RunnerPools of other") || !strings.Contains(changes, " CHECKED AGAIN RunnerPools of other") {
+	if !errors.Is(err, errTrouble) || strings.Count(changes, "\n") != 2 || !strings.Contains(changes, " NOT CHECKED RunnerPools in") || !strings.Contains(changes, " CHECKED AGAIN RunnerPools in") {
 		t.Errorf("%v:\n%s", err, changes)
 	}
 }

@@ -85,7 +85,7 @@ func (s *strays) noteCUE(name string) {
 	text := s.read(name)
 	if isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
 		s.diagnostics = append(s.diagnostics, v1alpha1.Diagnostic{File: displayPath(s.root, name), Line: 1, Column: 1,
-			Message: "CUE does not read files of this name, so nothing in it is declared: rename it, or begin it with @ignore()"})
+			Message: "CUE ignores files with this name, so its definitions have no effect: rename it, or begin it with @ignore()"})
 	}
 }
 

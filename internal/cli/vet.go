@@ -75,28 +75,31 @@ type vetPool struct {
 	declared *v1alpha1.RunnerPool
 }
 
-const vetHelp = `Check the definitions in DIR (default: the current folder) and below, as the controller
-would at the next commit. Each problem is a line FILE:LINE:COLUMN: PATH: MESSAGE on
-standard error, and the exit code is 1. So is a schedule in a zone that doesn't exist, or whose
-time never comes; one that is over, or that has no effect beside others, is a warning. So is a
-file that Git ignores, or that lies in a submodule: the controller's Git has neither. With
---base, a warning names the pools that are gone since a revision. With --live, one names the
-pools that, at their max, don't fit the quotas and limit ranges of their namespaces, and the pools
-with a cache whose runner group takes jobs of public repositories: GitHub is asked with the
-connection's credentials, if you may read its Secret.
+const vetHelp = `Check the definitions in DIR (default: the current folder) and below, as the controller would check
+the next commit. For each problem, the command prints a line FILE:LINE:COLUMN: PATH: MESSAGE on
+standard error, and the exit code is 1. Problems include schedules with an unknown time zone or a
+time that never occurs. Warnings include:
 
-Then every pool is judged by the policies beside it, the *.rego files and RunnerPolicies of
-DIR, and by those of --policy: may its pod run, what limits hold for it when all pools are idle,
-and how may a change of its template begin, at the time --at? A denial, or a policy that fails, is reported on standard
-error with its rule and its remedy, and the exit code is 2. Changed numbers, warnings and the
-results of audited policies are reported without changing the exit code.
+  - schedules that are over or have no effect
+  - files that Git ignores or that are in submodules, because the controller does not read them
+  - with --base, pools that are gone since a revision
+  - with --live, pools whose max exceeds the quotas and limit ranges of their namespaces
+  - with --live, pools with a cache whose runner group takes jobs of public repositories. The command
+    asks GitHub with the credentials of the connection, if you may read its Secret.
 
---output github annotates a pull request, sarif is for code scanning, junit for CI systems.`
+The command then evaluates policies for each pool: those in DIR, in *.rego files and RunnerPolicies,
+and those of --policy. They decide whether the pool's pod may run, which limits apply while all
+pools are idle, and how a change of the template would begin to roll out, at the time --at. A denial
+or a policy that fails is reported on standard error with its rule and a fix, and the exit code is
+2. Changed numbers, warnings and the results of policies in audit mode do not change the exit code.
+
+Use --output github for annotations of a pull request, sarif for code scanning, and junit for CI
+systems.`
 
 func newVet(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "vet [DIR]",
-		Short: "Check definitions, and judge pools by policy",
+		Short: "Check definitions, and evaluate policies for their pools",
 		Long:  vetHelp,
 		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +
 			"  corral vet --policy ../guard --namespace ci\n  corral vet --at 2026-12-24T20:00:00Z -o sarif > corral.sarif",
@@ -104,10 +107,10 @@ func newVet(version string) *cobra.Command {
 	d := bindDefinitions(c)
 	o := bindPolicyOptions(c)
 	at := bindTime(c)
-	c.Flags().String("base", "", "name the pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
-	verbose := c.Flags().BoolP("verbose", "v", false, "print which policies are asked about each pool, too")
-	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own rights")
-	manifests := c.Flags().StringP("filename", "f", "", "check the YAML or JSON in this file instead of definitions; - is standard input, as in helm template . | corral vet -f -")
+	c.Flags().String("base", "", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
+	verbose := c.Flags().BoolP("verbose", "v", false, "also print which policies are evaluated for each pool")
+	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions")
+	manifests := c.Flags().StringP("filename", "f", "", "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -")
 	c.MarkFlagsMutuallyExclusive("filename", "base")
 	c.MarkFlagsMutuallyExclusive("filename", "tag")
 	cluster := bindCluster(c.Flags(), version, "with --live: ")
@@ -245,13 +248,13 @@ func (w *workspace) remarkFor(p *declaredPolicy, pools int) string {
 	isOwn := p.source.Kind == policy.KindRunnerPolicy
 	switch {
 	case p.source.Partial:
-		return "its rules in ConfigMaps can't be read here and aren't asked"
+		return "its rules in ConfigMaps are not available here and are not evaluated"
 	case pools > 0:
 		return ""
 	case isOwn && p.isFromFlag && p.source.Namespace != w.options.namespace:
-		return fmt.Sprintf("binds no pool: it is of the namespace %s, the pools are not; --namespace %[1]s puts them there", p.source.Namespace)
+		return fmt.Sprintf("binds no pool: it is in namespace %s, and the pools are not; set --namespace %[1]s if they belong there", p.source.Namespace)
 	case len(p.source.Namespaces) > 0 && w.options.namespace == "":
-		return fmt.Sprintf("binds no pool: it is for the namespaces %s, the pools are in none; --namespace puts them into one", strings.Join(p.source.Namespaces, ", "))
+		return fmt.Sprintf("binds no pool: it is for the namespaces %s, and the pools have none; set --namespace", strings.Join(p.source.Namespaces, ", "))
 	case p.isFromFlag || len(w.pools) == 0:
 		return ""
 	case isOwn && !slices.Contains(namespacesOf(w.Objects), p.source.Namespace):

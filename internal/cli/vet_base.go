@@ -21,7 +21,7 @@ const maxGone = 10
 // goneSince warns about pools that a revision of the folder declares and w does not. It also warns if it cannot compile the revision.
 func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revision string) ([]report.Finding, error) {
 	if revision == "" {
-		return nil, errors.New("--base is empty; does git merge-base find the commit? Fetch more history")
+		return nil, errors.New("--base is empty: if git merge-base finds no commit, fetch more history")
 	}
 	base, err := revisionTree(ctx, folder, revision)
 	if err != nil || base.absent {
@@ -37,7 +37,7 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	removed := slices.DeleteFunc(slices.Clone(before), func(name string) bool { _, is := slices.BinarySearch(now, name); return is })
 	switch {
 	case len(result.Diagnostics) > 0:
-		message = fmt.Sprintf("which pools are gone since %s isn't known, as it doesn't compile: %s", base.name, compile.Format(result.Diagnostics[0]))
+		message = fmt.Sprintf("cannot determine which pools are gone since %s, because it does not compile: %s", base.name, compile.Format(result.Diagnostics[0]))
 	case len(removed) == 0:
 		return nil, nil
 	default:

@@ -30,9 +30,9 @@ func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, vers
 		if _, known := messages[key]; !known {
 			public, err := allowsPublic(ctx, c, connection, group, version)
 			if err != nil {
-				messages[key] = fmt.Sprintf("whether runner group %q takes jobs of public repositories can't be told: %v", group, err)
+				messages[key] = fmt.Sprintf("cannot determine whether runner group %q takes jobs of public repositories: %v", group, err)
 			} else if public {
-				messages[key] = fmt.Sprintf("runner group %q takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them", group)
+				messages[key] = fmt.Sprintf("runner group %q takes jobs of public repositories: the author of any pull request there can change what later jobs read; use a runner group without public repositories", group)
 			}
 		}
 		if messages[key] != "" {

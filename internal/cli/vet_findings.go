@@ -225,7 +225,7 @@ func (w *workspace) staleSchema() []report.Finding {
 		if err == nil && !bytes.Equal(text, files[name]) {
 			return []report.Finding{{
 				Level: report.Warning, Rule: ruleSchema, Title: "Stale schema", Place: report.Place{File: name, Line: 1, Column: 1},
-				Message: fmt.Sprintf("the copy of the schema differs from %s, which this corral has: editors and the cue command go by other rules than vet; run corral init --schema-only", schema.Version),
+				Message: fmt.Sprintf("the copy of the schema differs from the built-in version %s, so that editors and the cue command apply other rules than vet: run corral init --schema-only", schema.Version),
 			}}
 		}
 	}
@@ -239,7 +239,7 @@ func (w *workspace) doubts() (found []report.Finding) {
 			continue
 		}
 		for _, d := range p.translate(p.loaded.Facts().Doubts) {
-			f := warning(ruleDoubt, "Rule may not do what it means", d)
+			f := warning(ruleDoubt, "Rule may not do what it is meant to do", d)
 			f.Subject = p.source.Ref()
 			found = append(found, f)
 		}

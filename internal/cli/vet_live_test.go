@@ -132,8 +132,8 @@ func TestACacheForPublicRepositoriesIsTold(t *testing.T) {
 	writeFile(t, filepath.Join(folder, "pools.cue"), pools)
 	got := corral(t, folder, "vet", "--live", "--kubeconfig", kubeconfig)
 	for _, want := range []string{
-		`a.spec.cache: warning: runner group "open" takes jobs of public repositories: whoever opens a pull request there may write what later jobs read; use a runner group without them`,
-		`c.spec.cache: warning: whether runner group "none" takes jobs of public repositories can't be told`,
+		`a.spec.cache: warning: runner group "open" takes jobs of public repositories: the author of any pull request there can change what later jobs read; use a runner group without public repositories`,
+		`c.spec.cache: warning: cannot determine whether runner group "none" takes jobs of public repositories`,
 	} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("missing: %s", want)

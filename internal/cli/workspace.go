@@ -62,9 +62,9 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	o := newPolicyOptions()
 	flags := c.Flags()
 	flags.StringArrayVar(&o.paths, "policy", nil,
-		"more policies: a file or folder of manifests, or of *.rego files, which become a ClusterRunnerPolicy named after it; may be repeated")
+		"additional policies: a file or folder with manifests, or with *.rego files, which form a ClusterRunnerPolicy with the name of the file or folder; may be repeated")
 	bindNamespace(c, &o.namespace)
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest CPU time for one evaluation of one policy")
+	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "maximum CPU time for one evaluation of one policy")
 	return o
 }
 

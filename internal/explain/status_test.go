@@ -247,7 +247,7 @@ var pages = map[string]func() *Snapshot{
 	"restricted": func() *Snapshot {
 		s := calm(1)
 		s.Namespace, s.Leases = "ci", nil
-		s.Unseen = []Unseen{{"ResourceQuotas", "you may not read them"}, {"ClusterRunnerPolicies", "you may not read them"}, {"whether a controller works", "you may not read Lease corral-system/corral.corral.dev"}}
+		s.Unseen = []Unseen{{"ResourceQuotas", "no permission to read"}, {"ClusterRunnerPolicies", "no permission to read"}, {"whether a controller works", "you have no permission to read Lease corral-system/corral.corral.dev"}}
 		return s
 	},
 	"blind": func() *Snapshot { // the API server is unreachable

@@ -104,7 +104,7 @@ func TestStatusSaysWhatIsWrong(t *testing.T) {
 	restricted := onDuty{t: t, kubeconfig: newQuestion(t, namespace).kubeconfig, binary: shared.Binary}
 	restricted.sees(3, "not looked at: ResourceQuotas", "not looked at: ClusterRunnerPolicies", "not looked at: whether a controller works")
 	everywhere := exec.CommandContext(t.Context(), shared.Binary, "status", "--kubeconfig", restricted.kubeconfig, "-A")
-	if out, _ := everywhere.Output(); everywhere.ProcessState.ExitCode() != 3 || !strings.Contains(string(out), "RunnerPools of other namespaces than") {
+	if out, _ := everywhere.Output(); everywhere.ProcessState.ExitCode() != 3 || !strings.Contains(string(out), "RunnerPools in namespaces other than") {
 		t.Errorf("with -A, exit code %d:\n%s", everywhere.ProcessState.ExitCode(), out)
 	}
 
