@@ -56,7 +56,11 @@ func (k *JobTracker) reconcileJobs(ctx context.Context, key types.NamespacedName
 	case pending && wait > 0:
 		return reconcile.Result{RequeueAfter: min(next, wait)}, nil
 	case pending:
-		if err := k.save(ctx, p); err != nil {
+		err := k.save(ctx, p)
+		if apierrors.IsNotFound(err) { // if only the ConfigMap was deleted, the next attempt creates it; otherwise the pool was deleted, too
+			return reconcile.Result{RequeueAfter: minBackoff}, nil
+		}
+		if err != nil {
 			return reconcile.Result{}, err
 		}
 	}

@@ -91,8 +91,9 @@ func (r *Reconciler) recordHistory(ctx context.Context, pool *v1alpha1.RunnerPoo
 		h.unwritten, h.trouble = false, ""
 		return 0
 	}
-	if h.trouble != err.Error() {
-		h.trouble = err.Error()
+	isNew := h.trouble != err.Error()
+	h.trouble = err.Error()
+	if isNew && !apierrors.IsNotFound(err) { // if only the ConfigMap was deleted, the next attempt creates it; otherwise its pool was deleted, too
 		log.FromContext(ctx).Error(err, "Writing the decision history")
 	}
 	return historyInterval

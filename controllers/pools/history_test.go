@@ -7,17 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/explain"
@@ -180,7 +184,14 @@ func TestALostHistoryBeginsAgain(t *testing.T) {
 	s := newScribe(t)
 	s.start()
 	must(t, s.Client.Delete(t.Context(), s.config()))
-	s.after(2*time.Minute, 2)
+	s.now, s.snapshot.Assigned = s.now.Add(2*time.Minute), 2
+	var lines []string
+	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	_, err := s.Reconcile(log.IntoContext(t.Context(), logger), ctrl.Request{NamespacedName: key})
+	must(t, err)
+	if i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "history") }); i >= 0 {
+		t.Errorf("a deleted ConfigMap, which may precede the deletion of its pool, is logged: %s", lines[i])
+	}
 	if c := (&corev1.ConfigMap{}); !apierrors.IsNotFound(s.Client.Get(t.Context(), client.ObjectKey{Namespace: key.Namespace, Name: "linux-decisions"}, c)) {
 		t.Error("it is there at once although its version is not the one that was written")
 	}
