@@ -39,8 +39,11 @@ KUBEBUILDER_ASSETS=$(go run ./sim/localcluster/cmd/assets)
 CORRAL_E2E_NODE=$(go run ./sim/localcluster/cmd/assets node)
 CORRAL_E2E_KUBECTL=$(go run ./sim/localcluster/cmd/assets kubectl)
 export KUBEBUILDER_ASSETS CORRAL_E2E_NODE CORRAL_E2E_KUBECTL
-go build -ldflags '-s -w' -o "$cache/bin/" ./cmd/corral ./sim/githubsim/cmd/simrunner ./hack/e2e/pause ./hack/e2e/image
+go build -ldflags '-s -w' -o "$cache/bin/" ./sim/githubsim/cmd/simrunner ./hack/e2e/pause ./hack/e2e/image
 hack/e2e/images.sh "$cache"
+for version in v1 v2; do # the controller's image, as `make image` builds it, in two versions
+	go run ./hack/image -version "$version" -tag "corral.test/corral:$version" -out "$cache/images/$version"
+done
 go test -c -tags e2e -o "$cache/bin/e2e.test" ./test/e2e
 
 # Restore what a kubelet changes outside of its namespaces: three kernel settings and its control groups.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,6 +36,9 @@ type Options struct {
 	// Manifests are applied before the controller-manager starts. Its garbage collector discovers new kinds only every
 	// 30 seconds, but immediately knows kinds that existed before it started.
 	Manifests [][]byte
+	// Address is the host and port of the API server, for clients that cannot reach the loopback interface. If it is
+	// empty, the API server listens on a free port of the loopback interface.
+	Address string
 	// AuditUser is the user whose requests the API server logs, see AuditLog; if it is empty, no requests are logged.
 	AuditUser string
 	// Progress receives the progress of Assets while it builds; standard error if nil.
@@ -56,8 +60,8 @@ type Cluster struct {
 	stopped     chan struct{}
 }
 
-// Start starts a control plane on free ports of the loopback interface and returns when it is ready, usually within
-// five seconds. On an error, nothing is left running, and the error contains the end of the failed component's log.
+// Start starts a control plane and returns when it is ready, usually within five seconds. On an error, nothing is left
+// running, and the error contains the end of the failed component's log.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Progress == nil {
 		o.Progress = gobuild.Terminal(os.Stderr)
@@ -140,6 +144,11 @@ func (c *Cluster) startControlPlane() error {
 	server.Configure().
 		Set("authorization-mode", "RBAC").
 		Set("endpoint-reconciler-type", "none")
+	if c.options.Address != "" {
+		if server.Address, server.Port, err = net.SplitHostPort(c.options.Address); err != nil {
+			return fmt.Errorf("reading the API server's address: %w", err)
+		}
+	}
 	if err := c.audit(server.Configure()); err != nil {
 		return err
 	}

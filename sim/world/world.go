@@ -56,6 +56,8 @@ type Options struct {
 	Nodes int
 	// NoNodes leaves all pods to the caller, who simulates nodes with RunRunner.
 	NoNodes bool
+	// APIServer is the host and port of the API server; a free port of the loopback interface if it is empty.
+	APIServer string
 	// Bare omits what install installs. The caller must install it with the same names.
 	Bare bool
 	// Audit makes the API server log the controller's requests to Cluster.AuditLog.
@@ -90,7 +92,7 @@ func Start(ctx context.Context, o Options) (*World, error) {
 		}
 		manifests = installed
 	}
-	options := localcluster.Options{ControllerManager: true, Manifests: manifests, Progress: o.Progress}
+	options := localcluster.Options{ControllerManager: true, Manifests: manifests, Address: o.APIServer, Progress: o.Progress}
 	if o.Audit {
 		options.AuditUser = "system:serviceaccount:" + SystemNamespace + ":" + ServiceAccount
 	}

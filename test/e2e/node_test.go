@@ -69,13 +69,16 @@ func startNode(t *testing.T, w *world.World) *node {
 }
 
 // startControlPlane runs the components that a cluster with real nodes needs in addition to the world's: the
-// scheduler, and the controllers for nodes and volumes.
+// scheduler, and the controllers for nodes, volumes and Deployments.
 func (n *node) startControlPlane(t *testing.T) {
 	t.Helper()
 	kubeconfig := "--kubeconfig=" + n.world.Cluster.Kubeconfig()
 	n.start(t, nodeProgram("kube-scheduler"), kubeconfig, "--leader-elect=false", "--secure-port=0")
 	n.start(t, nodeProgram("kube-controller-manager"), kubeconfig, "--leader-elect=false", "--secure-port=0",
-		"--controllers=node-lifecycle-controller,persistentvolume-binder-controller")
+		"--controllers="+strings.Join([]string{
+			"node-lifecycle-controller", "persistentvolume-binder-controller",
+			"deployment-controller", "replicaset-controller", "disruption-controller",
+		}, ","))
 }
 
 // nodeProgram returns the path of a program that hack/e2e/run.sh built for the node.
@@ -126,7 +129,7 @@ func showLog(t *testing.T, path string) {
 func (n *node) importImages(t *testing.T) {
 	t.Helper()
 	eventually(t, func(ctx context.Context) error { return n.ctr(ctx, "version").Run() })
-	for _, image := range []string{"pause", "runner", "dind"} {
+	for _, image := range []string{"pause", "runner", "dind", firstVersion + "/corral", secondVersion + "/corral"} {
 		out, err := n.ctr(t.Context(), "images", "import", filepath.Join(n.cache, "images", image+".tar")).CombinedOutput()
 		if err != nil {
 			t.Fatalf("importing image %s: %v\n%s", image, err, out)

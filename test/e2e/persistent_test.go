@@ -54,12 +54,7 @@ func (b *bed) aRunnerStays(t *testing.T) {
 
 	b.kill(t, pod)
 	third := b.queue(t, organization, "stay", "sleep 5")
-	eventually(t, func(context.Context) error {
-		if s := b.timeline(third).State; s != githubsim.JobRunning {
-			return fmt.Errorf("the third job is %s", s)
-		}
-		return nil
-	})
+	b.await(t, third, githubsim.JobRunning)
 	same := b.onlyPod(t, "persistent")
 	t.Logf("three jobs in pod %s, restarted %d time", same.Name, same.Status.ContainerStatuses[0].RestartCount)
 	if same.UID != pod.UID || same.Status.ContainerStatuses[0].RestartCount != 1 {

@@ -3,16 +3,17 @@
 
 //go:build e2e
 
-// Package e2e contains stories on a real node, where kubelet, containerd and runc run the runners' pods. It needs
-// files that hack/e2e/run.sh prepares. Unit tests cover the rules, and test/suite contains all other stories.
+// Package e2e contains stories on a real node, where kubelet, containerd and runc run the pods of the controller and
+// of the runners. It needs files that hack/e2e/run.sh prepares. Unit tests cover the rules, and test/suite contains all
+// other stories.
 package e2e
 
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/hack/helmchart"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/world"
 )
@@ -65,14 +67,13 @@ spec:
 type bed struct {
 	world *world.World
 	node  *node
-	hooks string // address of the controller's webhook receiver
 }
 
 func TestOnARealNode(t *testing.T) {
 	log.SetLogger(logr.Discard())
 	w := startWorld(t)
 	b := &bed{world: w, node: startNode(t, w)}
-	b.hooks = startController(t, w, filepath.Join(b.node.cache, "bin", "corral"))
+	b.install(t, firstVersion)
 	for _, story := range []struct {
 		name string
 		tell func(t *testing.T)
@@ -82,6 +83,7 @@ func TestOnARealNode(t *testing.T) {
 		{"the second job finds what the first left in the cache", b.theSecondJobFindsTheCache},
 		{"a runner that stays does three jobs in one pod", b.aRunnerStays},
 		{"the kubelet ends runners", b.theKubeletEndsRunners},
+		{"the controller is drained and upgraded while jobs run", b.theControllerMoves},
 	} {
 		if !t.Run(story.name, story.tell) {
 			b.showPods(t)
@@ -93,6 +95,7 @@ func TestOnARealNode(t *testing.T) {
 		}
 		return nil
 	})
+	kubectl(t, w, "", "scale", "deployment/"+helmchart.Release, "--namespace="+helmchart.Namespace, "--replicas=0")
 	eventually(t, b.node.idle)
 	if broken := w.GitHub.Invariants(); len(broken) > 0 {
 		t.Errorf("broken promises: %v", broken)
@@ -132,7 +135,7 @@ func (b *bed) end(t *testing.T, namespace, pool string) {
 // pool applies a pool in its own namespace, whose organization sends webhooks to the controller.
 func (b *bed) pool(t *testing.T, namespace, manifest string) {
 	t.Helper()
-	_, err := b.world.ConnectHook(t.Context(), namespace, "acme", namespace+"-org", b.hooks)
+	_, err := b.world.ConnectHook(t.Context(), namespace, "acme", namespace+"-org", b.leader(t).Status.PodIP+":8081")
 	must(t, err)
 	kubectl(t, b.world, manifest, "apply", "--namespace="+namespace, "-f", "-")
 }
@@ -140,14 +143,7 @@ func (b *bed) pool(t *testing.T, namespace, manifest string) {
 // job runs a script as a job of an organization, and returns the job once it is completed.
 func (b *bed) job(t *testing.T, organization, label, script string) githubsim.JobTimeline {
 	t.Helper()
-	id := b.queue(t, organization, label, script)
-	var done githubsim.JobTimeline
-	eventually(t, func(context.Context) error {
-		if done = b.timeline(id); done.State != githubsim.JobCompleted {
-			return fmt.Errorf("the job is %s", done.State)
-		}
-		return nil
-	})
+	done := b.await(t, b.queue(t, organization, label, script), githubsim.JobCompleted)
 	if done.Result != githubsim.ResultSucceeded {
 		t.Fatalf("the job %s:\n%s", done.Result, done.Log)
 	}
@@ -159,6 +155,18 @@ func (b *bed) queue(t *testing.T, organization, label, script string) (id string
 	id, err := b.world.GitHub.AddJob(githubsim.Job{Repository: organization + "/app", Labels: []string{label}, Script: script})
 	must(t, err)
 	return id
+}
+
+// await waits until a job reaches a state.
+func (b *bed) await(t *testing.T, id string, state githubsim.JobState) (job githubsim.JobTimeline) {
+	t.Helper()
+	eventually(t, func(context.Context) error {
+		if job = b.timeline(id); job.State != state {
+			return fmt.Errorf("job %s is %s, want %s", id, job.State, state)
+		}
+		return nil
+	})
+	return job
 }
 
 func (b *bed) timeline(id string) githubsim.JobTimeline {
@@ -176,27 +184,16 @@ func (b *bed) showPods(t *testing.T) {
 	kubectl(t, b.world, "", "get", "events", "--all-namespaces", "-o", "wide")
 }
 
-// startWorld runs the control plane, and a simulated GitHub at an address that pods can reach.
+// startWorld runs the control plane and a simulated GitHub at addresses that pods can reach.
 func startWorld(t *testing.T) *world.World {
 	t.Helper()
-	w, err := world.Start(t.Context(), world.Options{NoNodes: true, GitHub: githubsim.Options{Address: bridgeIP + ":0", SessionExpiry: 3 * time.Second}})
+	w, err := world.Start(t.Context(), world.Options{
+		NoNodes: true, Bare: true, APIServer: net.JoinHostPort(bridgeIP, apiServerPort),
+		GitHub: githubsim.Options{Address: bridgeIP + ":0", SessionExpiry: 3 * time.Second},
+	})
 	must(t, err)
 	t.Cleanup(func() { must(t, w.Stop()) })
 	return w
-}
-
-// startController runs the controller, and returns the address of its webhook receiver.
-func startController(t *testing.T, w *world.World, binary string) (hooks string) {
-	t.Helper()
-	hooks, err := world.FreeAddress()
-	must(t, err)
-	c, err := w.RunController(t.Context(), binary, "--webhook-addr="+hooks)
-	must(t, err)
-	t.Cleanup(func() {
-		must(t, c.Stop())
-		showLog(t, c.LogPath)
-	})
-	return hooks
 }
 
 // kubectl runs the real kubectl with cluster-admin rights.
@@ -228,8 +225,8 @@ func seeContainers(ctx context.Context, w *world.World, seen map[string]bool) er
 
 func (b *bed) allSucceeded(organization string) error {
 	for _, j := range b.world.GitHub.Jobs() {
-		if strings.HasPrefix(j.Repository, organization+"/") && j.Result != githubsim.ResultSucceeded {
-			return fmt.Errorf("job %s is %s %s", j.ID, j.State, j.Result)
+		if strings.HasPrefix(j.Repository, organization+"/") && (j.Result != githubsim.ResultSucceeded || j.Starts != 1) {
+			return fmt.Errorf("job %s is %s %s after %d starts", j.ID, j.State, j.Result, j.Starts)
 		}
 	}
 	return nil
