@@ -354,3 +354,16 @@ func TestWhatTheSchemaTakesGoReads(t *testing.T) {
 		})
 	}
 }
+
+// Server-side apply, which GitOps tools use, rejects each object with a set of objects or lists.
+func TestSetsHaveScalarItems(t *testing.T) {
+	for _, c := range readCRDs(t) {
+		sets := schema.Visitor{Structural: func(s *schema.Structural) bool {
+			if s.XListType != nil && *s.XListType == "set" && (s.Items.Type == "object" || s.Items.Type == "array") {
+				t.Errorf("%s: the items of a set are of type %s: %s", c.kind, s.Items.Type, s.Description)
+			}
+			return false
+		}}
+		sets.Visit(c.schema)
+	}
+}

@@ -79,7 +79,8 @@ type RunnerPolicySpec struct {
 	// Enabled.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +listType=set
+	// +kubebuilder:validation:XValidation:rule="self.all(m, self.exists_one(n, n == m))",message="modulesFrom must not name a ConfigMap twice"
+	// +listType=atomic
 	ModulesFrom []ModulesSource `json:"modulesFrom,omitempty"`
 }
 
@@ -107,7 +108,8 @@ type ClusterRunnerPolicySpec struct {
 	// data.yaml are data.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +listType=set
+	// +kubebuilder:validation:XValidation:rule="self.all(m, self.exists_one(n, n == m))",message="modulesFrom must not name a ConfigMap twice"
+	// +listType=atomic
 	ModulesFrom []ClusterModulesSource `json:"modulesFrom,omitempty"`
 }
 

@@ -155,7 +155,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"parameters in data":           {policy + "{data: {parameters: {a: 1}}}", "data must not have the keys library and parameters"},
 		"library in data":              {policy + "{data: {library: {a: 1}}, parameters: {b: 1}}", "data must not have the keys library and parameters"},
 		"modules of nothing":           {policy + "{modulesFrom: [{}]}", "spec.modulesFrom[0].configMapRef: Required"},
-		"modules twice":                {policy + "{modulesFrom: [{configMapRef: {name: a}}, {configMapRef: {name: a}}]}", "Duplicate value"},
+		"modules twice":                {policy + "{modulesFrom: [{configMapRef: {name: a}}, {configMapRef: {name: a}}]}", "modulesFrom must not name a ConfigMap twice"},
 		"unknown deletion word":        {source + "{interval: 1m, deletionPolicy: Keep, git: {url: 'https://x/y'}}", "spec.deletionPolicy"},
 	}
 	for name, tc := range cases {
