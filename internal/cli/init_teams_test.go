@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -136,12 +137,7 @@ func TestInitTeam(t *testing.T) {
 
 // The connection in the docs works for the pools of its team.
 func TestATeamHasItsOwnGitHubApp(t *testing.T) {
-	_, page, found := strings.Cut(readFile(t, filepath.Join(top, "docs/gitops/teams.md")), "## A team with its own GitHub App")
-	_, page, fenced := strings.Cut(page, "```cue\n")
-	connection, _, closed := strings.Cut(page, "```")
-	if !found || !fenced || !closed {
-		t.Fatal("no connection on the page")
-	}
+	connection := fenced(t, "A team with its own GitHub App", "cue")[0]
 	folder := t.TempDir()
 	corral(t, folder, "init", "runners", "--teams=payments", "--url", "https://github.com/acme")
 	tree := filepath.Join(folder, "runners")
@@ -153,6 +149,55 @@ func TestATeamHasItsOwnGitHubApp(t *testing.T) {
 	}
 	if got := corral(t, tree, "build", "teams/payments"); !strings.Contains(got.stdout, "connectionRef:\n    name: payments\n") {
 		t.Errorf("build: got %+v", got)
+	}
+}
+
+// fenced returns the code blocks in this language below a heading of docs/gitops/teams.md.
+func fenced(t *testing.T, heading, language string) []string {
+	t.Helper()
+	_, section, found := strings.Cut(readFile(t, filepath.Join(top, "docs/gitops/teams.md")), "\n## "+heading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var blocks []string
+	for _, match := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, match[1])
+	}
+	if !found || len(blocks) == 0 {
+		t.Fatalf("no block of %s below %q", language, heading)
+	}
+	return blocks
+}
+
+// The guard rail in the docs allows Docker in the namespaces that it lists, and nowhere else.
+func TestTheGuardRailAllowsDockerByNamespace(t *testing.T) {
+	policy := fenced(t, "Docker and the guard rail", "yaml")[0]
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams=web,data", "--url", "https://github.com/acme")
+	tree := filepath.Join(folder, "runners")
+	guard := filepath.Join(folder, "guard.yaml")
+	writeFile(t, guard, policy)
+	for team, want := range map[string]int{"web": exitOK, "data": exitDenied} {
+		rows := filepath.Join(tree, "teams", team, "pools.cue")
+		writeFile(t, rows, strings.Replace(readFile(t, rows), "max: 5", `max: 5, docker: true, cache: "10Gi"`, 1))
+		if got := corral(t, tree, "vet", "teams/"+team, "--policy", guard); got.code != want {
+			t.Errorf("%s: got %+v", team, got)
+		}
+	}
+}
+
+// The columns in the docs are a file of the platform's package, and change the pools that set them.
+func TestAddAColumn(t *testing.T) {
+	blocks := fenced(t, "Add a column", "cue")
+	folder := t.TempDir()
+	corral(t, folder, "init", "runners", "--teams=web", "--url", "https://github.com/acme")
+	tree := filepath.Join(folder, "runners")
+	writeFile(t, filepath.Join(tree, "platform/columns.cue"), "package platform\n\n"+strings.Join(blocks, "\n"))
+	rows := filepath.Join(tree, "teams/web/pools.cue")
+	writeFile(t, rows, strings.Replace(readFile(t, rows), "max: 5", `max: 5, gpu: 2, warm: 1, labels: ["web-build", "gpu"]`, 1))
+	got := corral(t, tree, "build", "teams/web")
+	for _, want := range []string{"nvidia.com/gpu: \"2\"\n", "accelerator: nvidia\n", "idle: 1\n", "- gpu\n"} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("no %q in %+v", want, got)
+		}
 	}
 }
 
