@@ -256,7 +256,7 @@ func TestInitWritesModuleURLAndVersion(t *testing.T) {
 func TestWhatInitWritesPassesItsWorkflow(t *testing.T) {
 	folder := t.TempDir()
 	for _, tc := range []struct{ folder, args, want string }{
-		{".", "init pools", "\nnext: put your organization's URL into pools/pools/connections.cue, then run corral vet\n"},
+		{".", "init pools", "\nnext: replace YOUR_ORG in all these files, also in hidden folders, then run corral vet\n"},
 		{".", "init guard --guard", "\nnext: run corral vet and corral test there\n"},
 		{"pools", "vet --policy ../guard/policies", "pools/connections.cue:10:8: connections.acme.spec.url: warning: https://github.com/YOUR_ORG is a placeholder: put "},
 		{"pools", "test --policy ../guard/policies", "policies/pods.scenario.yaml  3 tests"},

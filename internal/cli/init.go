@@ -66,7 +66,7 @@ replaces an existing file: it renews the copy of the schema.`,
 		Args:    cobra.MaximumNArgs(1),
 	}
 	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository for which runners work")
-	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the new CUE module")
+	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the new CUE module; a path such as github.com/acme/runners@v0 also sets the URL of the repository in PoolSources")
 	c.Flags().BoolVar(&r.guard, "guard", false, "create a repository of guard rails")
 	c.Flags().BoolVar(&r.schemaOnly, "schema-only", false, "renew the copy of the schema, and write nothing else")
 	c.Flags().BoolVar(&r.registry, "schema-from-registry", false, "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry")
@@ -95,7 +95,7 @@ replaces an existing file: it renews the copy of the schema.`,
 			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote the schema %s to %s\n", schema.Version, filepath.Join(folder, schemaCopy))
 			return err
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s%s\nnext: %s\n", wording.Count(len(files), "file"), folder, rails, r.nextStep(folder))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s%s\nnext: %s\n", wording.Count(len(files), "file"), folder, rails, r.nextStep())
 		return err
 	}
 	return c
@@ -113,17 +113,13 @@ func installableVersion(version string) string {
 	return version
 }
 
-// nextStep returns the user's next step in the folder.
-func (r newRepository) nextStep(folder string) string {
+// nextStep returns the user's next step.
+func (r newRepository) nextStep() string {
 	switch {
 	case r.guard:
 		return "run corral vet and corral test there"
 	case r.url == exampleURL:
-		connections := "pools"
-		if r.teams != nil {
-			connections = "connections"
-		}
-		return fmt.Sprintf("put your organization's URL into %s, then run corral vet", filepath.Join(folder, connections, "connections.cue"))
+		return "replace YOUR_ORG in all these files, also in hidden folders, then run corral vet"
 	}
 	return "run corral vet"
 }

@@ -66,7 +66,7 @@ files there to change what new teams get. The command never overwrites a file.`,
 
 // addTeams adds the files of a shared repository.
 func (r newRepository) addTeams(files map[string][]byte, replace func(string) string) error {
-	for _, part := range []string{"cue.mod", ".github/workflows"} {
+	for _, part := range []string{"cue.mod", ".github/workflows", ".vscode"} {
 		if err := addFiles(files, templates, "new/pools/"+part, part, replace); err != nil {
 			return err
 		}
