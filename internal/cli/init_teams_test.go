@@ -194,7 +194,7 @@ func TestAddAColumn(t *testing.T) {
 	rows := filepath.Join(tree, "teams/web/pools.cue")
 	writeFile(t, rows, strings.Replace(readFile(t, rows), "max: 5", `max: 5, gpu: 2, warm: 1, labels: ["web-build", "gpu"]`, 1))
 	got := corral(t, tree, "build", "teams/web")
-	for _, want := range []string{"nvidia.com/gpu: \"2\"\n", "accelerator: nvidia\n", "idle: 1\n", "- gpu\n"} {
+	for _, want := range []string{"nvidia.com/gpu: 2\n", "accelerator: nvidia\n", "idle: 1\n", "- gpu\n"} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in %+v", want, got)
 		}
