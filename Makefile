@@ -71,7 +71,7 @@ nightly: properties ## What .ci/run leaves out, in some hours: more mutations an
 
 .PHONY: properties
 properties: ## The tests of properties, with more generated cases than make test has.
-	CORRAL_MUTATIONS=5000 $(GO) test -count=1 -timeout 60m -run 'Mutated|VetPasses' ./internal/compile ./test/suite
+	CORRAL_MUTATIONS=5000 $(GO) test -count=1 -timeout 60m -run 'Mutated|VetPasses|MistakesOfForty' ./internal/compile ./internal/cli ./test/suite
 	CORRAL_REVIEWS=300 $(GO) test -count=1 -timeout 60m ./test/review
 
 .PHONY: test-one

@@ -45,7 +45,7 @@ func (w *workspace) poolChecks() []poolCheck {
 				return formatNonEmpty("pool %s matches the same jobs: webhooks assign all of them to the older pool", strings.Join(others, ", "))
 			}},
 		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharedNameCheck()},
-		{ruleConnection, "Connection is not declared here", ".spec.connectionRef", "", func(p *declaredPool) string {
+		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.name", "", func(p *declaredPool) string {
 			name := connectionOf(p.RunnerPool)
 			if len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
 				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name)

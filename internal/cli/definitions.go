@@ -111,8 +111,9 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	c.isAssigned = len(d.sources) > 0 || d.source != nil
 	strays := t.findStrays()
 	c.onlyPolicies = isEmpty && strays.hasPolicies()
-	c.uncommitted, c.unread = t.uncommitted(), strays.unread(c.Objects)
-	return c, nil
+	_, priced, err := (&reviewOptions{}).readPrices(namedTree{tree: t})
+	c.uncommitted, c.unread = t.uncommitted(), append(strays.unread(c.Objects), priced...)
+	return c, err
 }
 
 // tree is a file tree with definitions.

@@ -155,7 +155,7 @@ func TestComplaints(t *testing.T) {
 		"a mode that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec: {mode: audit}\n"), "vet --policy guard.yaml",
 			"guard.yaml:4:8: spec.mode: invalid value \"audit\": supported values: \"Enforce\", \"Audit\"\n", 1},
 		"a kind that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolcy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",
-			"guard.yaml:2:1: kind: there is no kind ClusterRunnerPolcy in corral.dev; the kinds are ClusterRunnerPolicy, ", 1},
+			"guard.yaml:2:1: kind: there is no kind ClusterRunnerPolcy in corral.dev; did you mean ClusterRunnerPolicy?", 1},
 		"a version that is none": {manifest("apiVersion: corral.dev/v1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",
 			"guard.yaml:1:1: apiVersion: invalid value \"corral.dev/v1\": supported values: \"corral.dev/v1alpha1\"", 1},
 		"something that is no object": {manifest("hello: world\n"), "vet --policy guard.yaml", "guard.yaml:1:1: must be an object with apiVersion and kind", 1},

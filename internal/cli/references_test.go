@@ -16,7 +16,7 @@ func TestReferencesBetweenObjectsAreChecked(t *testing.T) {
 	}{
 		"all is there": {"", "", "", exitOK},
 		"a connection that nothing declares": {`"acme"`, `"amce"`,
-			`pools/other.cue:4:2: pools.other.spec.connectionRef: warning: no GitHubConnection amce is declared here, so it must be in the cluster`, exitOK},
+			`pools/other.cue:4:23: pools.other.spec.connectionRef.name: warning: no GitHubConnection amce is declared here, so it must be in the cluster`, exitOK},
 		"a scale set of another pool": {"\ttemplate", "\tscaleSetName: \"linux-small\"\n\ttemplate",
 			`pools/other.cue:5:16: pools.other.spec.scaleSetName: warning: pool linux-small has the scale set linux-small, too: one of the two will be refused`, exitOK},
 		"the Secret of a connection": {`image: "a:1"`, `image: "a:1", envFrom: [{secretRef: name: "github"}]`,

@@ -46,6 +46,15 @@ func readManifests(c *cobra.Command, name string) (compiled, error) {
 	return result, nil
 }
 
+// alternatives names the kind that may have been meant, or all kinds.
+func alternatives(given string, kinds []string) string {
+	const mostLetters = 2 // that differ
+	if closest := wording.Closest(given, kinds, mostLetters); closest != "" {
+		return "did you mean " + closest + "?"
+	}
+	return "the kinds are " + strings.Join(kinds, ", ")
+}
+
 // ofCorral returns the object in a document, if it is valid and of one of Corral's kinds. It returns nil without diagnostics for objects of
 // other groups.
 func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
@@ -58,7 +67,7 @@ func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
 	case !strings.HasPrefix(o.GetAPIVersion(), v1alpha1.GroupVersion.Group+"/"):
 		return nil, nil
 	case !slices.Contains(kinds, o.GetKind()):
-		return nil, []v1alpha1.Diagnostic{d.problem("kind", "there is no kind %s in %s; the kinds are %s", o.GetKind(), v1alpha1.GroupVersion.Group, strings.Join(kinds, ", "))}
+		return nil, []v1alpha1.Diagnostic{d.problem("kind", "there is no kind %s in %s; %s", o.GetKind(), v1alpha1.GroupVersion.Group, alternatives(o.GetKind(), kinds))}
 	}
 	problems := converted(worker.Check(content), func(refusal *apifield.Error) v1alpha1.Diagnostic {
 		return d.problem(refusal.Field, "%s", wording.Refusal(refusal))

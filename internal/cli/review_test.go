@@ -213,7 +213,7 @@ func TestAnUnusableBaseIsReportedFirst(t *testing.T) {
 	}{
 		"a broken base": {
 			func(r string) { writeFile(t, filepath.Join(r, "infra/pools.cue"), "package pools\n\npools: {\n") }, nil,
-			"The base can't be compared: pools.cue:3:10: ",
+			"The base can't be compared: pools.cue:3:8: ",
 		},
 		"a base without the folder": {func(r string) { gitIn(t, r, "rm", "-rq", "infra") }, nil, "The base can't be compared: there is no folder . at base"},
 		"a base without the tag": {

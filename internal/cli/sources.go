@@ -28,6 +28,8 @@ type declaredSource struct {
 	v1alpha1.PoolSource
 	// folder is the folder of the tree that the source applies.
 	folder string
+	// manifest declares it.
+	manifest document
 }
 
 // revision identifies the branch, tag or commit of a repository that a source follows.
@@ -46,13 +48,18 @@ func (s *declaredSource) isLike(o *declaredSource) bool {
 	return s.folder == o.folder && s.Namespace == o.Namespace && maps.Equal(s.Spec.Tags, o.Spec.Tags)
 }
 
+// appliesToo reports whether two sources apply the same definitions into different namespaces. With tags, they may differ.
+func (s *declaredSource) appliesToo(o *declaredSource) bool {
+	return (isWithin(s.folder, o.folder) || isWithin(o.folder, s.folder)) && s.Namespace != o.Namespace && len(s.Spec.Tags)+len(o.Spec.Tags) == 0
+}
+
 // sources returns the PoolSources in a tree that apply a folder of the tree. spec.path is relative to the top of the repository. sources assumes
 // that this is the folder of the module, or the parent of the folder with the manifest. withoutFolder reports sources of the same branch whose folder does
 // not exist.
 func (t tree) sources() (sources []*declaredSource, withoutFolder []v1alpha1.Diagnostic) {
 	misses := map[revision][]v1alpha1.Diagnostic{}
 	for _, m := range (tree{t.fsys, t.root, "."}).findStrays().manifests {
-		s := &declaredSource{}
+		s := &declaredSource{manifest: m.document}
 		if m.Kind != "PoolSource" || json.Unmarshal(m.json, &s.PoolSource) != nil {
 			continue
 		}
@@ -134,10 +141,17 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 		sources = []*declaredSource{d.source}
 	}
 	c.Diagnostics = append(c.Diagnostics, d.withoutFolder...)
-	for _, s := range sources {
+	for i, s := range sources {
+		if j := slices.IndexFunc(sources[:i], s.appliesToo); j >= 0 {
+			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, and so does %s: give each source a folder of its own", s.name(), s.folder, sources[j].name()))
+			continue
+		}
 		objects, err := d.appliedBy(ctx, s, t, c)
 		if err != nil {
 			return err
+		}
+		if len(objects) == 0 {
+			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder))
 		}
 		own := compile.IntoNamespace(s.Namespace)
 		for i := range objects {
@@ -229,24 +243,49 @@ func (w *workspace) foreignObjects() []v1alpha1.Diagnostic {
 			refused = append(refused, w.Objects[i].Diagnostic("", "a PoolSource would refuse it: "+why))
 		}
 	}
-	if len(refused) > 1 {
-		refused[0].Message += fmt.Sprintf(" (and %s)", wording.Count(len(refused)-1, "more object"))
-	}
-	return refused[:min(len(refused), 1)]
+	return firstOf(refused)
 }
 
-// consentProblems reports pools whose connection is declared here and does not allow their namespace. A review does not call it, because it
-// compares the allowed namespaces of both sides.
+// notCovered reports objects that no PoolSource of the tree applies: the first of them, and their number.
+func (w *workspace) notCovered() (found []v1alpha1.Diagnostic) {
+	for i := range w.Objects {
+		if w.Objects[i].Manifest.GetNamespace() == "" {
+			found = append(found, w.Objects[i].Diagnostic("", "no PoolSource of this tree applies this folder, so nothing in it takes effect"))
+		}
+	}
+	return firstOf(found)
+}
+
+// firstOf returns the first of alike diagnostics of objects, with the number of the others.
+func firstOf(alike []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
+	if len(alike) > 1 {
+		alike[0].Message += fmt.Sprintf(" (and %s)", wording.Count(len(alike)-1, "more object"))
+	}
+	return alike[:min(len(alike), 1)]
+}
+
+// consentProblems reports connections that are declared here and do not allow the namespaces of their pools. A review does not call it, because
+// it compares the allowed namespaces of both sides.
 func (w *workspace) consentProblems() (found []v1alpha1.Diagnostic) {
+	refused := map[string][]string{} // namespaces by connection
 	for _, p := range w.pools {
 		name := connectionOf(p.RunnerPool)
 		c := w.connections[name].GitHubConnection
 		if c != nil && c.Namespace != "" && p.Namespace != "" && !c.Allows(p.Namespace) {
-			found = append(found, p.object.Diagnostic(".spec.connectionRef", v1alpha1.NoConsent(name, p.Namespace)))
+			refused[name] = append(refused[name], p.Namespace)
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(refused)) {
+		pools, namespaces := wording.Count(len(refused[name]), "pool"), slices.Compact(slices.Sorted(slices.Values(refused[name])))
+		c := w.connections[name]
+		found = append(found, c.object.Diagnostic(".spec.allowedNamespaces", fmt.Sprintf(
+			"does not allow %s, so %s there cannot use the connection: add the namespaces, or a pattern for them", wording.List(namespaces, maxNamespaces), pools)))
 	}
 	return found
 }
+
+// maxNamespaces is how many namespaces are named that a connection does not allow.
+const maxNamespaces = 3
 
 // boundBy returns the names of the policies that bind a pool.
 func boundBy(policies []*declaredPolicy, pool policy.Pool) []string {

@@ -52,7 +52,7 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 		"another namespace in a folder alone": {args: "vet teams/web", code: exitError, files: map[string]string{"teams/web/pools.cue": teamPool("web", `metadata: namespace: "other"`)}, want: []string{
 			"PoolSource ci-web/pools refuses it: it names namespace other"}},
 		"no consent of the connection": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": poolSource("ci-infra", "teams/web", "")}, want: []string{
-			"pools.\"web-build\".spec.connectionRef: there is no GitHubConnection runners/acme that namespace ci-infra may use: its owner has to add ci-infra to its spec.allowedNamespaces"}},
+			"connections.acme.spec.allowedNamespaces: does not allow ci-infra, so 1 pool there cannot use the connection"}},
 		"tags": {args: "vet", code: exitError, files: map[string]string{
 			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env == \"prod\" {pools: \"web-build\": spec: scale: max: \"many\"}\n",
 			"cluster/web.yaml":    poolSource("ci-web", "teams/web", ", tags: {env: prod}"),
@@ -149,7 +149,7 @@ func TestVetReportsFilesThatNothingReads(t *testing.T) {
 		"CUE that is to be ignored":   {"_more.cue", "@ignore()\n\n" + teamPool("more", ""), ""},
 		"what a definition declares":  {"rendered.yaml", named("web-build"), ""},
 		"a PoolSource":                {"cluster/other.yaml", poolSource("a", "elsewhere", ""), ""},
-		"a guard rail":                {"guard.yaml", "apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: a}\n", ""},
+		"a guard rail":                {"guard.yaml", "apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: a}\nspec: {library: {podSecurity: {level: baseline}}}\n", ""},
 		"objects of others":           {"app.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {annotations: {corral.dev/x: a}}\n", ""},
 		"a template of Helm":          {"chart/pool.yaml", named("{{ .Values.name }}"), ""},
 		"data of tests":               {"testdata/pool.yaml", named("more"), ""},

@@ -8,12 +8,14 @@ import (
 	"encoding/json"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/admission"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
 )
@@ -57,7 +59,7 @@ func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 	case !entry.Type().IsRegular() || isHidden:
 		return nil
 	}
-	switch path.Ext(name) {
+	switch strings.ToLower(path.Ext(name)) {
 	case ".cue":
 		s.noteCUE(name)
 	case ".yaml", ".yml", ".json":
@@ -66,24 +68,33 @@ func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
-// read returns the content of a file that mentions Corral's API or module, and nil for other files.
+// read returns a file, or nil if it cannot be read or is too large to be compiled.
 func (s *strays) read(name string) []byte {
 	info, err := fs.Stat(s.fsys, name)
 	if err != nil || info.Size() > compile.MaxFileBytes {
 		return nil
 	}
 	text, err := fs.ReadFile(s.fsys, name)
-	if err != nil || !bytes.Contains(text, []byte("corral.dev/")) {
+	if err != nil {
 		return nil
 	}
 	return text
 }
 
+var (
+	// ofCorral matches a manifest of Corral's group, or of one of its kinds.
+	ofCorral = regexp.MustCompile(`corral\.dev/|kind: *"?(GitHubConnection|PoolSource|RunnerPool|(Cluster)?RunnerPolicy)\b`)
+	// definesPools matches a file of CUE that uses Corral's schema, or adds to what a package declares.
+	definesPools = regexp.MustCompile(`(?m)corral\.dev/|^(pools|connections|policies):`)
+	// ofHelm matches an action in a template of Helm. Braces alone may be a mistake in YAML.
+	ofHelm = regexp.MustCompile(`\{\{-?[ \t]*[^{}\s]`)
+)
+
 // noteCUE reports a CUE file that CUE ignores because of its name or the name of its folder.
 func (s *strays) noteCUE(name string) {
-	isPassedOver := strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
+	isPassedOver := path.Ext(name) != ".cue" || strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
 	text := s.read(name)
-	if isPassedOver && text != nil && !bytes.Contains(text, []byte("@ignore()")) {
+	if isPassedOver && definesPools.Match(text) && !bytes.Contains(text, []byte("@ignore()")) {
 		s.diagnostics = append(s.diagnostics, v1alpha1.Diagnostic{File: displayPath(s.root, name), Line: 1, Column: 1,
 			Message: "CUE ignores files with this name, so its definitions have no effect: rename it, or begin it with @ignore()"})
 	}
@@ -92,7 +103,7 @@ func (s *strays) noteCUE(name string) {
 // noteManifests collects the objects of Corral in a YAML or JSON file.
 func (s *strays) noteManifests(name string) {
 	text := s.read(name)
-	if text == nil || bytes.Contains(text, []byte("{{")) { // a Helm template
+	if !ofCorral.Match(text) || ofHelm.Match(text) {
 		return
 	}
 	documents, diagnostics := parseDocuments(displayPath(s.root, name), text, kubernetesYAML)
@@ -102,8 +113,16 @@ func (s *strays) noteManifests(name string) {
 	}
 	for _, d := range itemsOf(documents) {
 		m := manifestDocument{document: d, name: name}
-		if json.Unmarshal(d.json, &m) == nil && strings.HasPrefix(m.APIVersion, v1alpha1.GroupVersion.Group+"/") {
+		isOwn := json.Unmarshal(d.json, &m) == nil && strings.HasPrefix(m.APIVersion, v1alpha1.GroupVersion.Group+"/")
+		switch {
+		case isOwn:
 			s.manifests = append(s.manifests, m)
+		case slices.Contains(admission.Kinds(), m.Kind):
+			s.diagnostics = append(s.diagnostics, d.problem("apiVersion", "%s is a kind of %s, not of %s", m.Kind, v1alpha1.GroupVersion, m.APIVersion))
+		}
+		if isOwn && !slices.Contains(declaredKinds, m.Kind) {
+			_, problems := d.ofCorral()
+			s.diagnostics = append(s.diagnostics, problems...)
 		}
 	}
 }

@@ -194,10 +194,14 @@ func (w *workspace) remarks() []report.Finding {
 	}
 	unread := slices.DeleteFunc(slices.Clone(w.unread), func(d v1alpha1.Diagnostic) bool { return w.options.includes(d.File) })
 	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(unread, as(ruleUnread, "File not read")))
-	if w.compiler == nil || w.isAssigned { // manifests of other programs, and objects that their own sources apply
+	notApplied := w.foreignObjects
+	switch {
+	case w.compiler == nil: // manifests of other programs
 		return found
+	case w.isAssigned:
+		notApplied = w.notCovered
 	}
-	return append(found, converted(w.foreignObjects(), as(ruleForeign, "Not applied by a PoolSource"))...)
+	return append(found, converted(notApplied(), as(ruleForeign, "Not applied by a PoolSource"))...)
 }
 
 // judge evaluates the policies for each pool.
@@ -249,6 +253,8 @@ func (w *workspace) remarkFor(p *declaredPolicy, pools int) string {
 	switch {
 	case p.source.Partial:
 		return "its rules in ConfigMaps are not available here and are not evaluated"
+	case len(p.loaded.Decisions()) == 0:
+		return "decides nothing: set spec.library, or write rules in spec.modules"
 	case pools > 0:
 		return ""
 	case isOwn && p.isFromFlag && p.source.Namespace != w.options.namespace:

@@ -181,6 +181,11 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 		p := &w.pools[i]
 		w.Diagnostics = append(w.Diagnostics, w.credentialProblems(p)...)
 	}
+	// A mistake in what several pools share is reported once.
+	w.Diagnostics = slices.CompactFunc(w.Diagnostics, func(a, b v1alpha1.Diagnostic) bool {
+		b.Path = a.Path
+		return a == b && a.Line > 0
+	})
 	return w, nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -120,7 +121,7 @@ func Compile(fsys fs.FS, options Options) (result Result) {
 		}
 	}()
 	tree, diagnostics := gather(fsys, options.Path)
-	c := &compilation{cue: cuecontext.New(), begin: options.Begin, check: options.Check, positions: options.Positions}
+	c := &compilation{cue: cuecontext.New(), begin: options.Begin, check: options.Check, positions: options.Positions, imports: map[string]token.Position{}}
 	for _, d := range diagnostics {
 		c.report(d)
 	}
@@ -141,6 +142,13 @@ type compilation struct {
 	// positions is true if field positions are requested; positionBytes is their size so far.
 	positions     bool
 	positionBytes int
+	// importable are the import paths of the current module's folders, and files its files.
+	importable []string
+	files      Files
+	// schemaFields are the names of all fields of the schema.
+	schemaFields []string
+	// imports holds the first place of each error of an import, by message.
+	imports map[string]token.Position
 }
 
 func (c *compilation) compileTree(t *tree, options Options) {
@@ -216,5 +224,5 @@ func (c *compilation) dropDuplicates() {
 }
 
 func (c *compilation) reportTwice(o, other Object) {
-	c.report(o.Diagnostic("", twice(&o, &other)))
+	c.problems = append(c.problems, problem{object: o.Manifest.GetName(), rule: "twice, as in " + other.File, Diagnostic: short(o.Diagnostic("", twice(&o, &other)))})
 }

@@ -5,6 +5,7 @@ package compile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -29,8 +31,14 @@ var outOfPattern = regexp.MustCompile(`^invalid value (.*) \(out of bound =~(".*
 // mismatch matches CUE's message for two values of different types.
 var mismatch = regexp.MustCompile(`(?s)^conflicting values (.*) and (.*) \(mismatched types (\S+) and (\S+)\)$`)
 
+// number matches a number.
+var number = regexp.MustCompile(`^-?[0-9.]+$`)
+
 // runes matches CUE's message for a string that is too short or too long.
 var runes = regexp.MustCompile(`(?s)^invalid value (".*") \(does not satisfy strings\.(Min|Max)Runes\((\d+)\)\)$`)
+
+// requiredMissing matches CUE's message for a required field that is not set, if another value refers to the field.
+var requiredMissing = regexp.MustCompile(`required field missing: (\w+)$`)
 
 // cannotFetch matches the loader's message that wraps an error of our registry.
 var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* is not in the repository.*)`)
@@ -45,8 +53,8 @@ type finding struct {
 	args      []any
 	message   string
 	positions []token.Pos
-	// at is the position to change, if known.
-	at token.Position
+	// at is the position to change, if known. shared is the position to change if many rows have the finding.
+	at, shared token.Position
 }
 
 // reportAt reports a message about the struct v.
@@ -76,6 +84,7 @@ func findingsOf(err error, prefix []string, around []token.Pos) (findings []find
 		return nil, false
 	}
 	for _, e := range cueerrors.Errors(err) {
+		e = withoutImports(e)
 		format, args := e.Msg()
 		at := unquoted(e.Path())
 		if prefix != nil && !hasPrefix(at, prefix) {
@@ -86,13 +95,30 @@ func findingsOf(err error, prefix []string, around []token.Pos) (findings []find
 	return findings, true
 }
 
+// withoutImports returns the cause of an error of an import, so that all packages that import a broken one have the same
+// error.
+func withoutImports(e cueerrors.Error) cueerrors.Error {
+	for {
+		format, _ := e.Msg()
+		cause, ok := errors.Unwrap(e).(cueerrors.Error) //nolint:errorlint // one level, not the whole chain
+		if format != "import failed" || !ok || !cause.Position().IsValid() {
+			return e
+		}
+		e = cause
+	}
+}
+
 // reportFindings reports findings, separately for each object.
 func (c *compilation) reportFindings(p *pkg, findings []finding) {
 	if p == nil {
-		for _, f := range withoutConsequences(simplify(findings)) {
+		for i := range findings {
+			findings[i].at = first(userPositions(findings[i].positions))
+		}
+		// What the parser finds after its first error in a file follows from it.
+		ofOneFile := func(a, b finding) bool { return a.at.IsValid() && a.at.Filename == b.at.Filename }
+		for _, f := range slices.CompactFunc(withoutConsequences(simplify(findings)), ofOneFile) {
 			f = c.explain(p, f)
-			at := first(userPositions(f.positions))
-			c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: joinPath(f.path), Message: f.message})
+			c.report(v1alpha1.Diagnostic{File: f.at.Filename, Line: v1alpha1.LineNumber(f.at.Line), Column: v1alpha1.LineNumber(f.at.Column), Path: joinPath(f.path), Message: f.message})
 		}
 		return
 	}
@@ -114,8 +140,14 @@ func (c *compilation) reportFindings(p *pkg, findings []finding) {
 }
 
 // withoutEffects drops findings that only follow from another finding about the same object: a missing field in its
-// table row, or a closed definition.
+// table row, a closed definition, or a wrong part of a computed name.
 func withoutEffects(findings []finding) []finding {
+	ofName := func(f finding) bool {
+		return strings.HasPrefix(f.format, "key value of dynamic field") || strings.HasPrefix(f.format, "invalid interpolation")
+	}
+	if causes := slices.DeleteFunc(slices.Clone(findings), ofName); len(causes) > 0 {
+		findings = causes
+	}
 	isClosed := func(f finding) bool { return f.message == ofClosedDefinition }
 	closed, located := slices.ContainsFunc(findings, isClosed), slices.ContainsFunc(findings, func(f finding) bool { return f.at.IsValid() })
 	return slices.DeleteFunc(findings, func(f finding) bool {
@@ -127,32 +159,41 @@ func withoutEffects(findings []finding) []finding {
 func (c *compilation) reportFinding(p *pkg, f finding) {
 	depth, name := p.objectOf(f.path)
 	m := p.place(f)
+	if f.shared.IsValid() {
+		m.shared = f.shared
+	}
 	rule := ""
 	if f.format != "" {
 		rule = f.format + " " + joinPath(f.path[depth:])
 	}
-	c.problems = append(c.problems, problem{object: name, rule: rule, shared: m.shared, Diagnostic: short(v1alpha1.Diagnostic{
+	c.problems = append(c.problems, problem{object: name, rule: rule, shared: m.shared, brief: m.brief, Diagnostic: short(v1alpha1.Diagnostic{
 		File: m.at.Filename, Line: v1alpha1.LineNumber(m.at.Line), Column: v1alpha1.LineNumber(m.at.Column), Path: joinPath(f.path), Message: m.message})})
 }
 
-// withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding.
+// withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding. Several
+// fields in building blocks may refer to the same value. The first of their findings remains.
 func withoutCopies(findings []finding) []finding {
-	blocks := map[string][]finding{}
-	for _, f := range findings {
-		if len(f.path) > 0 && isBlock(f.path[0]) {
-			blocks[f.message] = append(blocks[f.message], f)
+	blocks := map[string][]int{}
+	inBlock := func(f finding) bool { return len(f.path) > 0 && isBlock(f.path[0]) }
+	for i, f := range findings {
+		if inBlock(f) {
+			blocks[f.message] = append(blocks[f.message], i)
 		}
 	}
 	copied := map[string]bool{}
-	kept := slices.DeleteFunc(slices.Clone(findings), func(f finding) bool {
-		isCopy := slices.ContainsFunc(blocks[f.message], func(block finding) bool {
-			return !slices.Equal(f.path, block.path) && slices.ContainsFunc(userPositions(block.positions), func(pos token.Pos) bool { return slices.Contains(f.positions, pos) })
+	var kept []finding
+	for i, f := range findings {
+		isCopy := slices.ContainsFunc(blocks[f.message], func(j int) bool {
+			block := findings[j]
+			return (j < i || !inBlock(f)) && !slices.Equal(f.path, block.path) &&
+				slices.ContainsFunc(userPositions(block.positions), func(pos token.Pos) bool { return slices.Contains(f.positions, pos) })
 		})
 		if isCopy {
 			copied[strings.Join(f.path, "\x00")] = true
+		} else {
+			kept = append(kept, f)
 		}
-		return isCopy
-	})
+	}
 	return slices.DeleteFunc(kept, func(f finding) bool { return isDisjunction(f) && copied[strings.Join(f.path, "\x00")] })
 }
 
@@ -285,15 +326,29 @@ func conflictMessage(conflicts []finding) string {
 	if given == "" {
 		return conflicts[0].message
 	}
+	allowed = withoutExamples(allowed)
+	if strings.HasPrefix(given, "'") {
+		given += ", whose quotes are not double quotes"
+	}
 	return fmt.Sprintf("invalid value %s: must be %s", given, strings.Join(allowed, " or "))
+}
+
+// withoutExamples drops values whose type is allowed as well.
+func withoutExamples(allowed []string) []string {
+	anyBool, anyInt := slices.Contains(allowed, "bool"), slices.Contains(allowed, "int")
+	return slices.DeleteFunc(allowed, func(s string) bool {
+		return (s == "true" || s == "false") && anyBool || number.MatchString(s) && anyInt
+	})
 }
 
 // explain rewords a finding so that its message contains the solution. The package is nil before evaluation.
 func (c *compilation) explain(p *pkg, f finding) finding {
 	if p == nil {
-		return explainImport(f)
+		return c.explainImport(f)
 	}
-	switch {
+	switch missing := requiredMissing.FindStringSubmatch(f.message); {
+	case missing != nil && len(f.path) > 0: // in the value that a computed name refers to
+		return finding{path: f.path[:1], message: missing[1] + " must be set"}
 	case p.isNull(f):
 		f.message = "is empty (null): give it a value, or remove the field"
 	case strings.HasPrefix(f.message, "field not allowed"):
@@ -303,11 +358,64 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 	case strings.HasPrefix(f.message, "incomplete value {"), strings.HasPrefix(f.message, "incomplete value ["), strings.HasPrefix(f.message, "unresolved disjunction"):
 		return p.explainAlternatives(f)
 	case strings.HasPrefix(f.message, "incomplete value"):
-		f.message += "; begin the name of a building block with _ or #"
+		return p.explainIncomplete(f)
+	case strings.HasPrefix(f.format, "reference %q not found"):
+		f.message += p.nameHint(fmt.Sprint(f.args[0]))
+	case unknownImport.MatchString(f.message):
+		f.at = first(userPositions(f.positions))
+		return c.explainImport(f)
 	default:
-		f.message = valueMessage(f.message)
+		f.message = valueMessage(f.message) + formatHints[f.format]
 	}
 	return f
+}
+
+// formatHints explain messages of CUE by their format.
+var formatHints = map[string]string{
+	"imported and not used: %s":           "; remove the import, or use it",
+	"imported and not used: %s as %s":     "; remove the import, or use it",
+	"unreferenced alias or let clause %s": "; " + nameAndValue,
+}
+
+// nameHint suggests what an unknown name may have meant.
+func (p *pkg) nameHint(given string) string {
+	if isBlock(given) {
+		return didYouMean(given, p.written.labels())
+	}
+	return "; put a text into double quotes, or import the package"
+}
+
+// explainIncomplete explains a field without a value. In an object, its position is the expression that should have
+// given the value, which may be in an imported package.
+func (p *pkg) explainIncomplete(f finding) finding {
+	if _, kind := p.enclosingObject(f.path); kind == "" {
+		f.message += "; begin the name of a building block with _ or #"
+		return f
+	}
+	f.message = fmt.Sprintf("has no value, only %v: set it, or give it a default", f.args[0])
+	f.positions = append(f.positions, operands(p.valueAt(f.path))...)
+	for _, pos := range userPositions(f.positions) {
+		field, name := p.written.origin(pos)
+		switch tag := tagOf(field); {
+		case tag != "":
+			f.message += setTag(tag)
+		case name != "" && name == label(field.Label):
+			f.message = "has no value, because " + name + " refers to itself"
+		}
+	}
+	return f
+}
+
+// operands returns the positions of the expressions that a value unifies.
+func operands(v cue.Value) (positions []token.Pos) {
+	op, args := v.Expr()
+	if op != cue.AndOp {
+		return []token.Pos{v.Pos()}
+	}
+	for _, arg := range args {
+		positions = append(positions, operands(arg)...)
+	}
+	return positions
 }
 
 // isNull reports whether a finding is about a null field, such as a key without a value in embedded or imported YAML.
@@ -323,27 +431,51 @@ func (p *pkg) isNull(f finding) bool {
 		})
 }
 
-// explainImport explains an error in an import or in an imported package.
-func explainImport(f finding) finding {
+// unknownImport matches CUE's messages for an import path that leads to no package, and the path.
+var unknownImport = regexp.MustCompile(`cannot find module providing package (\S+)|relative import paths not allowed \("(.*)"\)|builtin package "(.*)" undefined`)
+
+// explainImport explains an error in an import or in an imported package. The same error of several imports is reported
+// at the first one.
+func (c *compilation) explainImport(f finding) finding {
+	unknown := unknownImport.FindStringSubmatch(f.message)
 	switch {
-	case strings.Contains(f.message, "cannot find module providing package"):
-		_, name, _ := strings.Cut(f.message, "cannot find module providing package ")
-		f.message = fmt.Sprintf("unknown import %q: add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only %q is built in",
-			name, schema.Module)
+	case unknown != nil:
+		name := strings.Join(unknown[1:], "")
+		f.message = fmt.Sprintf("unknown import %q", name) + cmp.Or(c.didYouMeanImport(name), fmt.Sprintf(
+			": add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only %q is built in", schema.Module))
 	case strings.Contains(f.message, "no dependency found for package"):
 		f.message = badFolder
 	case cannotFetch.MatchString(f.message):
 		f.message = cannotFetch.FindStringSubmatch(f.message)[1]
-	case strings.Contains(f.message, "import failed: "):
-		_, f.message, _ = strings.Cut(f.message, "import failed: ")
-		if strings.Contains(f.message, "import cycle") {
-			f.message += ": move what both packages need to a third"
-		}
+	case strings.Contains(f.message, "no files in package directory"):
+		_, f.message, _ = strings.Cut(f.message, "cannot find package ")
+		f.message = "cannot import " + f.message + "; correct the package clause of the files in that folder"
+	case strings.Contains(f.message, "import cycle"):
+		f.message = "package import cycle not allowed: move what both packages need to a third"
 	default:
-		return f
+		return explainSyntax(f, c.files)
 	}
 	f.path = nil
+	if _, known := c.imports[f.message]; !known {
+		c.imports[f.message] = f.at
+	}
+	f.at = c.imports[f.message]
 	return f
+}
+
+// didYouMeanImport suggests a folder of the module: with the same last name, or else with nearly the same path.
+func (c *compilation) didYouMeanImport(name string) string {
+	const mostLetters = 2 // that differ
+	best := wording.Closest(name, c.importable, mostLetters)
+	for _, other := range c.importable {
+		if best == "" && path.Base(other) == path.Base(name) {
+			best = other
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", best)
 }
 
 // valueMessage describes the valid values, without quoting values that may be very long.
@@ -381,7 +513,7 @@ func lengthMessage(value, bound, characters string) string {
 }
 
 // ofSchema matches text that users do not write in a definition: a validator, or a field with a marker.
-var ofSchema = regexp.MustCompile(`^(\(|=~|strings\.|time\.|list\.)|[!?]:|\.\.\.`)
+var ofSchema = regexp.MustCompile(`^(\(|\{\[|=~|strings\.|time\.|list\.)|[!?]:|\.\.\.`)
 
 // mismatchMessage reports which of two values was given and which type is required. The schema's value is the type
 // itself or a validator. If neither value is, a plain value next to a struct or a list is the user's.

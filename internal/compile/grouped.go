@@ -30,21 +30,23 @@ type problem struct {
 	rule string
 	// shared is set if the diagnostic is about one row of several: the position that they have in common.
 	shared token.Position
+	// brief is the message at the shared position, if it is another one.
+	brief string
 }
 
 // grouped merges problems with the same cause into one diagnostic, which names the affected objects.
 func grouped(problems []problem) []v1alpha1.Diagnostic {
 	type cause struct {
-		at      token.Position
-		message string
+		at   token.Position
+		rule string
 	}
 	rows := map[cause]int{}
 	for _, p := range problems {
-		rows[cause{p.shared, p.Message}]++
+		rows[cause{p.shared, cmp.Or(p.rule, p.Message)}]++
 	}
 	for i, p := range problems {
-		if p.shared.Filename != "" && rows[cause{p.shared, p.Message}] > maxRows {
-			problems[i].File = p.shared.Filename
+		if p.shared.Filename != "" && rows[cause{p.shared, cmp.Or(p.rule, p.Message)}] > maxRows {
+			problems[i].File, problems[i].Message = p.shared.Filename, cmp.Or(p.brief, p.Message)
 			problems[i].Line, problems[i].Column = v1alpha1.LineNumber(p.shared.Line), v1alpha1.LineNumber(p.shared.Column)
 		}
 	}

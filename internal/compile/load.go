@@ -31,9 +31,9 @@ type pkg struct {
 	written *written
 	// definitions is the schema package.
 	definitions cue.Value
-	// importPath is the package's own, and imported has the names of the fields and definitions of the packages that it imports.
-	importPath string
-	imported   []string
+	importPath  string
+	// own holds the names of the package's files.
+	own map[string]bool
 	// faulty holds the paths of values that contain an error.
 	faulty map[string]bool
 }
@@ -52,6 +52,7 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		c.reportModuleError(m, err)
 		return
 	}
+	c.importable, c.files = m.importable(instances), m.files
 	definitions, err := c.loadSchema(instances)
 	if err != nil {
 		c.reportError(nil, err)
@@ -61,16 +62,96 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		if slices.ContainsFunc(instance.BuildFiles, func(f *build.File) bool { return refused[path.Dir(m.shownName(f.Filename))] }) {
 			continue
 		}
-		if instance.Err != nil {
+		switch packages := packagesOf(instance, map[string]bool{}); {
+		case instance.Err != nil:
 			c.reportModuleError(m, instance.Err)
-			continue
+		case !c.reportUndefined(packages):
+			c.compilePackage(instance, packages, definitions)
 		}
-		c.compilePackage(instance, definitions)
 	}
 	c.reportGuards(m, tags)
 }
 
-func (c *compilation) compilePackage(instance *build.Instance, definitions cue.Value) {
+// importable returns the import paths of the folders of a module.
+func (m *module) importable(instances []*build.Instance) (paths []string) {
+	for _, name := range m.files.sortedNames() {
+		if folder := strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/"); path.Ext(name) == ".cue" && len(instances) > 0 && !within("cue.mod", folder) {
+			paths = append(paths, path.Join(withoutVersion(instances[0].Module), folder))
+		}
+	}
+	return append(slices.Compact(paths), schema.Module)
+}
+
+// packagesOf returns a package and all packages that it imports.
+func packagesOf(instance *build.Instance, seen map[string]bool) []*build.Instance {
+	packages := []*build.Instance{instance}
+	for _, imported := range instance.Imports {
+		if !seen[imported.ID()] {
+			seen[imported.ID()] = true
+			packages = append(packages, packagesOf(imported, seen)...)
+		}
+	}
+	return packages
+}
+
+// reportUndefined reports references to fields that an imported package does not have, and returns whether there are any.
+// In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it.
+func (c *compilation) reportUndefined(packages []*build.Instance) bool {
+	before, members := len(c.problems), map[string][]string{}
+	for _, p := range packages {
+		members[withoutVersion(p.ImportPath)] = topLabels(p.Files)
+	}
+	files := userFiles(packages)
+	names := indexWritten(files).labels()
+	for _, file := range files {
+		ast.Walk(file, func(node ast.Node) bool {
+			if selector, ok := node.(*ast.SelectorExpr); ok {
+				c.reportMember(selector, members)
+			}
+			if selector, ok := comparedWithBottom(node).(*ast.SelectorExpr); ok {
+				c.reportComparison(selector, names)
+			}
+			return true
+		}, nil)
+	}
+	return len(c.problems) > before
+}
+
+// reportComparison reports a comparison with bottom of a field that no package has, and that is probably misspelt: the
+// comparison would always find it absent.
+func (c *compilation) reportComparison(selector *ast.SelectorExpr, names []string) {
+	given, at := label(selector.Sel), selector.Sel.Pos().Position()
+	hint := didYouMeanMember(given, names)
+	if hint != "" && !slices.Contains(names, given) && !slices.Contains(c.schemaFields, given) {
+		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
+			Message: fmt.Sprintf("no field is named %s, so the comparison with _|_ always finds it absent%s", given, hint)})
+	}
+}
+
+// reportMember reports a reference to a field that an imported package does not have.
+func (c *compilation) reportMember(selector *ast.SelectorExpr, members map[string][]string) {
+	name, _ := selector.X.(*ast.Ident)
+	if name == nil {
+		return
+	}
+	spec, isImport := name.Node.(*ast.ImportSpec)
+	if !isImport {
+		return
+	}
+	given, names := label(selector.Sel), members[withoutVersion(strings.Trim(spec.Path.Value, `"`))]
+	if len(names) > 0 && !slices.Contains(names, given) && !slices.Contains(names, anyLabel) {
+		at := selector.Sel.Pos().Position()
+		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
+			Message: fmt.Sprintf("undefined field: %s%s", given, didYouMeanMember(given, names))})
+	}
+}
+
+// withoutVersion returns an import path without its major version and package name.
+func withoutVersion(importPath string) string {
+	return importPath[:len(importPath)-len(strings.TrimLeftFunc(importPath, func(r rune) bool { return r != '@' && r != ':' }))]
+}
+
+func (c *compilation) compilePackage(instance *build.Instance, packages []*build.Instance, definitions cue.Value) {
 	if len(instance.Files) == 0 {
 		return // a folder without CUE files
 	}
@@ -80,17 +161,32 @@ func (c *compilation) compilePackage(instance *build.Instance, definitions cue.V
 	p := &pkg{
 		value:       c.cue.BuildInstance(instance),
 		fields:      indexFields(instance.Files),
-		written:     indexWritten(instance.Files),
+		written:     indexWritten(userFiles(packages)),
 		definitions: definitions,
 		importPath:  instance.ID(),
+		own:         map[string]bool{},
 	}
-	for _, other := range instance.Imports {
-		p.imported = append(p.imported, topLabels(other.Files)...)
+	for _, file := range instance.Files {
+		p.own[file.Filename] = true
 	}
 	findings, _ := findingsOf(p.value.Validate(cue.Concrete(true), cue.Final()), nil, nil)
 	p.faulty = faultyPaths(findings)
 	c.collect(p, p.value)
+	before := len(c.problems)
 	c.reportFindings(p, findings)
+	if len(findings) > 0 && len(c.problems) == before { // nothing may hide that the package has an error
+		c.reportFinding(p, findings[0])
+	}
+}
+
+// userFiles returns the files of packages, without the schema.
+func userFiles(packages []*build.Instance) (files []*ast.File) {
+	for _, p := range packages {
+		if !strings.HasPrefix(p.ImportPath, schema.ImportPath) {
+			files = append(files, p.Files...)
+		}
+	}
+	return files
 }
 
 // faultyPaths returns the paths of findings and of all values around them.
@@ -331,5 +427,6 @@ func (c *compilation) loadSchema(instances []*build.Instance) (cue.Value, error)
 
 func (c *compilation) buildSchema(instance *build.Instance) (cue.Value, error) {
 	value := c.cue.BuildInstance(instance)
+	c.schemaFields = indexWritten(instance.Files).labels()
 	return value, value.Err()
 }

@@ -82,7 +82,7 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 		return
 	}
 	kind, ok := c.checkKind(p, v)
-	if !ok {
+	if !ok || c.reportParameters(p, v) {
 		return
 	}
 	data, err := c.checkObject(p, v, kind)
@@ -105,6 +105,22 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 	o.File, o.Line, o.Column = at.Filename, at.Line, at.Column
 	o.Positions = c.positionsOf(p, v)
 	c.objects = append(c.objects, o)
+}
+
+// reportParameters reports required fields that are not set in the hidden fields of an object: its parameters, such as the
+// row of a table. CUE checks only what is part of the result. It returns whether there are any.
+func (c *compilation) reportParameters(p *pkg, v cue.Value) bool {
+	before := len(c.problems)
+	fields, err := v.Fields(cue.Hidden(true))
+	for err == nil && fields.Next() {
+		required, err := fields.Value().Fields(cue.Optional(true))
+		for err == nil && isBlock(fields.Selector().String()) && required.Next() {
+			if required.Selector().ConstraintType() == cue.RequiredConstraint {
+				c.reportFinding(p, finding{path: selectors(v.Path()), message: required.Selector().Unquoted() + " must be set", shared: required.Value().Pos().Position()})
+			}
+		}
+	}
+	return len(c.problems) > before
 }
 
 // refused reports the errors that the check finds in an object, each at its field. It returns whether there are any.

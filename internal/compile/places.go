@@ -184,12 +184,15 @@ func (w *written) labels() []string {
 	return slices.Compact(names)
 }
 
-// topLabels returns the names of the fields and definitions at the top of a package.
+// topLabels returns the names of the fields and definitions at the top of a package, and anyLabel if there may be others.
 func topLabels(files []*ast.File) (names []string) {
 	for _, file := range files {
 		for _, decl := range file.Decls {
-			if field, ok := decl.(*ast.Field); ok {
-				names = append(names, label(field.Label))
+			switch d := decl.(type) {
+			case *ast.Field:
+				names = append(names, label(d.Label))
+			case *ast.EmbedDecl, *ast.Comprehension:
+				names = append(names, anyLabel)
 			}
 		}
 	}
@@ -229,11 +232,7 @@ func (p *pkg) objectOf(path []string) (depth int, name string) {
 	if depth == 0 {
 		return 0, ""
 	}
-	v := p.value
-	for _, label := range path[:depth] {
-		v = descend(v, label)
-	}
-	if name, err := v.LookupPath(cue.MakePath(cue.Str("metadata"), cue.Str("name"))).String(); err == nil {
+	if name, err := p.valueAt(path[:depth]).LookupPath(cue.MakePath(cue.Str("metadata"), cue.Str("name"))).String(); err == nil {
 		return depth, name
 	}
 	return depth, path[depth-1]
@@ -246,8 +245,10 @@ const maxQuoted = 80
 type remedy struct {
 	at      token.Position
 	message string
-	// shared is set if at is one row of several: the position that they have in common.
+	// shared is set if at is one row of several: the position that they have in common. brief is the message there, if it
+	// is another one.
 	shared token.Position
+	brief  string
 }
 
 // place returns the position at which to fix a finding.
@@ -260,23 +261,65 @@ func (p *pkg) place(f finding) remedy {
 	for i, arg := range f.args {
 		args[i] = fmt.Sprint(arg)
 	}
-	if tag := p.tagAt(candidates); tag != "" && strings.HasPrefix(f.message, "invalid value") {
-		f.message += ", and comes from the tag " + tag
+	if field := p.tagged(candidates); field != nil && strings.HasPrefix(f.message, "invalid value") {
+		return remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field)}
 	}
 	if pos, text, ok := p.written.given(candidates, args); ok {
 		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
 			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
 		}
-		return remedy{at: pos.Position(), message: f.message + p.otherSide(f, pos, candidates)}
+		return p.placeOfLiteral(f, pos, candidates)
 	}
 	field := p.fieldWithoutValue(f, candidates)
 	if field != nil {
 		f.message = fmt.Sprintf("%s has no value, only %s", label(field.Label), f.args[0])
 		if tag := tagOf(field); tag != "" {
-			return remedy{at: field.Pos().Position(), message: f.message + fmt.Sprintf("; set the tag: --tag %s=VALUE, or spec.tags of the PoolSource", tag)}
+			return remedy{at: field.Pos().Position(), message: f.message + setTag(tag)}
 		}
 	}
 	return p.placeOfRow(f, field, candidates, args)
+}
+
+// lacks reports whether a finding is about a field that is missing in a row: the given field, or any.
+func (r row) lacks(field *ast.Field, candidates []token.Pos) bool {
+	return field == nil && len(candidates) == 0 || field != nil && r.fields[label(field.Label)] == nil
+}
+
+// prefixedRow returns the table row for an object's name, which may be the row's name with a prefix.
+func (w *written) prefixedRow(name string, isObject func(ast.Node) bool) (row, bool) {
+	r, found := w.row(name, isObject)
+	for _, label := range slices.Sorted(maps.Keys(w.rows)) {
+		if !found && strings.HasSuffix(name, "-"+label) {
+			r, found = w.row(label, isObject)
+		}
+	}
+	return r, found
+}
+
+// setTag says how to set a tag.
+func setTag(tag string) string {
+	return fmt.Sprintf("; set the tag: --tag %s=VALUE, or spec.tags of the PoolSource", tag)
+}
+
+// origin returns the field around a position, or the field that it refers to, and the name that the returned field refers
+// to.
+func (w *written) origin(pos token.Pos) (field *ast.Field, refersTo string) {
+	field = w.around(pos)
+	if field == nil {
+		return nil, ""
+	}
+	if i := slices.IndexFunc(w.fields, func(f *ast.Field) bool { return label(f.Label) == reference(field) }); i >= 0 {
+		field = w.fields[i]
+	}
+	return field, reference(field)
+}
+
+// reference returns the name that a field's value is a reference to, or "".
+func reference(field *ast.Field) string {
+	if name, ok := field.Value.(*ast.Ident); ok {
+		return name.Name
+	}
+	return ""
 }
 
 // placeOfRow returns the position in the table row of an object if the finding has to be fixed there: the value that it
@@ -287,16 +330,16 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 	if len(candidates) > 0 && strings.HasPrefix(f.format, "undefined field") {
 		m.at = candidates[0].Position()
 	}
-	if p.fields.dynamic(f.path[:depth]) == 0 {
+	r, found := p.written.prefixedRow(name, p.ofObject(f.path))
+	_, written := p.fields.find(f.path)
+	if p.fields.dynamic(f.path[:depth]) == 0 && (!found || len(candidates) > 0 || written >= depth) {
 		return m
 	}
-	r, found := p.written.row(name, p.ofObject(f.path))
 	if lit := r.literal(f.path[len(f.path)-1], args); lit != nil {
 		m.at = lit.Pos().Position()
 		return m
 	}
-	lacks := field == nil && len(candidates) == 0 || field != nil && r.fields[label(field.Label)] == nil
-	if found && lacks {
+	if found && r.lacks(field, candidates) {
 		m.at, m.shared = r.node.Pos().Position(), m.at
 		return m
 	}
@@ -306,14 +349,14 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 	return m
 }
 
-// tagAt returns the tag of the field around one of the positions, or "".
-func (p *pkg) tagAt(candidates []token.Pos) string {
+// tagged returns the field with a tag around one of the positions, or nil.
+func (p *pkg) tagged(candidates []token.Pos) *ast.Field {
 	for _, pos := range candidates {
-		if tag := tagOf(p.written.around(pos)); tag != "" {
-			return tag
+		if field := p.written.around(pos); tagOf(field) != "" {
+			return field
 		}
 	}
-	return ""
+	return nil
 }
 
 // fieldWithoutValue returns the user's field whose value is missing. It returns nil if the finding is not about a
@@ -338,18 +381,25 @@ func (p *pkg) fieldWithoutValue(f finding, candidates []token.Pos) *ast.Field {
 	return nil
 }
 
-// otherSide describes the position of the other of two conflicting values.
-func (p *pkg) otherSide(f finding, one token.Pos, candidates []token.Pos) string {
-	if !isConflict(f) {
-		return ""
+// placeOfLiteral returns the position of a literal. If it conflicts with another one that the user wrote, the message
+// names both. A conflict between a package and an imported one has to be fixed in the package, unless many packages have
+// it.
+func (p *pkg) placeOfLiteral(f finding, pos token.Pos, candidates []token.Pos) remedy {
+	m := remedy{at: pos.Position(), message: f.message}
+	i := slices.IndexFunc(candidates, func(other token.Pos) bool {
+		_, isLiteral := p.written.values[other.Position()]
+		return isLiteral && other != pos
+	})
+	if i < 0 || !isConflict(f) {
+		return m
 	}
-	for _, pos := range candidates {
-		if _, ok := p.written.values[pos.Position()]; ok && pos != one {
-			at := pos.Position()
-			return fmt.Sprintf(" (the other is at %s:%d:%d)", at.Filename, at.Line, at.Column)
-		}
+	other := candidates[i].Position()
+	if p.own[other.Filename] && !p.own[m.at.Filename] {
+		m.shared, m.at, other = m.at, other, m.at
 	}
-	return ""
+	m.brief = fmt.Sprintf("conflicting values %v and %v: CUE overrides no value, so remove one", f.args[0], f.args[1])
+	m.message = fmt.Sprintf("%s (the other is at %s:%d:%d)", m.brief, other.Filename, other.Line, other.Column)
+	return m
 }
 
 // ofObject returns a function that reports whether a node is written at the path of an object itself.

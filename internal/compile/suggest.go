@@ -32,11 +32,12 @@ func (p *pkg) explainUnknown(f finding) finding {
 		return f
 	}
 	if kind == "" {
-		names := fieldNames(p.valueAt(f.path[:len(f.path)-1]))
-		if closest(last, names) == "" {
+		own := fieldNames(p.valueAt(f.path[:len(f.path)-1]))
+		names := own
+		if len(own) == 0 {
 			names = p.written.labels()
 		}
-		f.message += didYouMean(last, names)
+		f.message += cmp.Or(didYouMean(last, names), suggestion(last, own))
 		return f
 	}
 	v, patterned := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))), false
@@ -66,7 +67,7 @@ func suggestion(given string, allowed []string) string {
 		return best
 	}
 	if len(allowed) > 0 && len(allowed) <= maxListed {
-		return "; allowed here: " + strings.Join(allowed, ", ")
+		return "; allowed here: " + strings.Join(slices.DeleteFunc(slices.Clone(allowed), func(name string) bool { return name == given }), ", ")
 	}
 	return ""
 }
@@ -85,7 +86,7 @@ func closest(given string, names []string) string {
 }
 
 // explainUndefined suggests what an undefined reference may have meant: a table row that is looked up by a field of
-// this object's row, another name in the user's files, or a definition of the schema.
+// this object's row, or another name in the user's files.
 func (p *pkg) explainUndefined(f finding) finding {
 	if l, ok := p.lookupOf(f); ok {
 		if l.value == nil {
@@ -98,22 +99,18 @@ func (p *pkg) explainUndefined(f finding) finding {
 			return f
 		}
 	}
-	names := slices.Concat(p.written.labels(), p.imported)
-	if definitions, err := p.definitions.Fields(cue.Definitions(true)); err == nil {
-		for definitions.Next() {
-			names = append(names, definitions.Selector().String())
-		}
-	}
 	if len(f.args) > 0 {
-		given := fmt.Sprint(f.args[0])
-		if definition := "#" + given; slices.Contains(names, definition) {
-			f.message += "; did you mean " + definition + "?"
-			return f
-		}
-		alike := func(name string) bool { return isBlock(name) == isBlock(given) }
-		f.message += didYouMean(given, slices.DeleteFunc(names, func(name string) bool { return !alike(name) }))
+		f.message += didYouMeanMember(fmt.Sprint(f.args[0]), p.written.labels())
 	}
 	return f
+}
+
+// didYouMeanMember suggests the definition of the same name, or the most similar name of the same sort.
+func didYouMeanMember(given string, names []string) string {
+	if definition := "#" + given; slices.Contains(names, definition) {
+		return "; did you mean " + definition + "?"
+	}
+	return didYouMean(given, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return isBlock(name) != isBlock(given) }))
 }
 
 // explainAlternatives explains a looked-up row for which several alternatives hold.
@@ -217,13 +214,17 @@ const minSimilar = 4
 func (p *pkg) valueAt(path []string) cue.Value {
 	v := p.value
 	for _, label := range path {
-		if strings.HasPrefix(label, "_") {
-			v = v.LookupPath(cue.MakePath(cue.Hid(label, p.importPath)))
-		} else {
-			v = descend(v, label)
-		}
+		v = p.descend(v, label)
 	}
 	return v
+}
+
+// descend looks up a field as the function descend does, or a hidden field of the package.
+func (p *pkg) descend(v cue.Value, label string) cue.Value {
+	if strings.HasPrefix(label, "_") {
+		return v.LookupPath(cue.MakePath(cue.Hid(label, p.importPath)))
+	}
+	return descend(v, label)
 }
 
 // fieldNames returns the names of v's fields, including optional ones, sorted.
@@ -253,7 +254,7 @@ func (p *pkg) enclosingObject(path []string) (int, string) {
 		if i == len(path) {
 			return 0, ""
 		}
-		v = descend(v, path[i])
+		v = p.descend(v, path[i])
 	}
 }
 

@@ -24,8 +24,8 @@ func TestMistakesInTheUseOfABuildingBlock(t *testing.T) {
 		{`name: "web"`, `naem: "web"`, "teams/web/pools.cue:6:2: _team.naem: field not allowed; did you mean name?"},
 		{"rows:", "row:", "teams/web/pools.cue:7:2: _team.row: field not allowed; did you mean rows?"},
 		{"docker:", "dokcer:", "teams/web/pools.cue:10:34: _team.rows.e2e.dokcer: field not allowed; did you mean docker?"},
-		{"#Team", "Team", "teams/web/pools.cue:5:17: _team: undefined field: Team; did you mean #Team?"},
-		{"#Team", "#Taem", "teams/web/pools.cue:5:17: _team: undefined field: #Taem; did you mean #Team?"},
+		{"#Team", "Team", "teams/web/pools.cue:5:17: undefined field: Team; did you mean #Team?"},
+		{"#Team", "#Taem", "teams/web/pools.cue:5:17: undefined field: #Taem; did you mean #Team?"},
 		{"max: 40", "max: 400", "teams/web/pools.cue:9:31: _team.rows.test.max: invalid value 400 (out of bound <=60)"},
 	} {
 		files := Files{

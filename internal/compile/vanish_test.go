@@ -40,7 +40,7 @@ func TestNothingVanishes(t *testing.T) {
 				"pools.cue:7:9: pools.a: class has no value, only string"}},
 		"a misspelt definition of the schema": {
 			ok + plain + "}\nmore: schema.#Pool & {a: " + plain + "}\n", []string{
-				`pools.cue:6:14: more: undefined field: #Pool; did you mean #Pools?`}},
+				`pools.cue:6:14: undefined field: #Pool; did you mean #Pools?`}},
 		"a comprehension over a misspelt field": {
 			ok + plain + "}\n_data: rows: a: class: \"x\"\npools: {\n\tfor n, v in _data.rowz {(n): " + plain + "}\n}\n", []string{
 				"pools.cue:8:20: pools: undefined field: rowz; did you mean rows?"}},

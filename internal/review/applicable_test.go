@@ -37,7 +37,7 @@ func TestWhatAPoolSourceRefusesIsBroken(t *testing.T) {
 		},
 		"a name taken twice": {
 			files{"p.cue": linux}, files{"p.cue": twice}, "ci",
-			[]string{"p.cue:12:26: second.linux: RunnerPool linux is declared twice, here and as pools.linux"},
+			[]string{"p.cue:12:26: second.linux: RunnerPool linux is declared twice, here and at p.cue:6 (pools.linux)"},
 		},
 		"a kind that it doesn't apply": {
 			files{"p.cue": linux}, files{"p.cue": linux, "s.cue": "package pools\n\nsecret: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"a\"}\n"}, "",

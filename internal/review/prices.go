@@ -123,7 +123,8 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 // yamlProblems returns the errors of the YAML parser as diagnostics.
 func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
 	for _, p := range yamldoc.Problems(err) {
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: strings.TrimSuffix(p.Message, " in type review.Prices")})
+		message, _, _ := strings.Cut(p.Message, " in type review.")
+		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: message})
 	}
 	return diagnostics
 }

@@ -271,12 +271,29 @@ var arcFields = map[string]string{
 	"githubServerTLS": "ca of the GitHubConnection that connectionRef names",
 }
 
-// FromARC returns a hint that names Corral's field for a field in a spec of actions-runner-controller, given by its path;
-// empty for other fields.
+// ofOthers are fields of other parts of a spec, and of Kubernetes' pods, that people write into a spec or its template.
+var ofOthers = map[string]string{
+	"min": "scale.min", "max": "scale.max", "idle": "scale.idle", "schedules": "scale.schedules", "webhook": "demand.webhook", "connection": "connectionRef",
+	"image": containerField + "image", "command": containerField + "command", "env": containerField + "env", "resources": containerField + "resources",
+	"volumeMounts": containerField + "volumeMounts", "containers": podField + "containers", "initContainers": podField + "initContainers",
+	"volumes": podField + "volumes", "nodeSelector": podField + "nodeSelector", "tolerations": podField + "tolerations", "affinity": podField + "affinity",
+	"serviceAccountName": podField + "serviceAccountName", "imagePullSecrets": podField + "imagePullSecrets", "securityContext": podField + "securityContext",
+}
+
+const (
+	podField       = "template.spec."
+	containerField = podField + "containers[0]."
+)
+
+// FromARC returns a hint that names Corral's field for a field in a spec of actions-runner-controller, given by its path, or
+// the place of a field that belongs elsewhere in the spec; empty for other fields.
 func FromARC(path string) string {
 	name := strings.TrimPrefix(path, "spec.")
 	if own := arcFields[name]; own != "" {
 		return fmt.Sprintf("; ARC's %s is Corral's %s", name, own)
+	}
+	if place := ofOthers[strings.TrimPrefix(name, "template.")]; place != "" {
+		return fmt.Sprintf("; did you mean spec.%s?", place)
 	}
 	return ""
 }

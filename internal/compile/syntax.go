@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package compile
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// nameAndValue explains fields and defaults.
+const nameAndValue = "write NAME: VALUE, and a default as NAME: *VALUE | TYPE"
+
+// syntaxHints explain lines that CUE cannot parse, and that people write who know YAML, Helm or shells. The first hint
+// whose pattern matches the line counts.
+var syntaxHints = []struct {
+	line *regexp.Regexp
+	hint string
+}{
+	{regexp.MustCompile(`^\s*#(\s|$)|\s#\s|/\*`), "a comment begins with //"},
+	{regexp.MustCompile(`\{\{`), `CUE is no template: write the name of a field where {{ … }} stands, or \(NAME) within a text`},
+	{regexp.MustCompile(`\$\{`), `write the name of a field where ${…} stands, or \(NAME) within a text`},
+	{regexp.MustCompile(`[“”‘’]`), `put a text into straight double quotes (")`},
+	{regexp.MustCompile(`^---`), "a CUE file has no separators; remove the line"},
+	{regexp.MustCompile(`^\s*- `), "write a list as [A, B]"},
+	{regexp.MustCompile(`^package\s+\w*[^\w\s]`), "the name of a package has letters, digits and _ only"},
+	{regexp.MustCompile(`^\s*import\b`), "an import stands below the package clause, with its path in double quotes"},
+	{regexp.MustCompile(`^\s*(if|for)\b[^{]*:\s*`), "put the fields after if or for into braces"},
+	{regexp.MustCompile(`^\s*\w+(\.\w+)+\s*:`), "write A: B: VALUE for a field in a field"},
+	{regexp.MustCompile(`(^|[{,\s])[A-Za-z_]\w*(-\w+)+\s*:`), "put a name with a dash into double quotes"},
+	{regexp.MustCompile(`(^|[{,\s])\d\w*[A-Za-z]\w*\s*:`), "put a name that begins with a digit into double quotes"},
+	{regexp.MustCompile(`\s\?\s.*:`), "CUE has no ? operator; write the field in if CONDITION {…}"},
+	{regexp.MustCompile(`(:|\w)\s*=\s`), nameAndValue},
+	{regexp.MustCompile(`;`), "separate fields with commas"},
+	{regexp.MustCompile(`:\s*([,}]|$)`), "give each field a value"},
+	{regexp.MustCompile(`^[^"]*("[^"]*"[^"]*)*"[^"]*$`), "close each text with a double quote on the same line"},
+	{regexp.MustCompile(`[\w)]\s*\{\s*$`), "write & between a definition and {"},
+	{regexp.MustCompile(`[{,]\s*\w+\s+[\w"]`), "put a colon between a name and its value"},
+	{regexp.MustCompile(`"\s+\w+:`), "put a comma between fields of one line"},
+	{regexp.MustCompile(`\w/\w`), "put a text into double quotes"},
+}
+
+// explainSyntax explains an error of the parser by the line that it is about, or by the bracket that is not closed.
+func explainSyntax(f finding, files Files) finding {
+	text := files[f.at.Filename]
+	lines := strings.Split(string(text), "\n")
+	if f.at.Line < 1 || f.at.Line > len(lines) {
+		return f
+	}
+	if opened := unclosed(text); opened >= 0 && f.at.Line >= len(lines)-1 {
+		f.at.Line, f.at.Column = placeIn(text, opened)
+		f.message = fmt.Sprintf("the %c here is never closed", text[opened])
+		return f
+	}
+	line := lines[f.at.Line-1]
+	if f.at.Line > 1 && f.at.Column == 1+len(line)-len(strings.TrimLeft(line, "\t ")) && strings.HasSuffix(lines[f.at.Line-2], ":") { // a value is missing there
+		f.at.Line--
+		line = lines[f.at.Line-1]
+		f.at.Column = len(line) + 1
+	}
+	for _, h := range syntaxHints {
+		if h.line.MatchString(line) {
+			f.message += "; " + h.hint
+			return f
+		}
+	}
+	return f
+}
+
+// placeIn returns the line and column of an offset.
+func placeIn(text []byte, offset int) (line, column int) {
+	return 1 + bytes.Count(text[:offset], []byte("\n")), offset - bytes.LastIndexByte(text[:offset], '\n')
+}
+
+// withoutBrackets matches texts and comments.
+var withoutBrackets = regexp.MustCompile(`"""[^"]*"""|"(\\.|[^"\\\n])*"|//.*`)
+
+// unclosed returns the offset of the bracket that is probably not closed, or -1: the innermost bracket that a less indented
+// line closes, or else the last one that is open at the end.
+func unclosed(text []byte) int {
+	text = withoutBrackets.ReplaceAllFunc(text, func(found []byte) []byte { return bytes.Repeat([]byte("."), len(found)) })
+	indent := func(offset int) int {
+		line := text[bytes.LastIndexByte(text[:offset], '\n')+1:]
+		return len(line) - len(bytes.TrimLeft(line, "\t "))
+	}
+	open := []int{-1}
+	for offset, char := range text {
+		last := open[len(open)-1]
+		switch {
+		case bytes.IndexByte([]byte("{[("), char) >= 0:
+			open = append(open, offset)
+		case bytes.IndexByte([]byte("}])"), char) < 0:
+		case last < 0 || indent(offset) < indent(last):
+			return last
+		default:
+			open = open[:len(open)-1]
+		}
+	}
+	return open[len(open)-1]
+}
