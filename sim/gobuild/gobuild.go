@@ -57,12 +57,29 @@ type Build struct {
 	Flags, Args []string
 }
 
-// Run runs the build, and writes its progress to w. It writes nothing if no package has to be compiled. An error contains
-// the compiler's output.
+// Run runs the build, and writes its progress to w. A Screen shows the title from the beginning. Without a Screen, Run
+// writes nothing if no package has to be compiled. An error contains the compiler's output.
 func (b *Build) Run(ctx context.Context, w io.Writer) error {
+	start := time.Now()
+	screen, isScreen := w.(Screen)
+	if isScreen {
+		screen.Status(b.Title + " …")
+	}
+	packages, err := b.compile(ctx, w)
+	if isScreen {
+		screen.Status("")
+	}
+	if err == nil && packages > 0 {
+		fmt.Fprintf(w, "%s: %d packages in %s\n", b.Title, packages, time.Since(start).Round(time.Second))
+	}
+	return err
+}
+
+// compile runs the build, shows its progress, and returns the number of packages that had to be compiled.
+func (b *Build) compile(ctx context.Context, w io.Writer) (int, error) {
 	packages, err := b.stale(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	command := b.command(ctx, "-v")
 	compiled, printed := &counter{packages: packages}, time.Now()
@@ -90,16 +107,10 @@ func (b *Build) Run(ctx context.Context, w io.Writer) error {
 	for {
 		select {
 		case err := <-done:
-			if isScreen && len(packages) > 0 {
-				screen.Status("")
-			}
 			if err != nil {
-				return fmt.Errorf("%s: %w\n%s", strings.ToLower(b.Title), err, compiled.rest())
+				return 0, fmt.Errorf("%s: %w\n%s", strings.ToLower(b.Title), err, compiled.rest())
 			}
-			if len(packages) > 0 {
-				fmt.Fprintf(w, "%s: %d packages in %s\n", b.Title, len(packages), time.Since(start).Round(time.Second))
-			}
-			return nil
+			return len(packages), nil
 		case <-tick.C:
 			show(time.Since(start))
 		}
