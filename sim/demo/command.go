@@ -49,13 +49,13 @@ func Command() *cobra.Command {
 	o := &options{}
 	c := &cobra.Command{
 		Use:   "corral-demo",
-		Short: "Run Corral's main job on this machine, and sum up",
-		Long: `Run Corral's main job on this machine: pools from a Git repository, a real API
-server, the controller, a simulated GitHub with jobs arriving, and pods that do them.
+		Short: "Run Corral on this machine with a simulated GitHub, and print a summary",
+		Long: `Run Corral on this machine: pools from a Git repository, a real API server, the
+controller, a simulated GitHub that sends jobs, and simulated pods that run them.
 
-It runs in a checkout of Corral, ends by itself (with --stay: by Ctrl-C), and leaves nothing behind. Exit code 0
-means that every job was done once, and that nothing was left over in the cluster or on
-GitHub.`,
+It runs in a checkout of Corral, ends by itself (with --stay: by Ctrl-C), and
+removes everything that it created. Exit code 0 means that every job ran exactly
+once, and that nothing was left over in the cluster or on GitHub.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -64,11 +64,11 @@ GitHub.`,
 	flags := c.Flags()
 	flags.DurationVar(&o.duration, "duration", time.Minute, "time over which jobs arrive")
 	flags.IntVar(&o.jobs, "jobs", 120, "number of jobs")
-	flags.Uint64Var(&o.seed, "seed", 1, "seed of the jobs: when they arrive, where, and how long they take")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed that determines the pool, the arrival and the duration of each job")
 	flags.BoolVar(&o.stay, "stay", false, "keep everything running after the last job, until Ctrl-C")
-	flags.StringVar(&o.github, "github", string(githubsim.AutoAssign), "whose behaviour is simulated: auto-assign (github.com) or acquire (GitHub Enterprise Server)")
+	flags.StringVar(&o.github, "github", string(githubsim.AutoAssign), "the GitHub to simulate: auto-assign (github.com) or acquire (GitHub Enterprise Server)")
 	flags.StringVar(&o.corral, "corral", "", "the corral binary (default: in the same folder as this one)")
-	flags.BoolVar(&o.noColor, "no-color", os.Getenv("NO_COLOR") != "", "no colours")
+	flags.BoolVar(&o.noColor, "no-color", os.Getenv("NO_COLOR") != "", "print no colors")
 	return c
 }
 
@@ -96,7 +96,7 @@ func (o *options) check() error {
 	}
 	o.corral = absolute
 	if _, err := os.Stat(o.corral); err != nil {
-		return fmt.Errorf("finding the corral binary (`make build` makes it, --corral names it): %w", err)
+		return fmt.Errorf("finding the corral binary (run `make build`, or set --corral): %w", err)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const (
 	// buildLimit bounds building the control plane, which happens once.
 	buildLimit = 30 * time.Minute
 	// grace is how long the demo may take beyond the time over which jobs arrive.
-	grace = 3 * time.Minute
+	grace = 10 * time.Minute
 	// stayLimit bounds how long the demo stays for exploration.
 	stayLimit = 12 * time.Hour
 	// lookLimit is the time limit of the final check for left-over objects.
@@ -82,12 +82,9 @@ func (d *demo) run(ctx context.Context) error {
 	interrupted := ctx.Err() != nil
 	switch {
 	case interrupted:
-		d.screen.say("Interrupted: cleaning up")
-	case !d.firstJob.IsZero():
-		err = errors.Join(err, d.sumUp(ctx))
-		if err == nil {
-			d.screen.say("Next: make demo ARGS=--stay keeps everything running to explore; docs/quickstart.md runs a pool on a cluster")
-		}
+		d.screen.say("Cleaning up")
+	case err == nil:
+		err = d.sumUp(ctx)
 	}
 	return errors.Join(err, d.cleanUp(err != nil && !interrupted, interrupted))
 }
@@ -197,8 +194,9 @@ func (d *demo) sumUp(ctx context.Context) (err error) {
 	o.Use.MemoryBytes = d.peakMemory // the goroutine that writes it has ended
 	d.screen.print(o.lines(d.screen.palette)...)
 	if n := len(o.problems()); n > 0 {
-		return fmt.Errorf("%s wrong, see above", wording.Count(n, "thing"))
+		return fmt.Errorf("%s, see above", wording.Count(n, "problem"))
 	}
+	d.screen.say("Next: add a pool of your own with make demo ARGS=--stay, as docs/getting-started.md describes, or run a pool on a cluster with\ndocs/quickstart.md")
 	return nil
 }
 

@@ -10,6 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/sim/githubsim"
 )
 
 func TestUseIsReadFromMetrics(t *testing.T) {
@@ -59,5 +63,23 @@ func TestErrorsOfALogAreCounted(t *testing.T) {
 	}
 	if _, err := countErrors(path + "x"); err == nil {
 		t.Error("a log that isn't there has no errors")
+	}
+}
+
+func TestPoolsWithoutAWaitingJob(t *testing.T) {
+	pools := []v1alpha1.RunnerPool{
+		{ObjectMeta: metav1.ObjectMeta{Name: "full"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "busy"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "labelled"}, Spec: v1alpha1.RunnerPoolSpec{RunnerLabels: []string{"linux", "arm"}}},
+	}
+	jobs := []githubsim.JobTimeline{
+		{Labels: []string{"full"}, State: githubsim.JobCompleted},
+		{Labels: []string{"full"}, State: githubsim.JobQueued},
+		{Labels: []string{"busy"}, State: githubsim.JobRunning},
+		{Labels: []string{"linux"}, State: githubsim.JobAssigned},
+	}
+	want := [][]string{{"busy"}, {"linux", "arm"}}
+	if diff := cmp.Diff(want, withoutWaitingJob(pools, jobs)); diff != "" {
+		t.Error(diff)
 	}
 }

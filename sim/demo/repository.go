@@ -42,6 +42,9 @@ func newRepository(ctx context.Context, dir string) (*repository, error) {
 		{"init", "--quiet", "--bare", "--initial-branch=main", r.bare},
 		{"init", "--quiet", "--initial-branch=main", "."},
 		{"remote", "add", "origin", r.bare},
+		// With --stay, the user commits as well, perhaps without a name in the configuration of git.
+		{"config", "user.name", "Platform Team"},
+		{"config", "user.email", "platform@acme.example"},
 	} {
 		if _, err := r.git(ctx, args...); err != nil {
 			return nil, err
@@ -78,7 +81,7 @@ func (r *repository) replace(old, new string) error {
 		return fmt.Errorf("editing a file: %w", err)
 	}
 	if n := strings.Count(string(content), old); n != 1 {
-		return fmt.Errorf("editing %s: %q stands there %d times", poolsFile, old, n)
+		return fmt.Errorf("editing %s: %q occurs %d times instead of once", poolsFile, old, n)
 	}
 	if err := os.WriteFile(path, []byte(strings.Replace(string(content), old, new, 1)), 0o600); err != nil {
 		return fmt.Errorf("editing a file: %w", err)
@@ -124,11 +127,7 @@ func (r *repository) git(ctx context.Context, args ...string) (string, error) {
 	defer cancel()
 	c := exec.CommandContext(ctx, "git", args...)
 	c.Dir = r.tree
-	c.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + r.tree, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
-		"GIT_AUTHOR_NAME=Platform Team", "GIT_AUTHOR_EMAIL=platform@acme.example",
-		"GIT_COMMITTER_NAME=Platform Team", "GIT_COMMITTER_EMAIL=platform@acme.example",
-	}
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.tree, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0"}
 	out, err := c.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", fmt.Errorf("the demo needs git: %w", err)

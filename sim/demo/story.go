@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -48,11 +49,13 @@ const (
 	podStart = 500 * time.Millisecond
 	// interval is how often the repository is fetched.
 	interval = 2 * time.Second
-	// exploreInterval is the time between two jobs while the demo stays.
+	// exploreInterval is the time between two jobs of a pool while the demo stays, and exploreDuration their duration.
 	exploreInterval = 5 * time.Second
-	// Bounds on the time until a commit takes effect, and until all pools are gone.
-	effectLimit  = 60 * time.Second
-	removalLimit = 90 * time.Second
+	exploreDuration = 4 * time.Second
+	// Bounds on the time until a commit takes effect, and until all pools are gone. They are long enough for a machine
+	// that is busy with something else.
+	effectLimit  = 3 * time.Minute
+	removalLimit = 3 * time.Minute
 )
 
 // story lists the steps of the demo.
@@ -83,17 +86,19 @@ func (d *demo) prepare(ctx context.Context) error {
 }
 
 func (d *demo) startWorld(ctx context.Context) (err error) {
+	d.screen.Status("Starting the control plane …")
 	d.world, err = world.Start(ctx, world.Options{
 		GitHub: githubsim.Options{Mode: githubsim.Mode(d.github), Seed: d.seed}, Progress: d.screen, StartDelay: podStart,
 	})
 	if err != nil {
 		return err
 	}
+	d.screen.Status("")
 	d.world.GitHub.AddOrg(organization)
 	d.screen.say("Control plane: a real API server, etcd and controller-manager; look inside with\nkubectl --kubeconfig %s -n %s get runnerpools,runners",
 		d.world.Cluster.Kubeconfig(), namespace)
 	d.screen.say("GitHub: simulated (%s), organization %s at %s", d.github, organization, d.world.GitHub.ConfigURL(organization))
-	d.screen.say("Node: played; a pod takes %s to start", podStart)
+	d.screen.say("Nodes: simulated; a pod takes %s to start", podStart)
 	return nil
 }
 
@@ -116,7 +121,7 @@ func (d *demo) startController(ctx context.Context) (err error) {
 	if d.controller, err = d.world.RunController(ctx, d.corral, "--webhook-addr="+d.webhooks); err != nil {
 		return err
 	}
-	d.screen.say("Controller: a process of its own, as ServiceAccount %s/%s", world.SystemNamespace, world.ServiceAccount)
+	d.screen.say("Controller: runs as a separate process, with the permissions of ServiceAccount %s/%s", world.SystemNamespace, world.ServiceAccount)
 	d.inBackground(ctx, d.watchMemory)
 	return nil
 }
@@ -145,8 +150,8 @@ func (d *demo) followRepository(ctx context.Context) error {
 	if err := world.Until(ctx, effectLimit, d.poolsListen); err != nil {
 		return err
 	}
-	d.screen.say("Pools: three listen at their scale sets, and %s keeps %d runners free", warmPool, warmIdle)
-	d.screen.say("Webhook: GitHub posts to %s, which reports the jobs of %s", world.WebhookURL(d.webhooks, namespace, connectionName), eventsPool)
+	d.screen.say("Pools: %s, %s and %s have scale sets on GitHub and listen for jobs; %s keeps %d idle runners", smallPool, largePool, warmPool, warmPool, warmIdle)
+	d.screen.say("Webhook: GitHub reports jobs for the pool %s to %s", eventsPool, world.WebhookURL(d.webhooks, namespace, connectionName))
 	d.inBackground(ctx, d.watchPools)
 	return nil
 }
@@ -267,7 +272,7 @@ func (d *demo) waitApplied(ctx context.Context, commit string) error {
 	})
 	if err == nil {
 		d.inForce = commit
-		d.screen.say("PoolSource, %s later: %s", seconds(time.Since(began)), message)
+		d.screen.say("PoolSource, %s after the push: %s", seconds(time.Since(began)), message)
 	}
 	return err
 }
@@ -285,7 +290,7 @@ func (d *demo) waitAnnounced(ctx context.Context, maximum int) error {
 		return nil
 	})
 	if err == nil {
-		d.screen.say("GitHub: told to assign at most %d jobs to %s", maximum, smallPool)
+		d.screen.say("GitHub: now assigns at most %d jobs to %s", maximum, smallPool)
 	}
 	return err
 }
@@ -338,7 +343,7 @@ func (d *demo) fixTypo(ctx context.Context) error {
 		return err
 	}
 	after, _, _ := d.progress()
-	d.screen.say("Jobs: %d were done since, by the pools of the last good commit", after-before)
+	d.screen.say("Jobs: %d more are done; the pools of the last good commit continue", after-before)
 	if err := d.repository.replace(typo, ""); err != nil {
 		return err
 	}
@@ -379,30 +384,64 @@ func (d *demo) explore(ctx context.Context) error {
 		}
 	}
 	d.explored = true
-	d.screen.say(`Everything keeps running, and a job for %[1]s arrives every %[2]s. End with Ctrl-C. In another terminal:
+	d.screen.say(`Everything keeps running, and jobs continue to arrive for every pool. End with Ctrl-C. In another terminal:
 
-export KUBECONFIG=%[3]s PATH=%[4]s:%[5]s:$PATH
-# Look at the pools, at what is wrong, and at the reason of every number:
-kubectl -n %[6]s get runnerpools,runners.corral.dev
-corral status -n %[6]s
-corral explain pool/%[1]s -n %[6]s
+export KUBECONFIG=%[2]s PATH=%[3]s:%[4]s:$PATH
+# Show the pools, the problems, and the reason for every number:
+kubectl -n %[5]s get runnerpools,runners.corral.dev
+corral status -n %[5]s
+corral explain pool/%[1]s -n %[5]s
 
-# Change a pool in pools.cue, see what the change would do, and push it. It is applied within seconds:
-cd %[7]s
+# Change a pool in pools.cue, or add one (docs/getting-started.md shows how). See what the change would do, and push it.
+# Corral applies it within seconds:
+cd %[6]s
 corral vet && corral review --base HEAD
-git commit -am "Try a change" && git push origin main
+git add --all && git commit -m "Try a change" && git push origin main
 
-# Break something, and look at corral status again:
-kubectl -n %[6]s delete pods --all`,
-		smallPool, exploreInterval, d.world.Cluster.Kubeconfig(), filepath.Dir(d.corral), filepath.Dir(kubectl), namespace, d.repository.tree)
+# Forbid new pods, look at corral status and corral explain again, and allow them again:
+kubectl -n %[5]s create quota none --hard=pods=0
+kubectl -n %[5]s delete quota none
+
+# Delete all pods. Corral replaces the runners, and kubectl shows what happens to those that had a job:
+kubectl -n %[5]s delete pods --all`,
+		smallPool, d.world.Cluster.Kubeconfig(), filepath.Dir(d.corral), filepath.Dir(kubectl), namespace, d.repository.tree)
 	for {
-		if _, err := d.world.GitHub.AddJob(githubsim.Job{Repository: organization + "/shop", Labels: []string{smallPool}, Duration: exploreInterval}); err != nil {
-			return fmt.Errorf("adding a job: %w", err)
+		if err := d.addExploreJobs(ctx); err != nil {
+			return err
 		}
 		if err := pause(ctx, time.Now().Add(exploreInterval)); err != nil {
 			return err
 		}
 	}
+}
+
+// addExploreJobs adds a job for each pool without a waiting job, including the pools that the user added.
+func (d *demo) addExploreJobs(ctx context.Context) error {
+	pools := &v1alpha1.RunnerPoolList{}
+	if err := d.world.Client.List(ctx, pools, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing pools: %w", err)
+	}
+	for _, labels := range withoutWaitingJob(pools.Items, d.world.GitHub.Jobs()) {
+		if _, err := d.world.GitHub.AddJob(githubsim.Job{Repository: organization + "/shop", Labels: labels, Duration: exploreDuration}); err != nil {
+			return fmt.Errorf("adding a job: %w", err)
+		}
+	}
+	return nil
+}
+
+// withoutWaitingJob returns the labels of the pools for which no job waits. A job whose pod the user deleted is running
+// until GitHub notices, so running jobs do not count.
+func withoutWaitingJob(pools []v1alpha1.RunnerPool, jobs []githubsim.JobTimeline) [][]string {
+	var missing [][]string
+	for i := range pools {
+		labels := pools[i].GetRunnerLabels()
+		if !slices.ContainsFunc(jobs, func(j githubsim.JobTimeline) bool {
+			return j.State != githubsim.JobCompleted && j.State != githubsim.JobRunning && slices.Equal(j.Labels, labels)
+		}) {
+			missing = append(missing, labels)
+		}
+	}
+	return missing
 }
 
 // removePools removes the pools from the repository. Corral rejects that until a user allows it for exactly this

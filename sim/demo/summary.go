@@ -42,7 +42,7 @@ type outcome struct {
 	Use use
 	// LogErrors is the number of errors in the controller's log.
 	LogErrors int
-	// Left lists objects that should have been removed, Broken the violations that GitHub observed.
+	// Left lists objects that should have been removed, Broken the violations of its protocol that GitHub observed.
 	Left, Broken []string
 }
 
@@ -76,7 +76,7 @@ func (o *outcome) problems() []string {
 		note("left over: %s", left)
 	}
 	for _, broken := range shorten(o.Broken) {
-		note("broken promise: %s", broken)
+		note("violation: %s", broken)
 	}
 	return found
 }
@@ -93,19 +93,17 @@ func shorten(all []string) []string {
 func (o *outcome) lines(p palette) []string {
 	lines := []string{"", p.bold("Summary"), "  jobs             " + o.results()}
 	lines = append(lines, o.waits()...)
-	lines = append(lines, fmt.Sprintf("  runners          %d registered, %s a job", o.RunnersMade, o.perJob(float64(o.RunnersMade))))
+	lines = append(lines, fmt.Sprintf("  runners          %d registered, %s per job", o.RunnersMade, o.perJob(float64(o.RunnersMade))))
 	if len(o.Deliveries) > 0 {
 		lines = append(lines, o.deliveries())
 	}
-	if o.JobPhase > 0 {
-		lines = append(lines, o.requests()...)
-		lines = append(lines, fmt.Sprintf("  to Kubernetes    %.0f requests, %s a job; the controller took %.1f s of CPU",
-			o.Use.KubeRequests, o.perJob(o.Use.KubeRequests), o.Use.CPUSeconds))
-	}
+	lines = append(lines, o.requests()...)
+	lines = append(lines, fmt.Sprintf("  to Kubernetes    %.0f requests, %s per job; the controller used %.1f s of CPU",
+		o.Use.KubeRequests, o.perJob(o.Use.KubeRequests), o.Use.CPUSeconds))
 	lines = append(lines,
-		fmt.Sprintf("  controller       %.0f MB at most, %s in its log", o.Use.MemoryBytes/1e6, wording.Count(o.LogErrors, "error")),
+		fmt.Sprintf("  controller       %.0f MB of memory at most, %s in its log", o.Use.MemoryBytes/1e6, wording.Count(o.LogErrors, "error")),
 		"  left over        "+count(len(o.Left)),
-		"  broken promises  "+count(len(o.Broken)),
+		"  violations       "+count(len(o.Broken)),
 	)
 	return append(lines, verdict(o.problems(), p)...)
 }
@@ -116,10 +114,7 @@ func (o *outcome) results() string {
 	for _, j := range o.Jobs {
 		results[j.Result]++
 	}
-	text := fmt.Sprintf("%d of %d done", results[githubsim.ResultSucceeded], o.Planned)
-	if o.JobPhase > 0 {
-		text += " in " + seconds(o.JobPhase)
-	}
+	text := fmt.Sprintf("%d of %d done in %s", results[githubsim.ResultSucceeded], o.Planned, seconds(o.JobPhase))
 	if failed := results[githubsim.ResultFailed] + results[githubsim.ResultCanceled]; failed > 0 {
 		text += fmt.Sprintf(", %d failed", failed)
 	}
@@ -128,7 +123,7 @@ func (o *outcome) results() string {
 
 func verdict(problems []string, p palette) []string {
 	if len(problems) == 0 {
-		return []string{"", p.green("Every job was done once. Nothing is left over.")}
+		return []string{"", p.green("Every job ran exactly once. Nothing is left over.")}
 	}
 	lines := []string{""}
 	for _, problem := range problems {
@@ -220,8 +215,8 @@ func (o *outcome) requests() []string {
 		}
 	}
 	return []string{
-		fmt.Sprintf("  to GitHub        %d requests, %s a job: %s", total, o.perJob(float64(total)), strings.Join(most, ", ")),
-		fmt.Sprintf("                   and %d by the runners themselves", runners),
+		fmt.Sprintf("  to GitHub        %d requests, %s per job: %s", total, o.perJob(float64(total)), strings.Join(most, ", ")),
+		fmt.Sprintf("                   and %d requests by the runners", runners),
 	}
 }
 
