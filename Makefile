@@ -40,7 +40,7 @@ release-dry-run: ## Build a release without publishing it, push image and chart 
 	CORRAL_RELEASE='$(CURDIR)/dist' $(GO) test -count=1 -run TestAReleaseInARegistry ./test/chart/release
 
 .PHONY: demo
-demo: ## The main job on this machine: Git, API server, controller, simulated GitHub, jobs. ARGS for flags.
+demo: ## Run Corral on this machine with a real API server and a simulated GitHub. Needs only Go, git and make. ARGS for flags, such as --stay to explore.
 	@$(GO) run ./sim/gobuild/cmd/gobuild -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 	bin/corral-demo $(ARGS)
 
