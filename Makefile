@@ -159,6 +159,7 @@ prose: ## Check the spelling and the phrases of the hand-written pages with Vale
 
 .PHONY: site
 site: ## Build the documentation site into dist/site with Hugo, which it builds first. A link to a missing page or heading is an error.
+	@echo 'Building Hugo if necessary, which takes minutes, and then the site.'
 	CGO_ENABLED=0 $(GO) -C hack/site tool hugo --destination ../../dist/site --panicOnWarning --minify $(if $(BASE_URL),--baseURL '$(BASE_URL)')
 
 .PHONY: workflows
