@@ -51,8 +51,10 @@ func main() {
 	for text := range strings.SplitSeq(*platforms, ",") {
 		platform := must(v1.ParsePlatform(text))
 		binary := filepath.Join(*out, "corral-"+platform.OS+"-"+platform.Architecture)
+		log.Printf("compiling Corral for %s", platform)
 		goCommand([]string{"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Architecture},
 			"build", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w -X main.version="+*version, "-o", binary, "./cmd/corral")
+		log.Print("writing the bill of materials; warnings about the modules corral and std are normal, as neither is downloaded")
 		goCommand([]string{"GOPRIVATE=github.com/corral-dev", "GOVCS=*:off"}, // do not look up this module itself
 			"tool", "-modfile=hack/tools/go.mod", "cyclonedx-gomod", "bin", "-json", "-licenses", "-std", "-noserial", "-version", *version, "-output", binary+".cdx.json", binary)
 		image := pack(platform, binary)

@@ -272,7 +272,7 @@ func (d *demo) waitApplied(ctx context.Context, commit string) error {
 	})
 	if err == nil {
 		d.inForce = commit
-		d.screen.say("PoolSource, %s after the push: %s", seconds(time.Since(began)), message)
+		d.screen.say("PoolSource, after %s: %s", seconds(time.Since(began)), message)
 	}
 	return err
 }
