@@ -34,6 +34,7 @@ image: ## The controller's image without a container engine: dist/corral.tar, di
 
 .PHONY: release-dry-run
 release-dry-run: ## Build a release without publishing it, push image and chart to a registry on this machine, install both from there, and run jobs.
+	@echo 'Building goreleaser and the binaries of all platforms. The first run takes a long time.'
 	$(GO) tool -modfile=hack/release/go.mod goreleaser release --snapshot --clean --skip=sign
 	$(MAKE) image
 	$(GO) run ./sim/localcluster/cmd/assets
