@@ -231,7 +231,7 @@ func TestThePluginSaysWhatIsWrong(t *testing.T) {
 		want []string
 	}{
 		"a rule": {text: "package pools\n\npools: linux: spec: scale: {min: 30, max: 20}\n",
-			want: []string{"argocd/broken.cue:3:34: pools.linux.spec.scale.min: min 30 is above max 20", "exit status 1"}},
+			want: []string{"argocd/broken.cue:3:29: pools.linux.spec.scale.min: min 30 is above max 20", "exit status 1"}},
 		"syntax": {text: "package pools\n\npools: {\n", want: []string{"argocd/broken.cue:"}},
 		"a name": {text: "package pools\n\npools: linux: spec: runnerLables: [\"x\"]\n",
 			want: []string{"argocd/broken.cue:3:21: pools.linux.spec.runnerLables: field not allowed; did you mean runnerLabels?"}},
