@@ -114,7 +114,7 @@ func TestMakePlan(t *testing.T) {
 		},
 		"a name that is taken twice is refused": {
 			declared: []compile.Object{pool("a"), inOwn},
-			want:     want{Apply: []string{"RunnerPool a"}, Refused: []string{"a.cue:3:5: RunnerPool a: RunnerPool a is declared twice, here and as "}},
+			want:     want{Apply: []string{"RunnerPool a"}, Refused: []string{"a.cue:3:5: RunnerPool a: RunnerPool a is declared twice, here and at a.cue:3"}},
 		},
 		"the own namespace may be named": {
 			declared: []compile.Object{inOwn},

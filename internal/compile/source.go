@@ -30,5 +30,9 @@ func (n *OneNamespace) Refusal(o *Object) string {
 }
 
 func twice(o, other *Object) string {
-	return fmt.Sprintf("%s %s is declared twice, here and at %s:%d (%s)", o.Manifest.GetKind(), o.Manifest.GetName(), other.File, other.Line, other.Path)
+	at := fmt.Sprintf("%s:%d", other.File, other.Line)
+	if other.Path != "" {
+		at += " (" + other.Path + ")"
+	}
+	return fmt.Sprintf("%s %s is declared twice, here and at %s", o.Manifest.GetKind(), o.Manifest.GetName(), at)
 }
