@@ -132,7 +132,7 @@ func check(object map[string]any) field.ErrorList {
 	object = runtime.DeepCopyJSON(object)
 	unknown := pruning.PruneWithOptions(object, d.schema, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
-		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known" + wording.FromARC(path)})
+		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known" + wording.FieldHint(path)})
 	}
 	defaulting.Default(object, d.schema)
 	defaulting.PruneNonNullableNullsWithoutDefaults(object, d.schema) // for an API server, null means that a field is not set

@@ -30,7 +30,6 @@ var teamMistakes = map[string]map[string]teamMistake{
 		"brace-not-closed":        {file: platformFile, was: "memory: \"64Gi\"}\n}", becomes: "memory: \"64Gi\"}\n"},
 		"brace-too-many":          {file: platformFile, was: "memory: \"64Gi\"}\n}", becomes: "memory: \"64Gi\"}\n}\n}"},
 		"field-of-container":      {file: platformFile, was: "command:", becomes: "comand:"},
-		"column-in-condition":     {file: platformFile, was: "if _row.officeHours != _|_", becomes: "if _row.officeHour != _|_"},
 		"column-as-value":         {file: platformFile, was: "scale: max: _row.max", becomes: "scale: max: _row.maxx"},
 		"column-of-lookup":        {file: platformFile, was: "requests: #sizes[_row.size]", becomes: "requests: #sizes[_row.sise]"},
 		"image-is-a-number":       {file: platformFile, was: `#image: "ghcr.io/actions/actions-runner:2.331.0"`, becomes: `#image: 2.331`},

@@ -145,8 +145,6 @@ type compilation struct {
 	// importable are the import paths of the current module's folders, and files its files.
 	importable []string
 	files      Files
-	// schemaFields are the names of all fields of the schema.
-	schemaFields []string
 	// imports holds the first place of each error of an import, by message.
 	imports map[string]token.Position
 }

@@ -116,7 +116,7 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a field without a value": {pool("scale: max: int\n" + template), []string{
 			"pools.cue:8:8: pools.linux.spec.scale.max: has no value, only >=0 & <=100000 & int: set it, or give it a default"}},
 		"an unknown reference": {pool("scale: max: most\n" + template), []string{
-			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found; put a text into double quotes, or import the package`}},
+			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found; put strings in double quotes, or import the package`}},
 		"in a comprehension": {
 			head + "for s in [\"a\"] {\n\tpools: \"linux-\\(s)\": schema.#RunnerPool & {\n\t\tmetadata: name: \"linux-\\(s)\"\n\t\tspec: {connectionRef: name: \"acme\", scale: max: -3, " + template + "}\n\t}\n}\n", []string{
 				`pools.cue:8:51: pools."linux-a".spec.scale.max: invalid value -3 (out of bound >=0)`}},
@@ -249,6 +249,14 @@ func TestTreesThatCompile(t *testing.T) {
 		"tags": {
 			map[string]string{"cue.mod/module.cue": withDeps, "a.cue": pool("scale: max: int @tag(max,type=int)\n" + template)}, Options{Tags: map[string]string{"max": "9"}},
 			[]string{"RunnerPool/linux a.cue:6:8 pools.linux"}},
+		"a condition on a field of embedded data that is not set": {
+			map[string]string{"cue.mod/module.cue": withDeps, "data.json": `{"region": "eu"}`,
+				"a.cue": "@extern(embed)\n\n" + pool("if _data.regions != _|_ {scale: max: 3}\n"+template) + "\n_data: _ @embed(file=data.json)\n_region: _data.region\n"}, Options{},
+			[]string{"RunnerPool/linux a.cue:8:8 pools.linux"}},
+		"a condition on a field that an imported package may have": {
+			map[string]string{"cue.mod/module.cue": withDeps, "shared/b.cue": "package shared\n\n_x: 1\n",
+				"a.cue": strings.Replace(pool("if shared.most != _|_ {scale: max: 3}\n"+template), "import ", "import \"acme.test/pools/shared\"\nimport ", 1)}, Options{},
+			[]string{"RunnerPool/linux a.cue:7:8 pools.linux"}},
 		"an embedded file": {
 			map[string]string{"cue.mod/module.cue": withDeps, "scale.json": `{"max": 3}`,
 				"a.cue": "@extern(embed)\n\n" + pool("scale: _ @embed(file=scale.json)\n"+template)}, Options{},

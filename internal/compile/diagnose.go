@@ -382,7 +382,7 @@ func (p *pkg) nameHint(given string) string {
 	if isBlock(given) {
 		return didYouMean(given, p.written.labels())
 	}
-	return "; put a text into double quotes, or import the package"
+	return "; put strings in double quotes, or import the package"
 }
 
 // explainIncomplete explains a field without a value. In an object, its position is the expression that should have

@@ -95,37 +95,25 @@ func packagesOf(instance *build.Instance, seen map[string]bool) []*build.Instanc
 }
 
 // reportUndefined reports references to fields that an imported package does not have, and returns whether there are any.
-// In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it.
+// In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it. A field that
+// is compared with bottom may be absent.
 func (c *compilation) reportUndefined(packages []*build.Instance) bool {
 	before, members := len(c.problems), map[string][]string{}
 	for _, p := range packages {
-		members[withoutVersion(p.ImportPath)] = topLabels(p.Files)
+		importPath := withoutVersion(p.ImportPath)
+		members[importPath] = append(members[importPath], topLabels(p.Files)...)
 	}
-	files := userFiles(packages)
-	names := indexWritten(files).labels()
-	for _, file := range files {
+	optional := map[ast.Node]bool{}
+	for _, file := range userFiles(packages) {
 		ast.Walk(file, func(node ast.Node) bool {
-			if selector, ok := node.(*ast.SelectorExpr); ok {
+			optional[comparedWithBottom(node)] = true
+			if selector, ok := node.(*ast.SelectorExpr); ok && !optional[node] {
 				c.reportMember(selector, members)
-			}
-			if selector, ok := comparedWithBottom(node).(*ast.SelectorExpr); ok {
-				c.reportComparison(selector, names)
 			}
 			return true
 		}, nil)
 	}
 	return len(c.problems) > before
-}
-
-// reportComparison reports a comparison with bottom of a field that no package has, and that is probably misspelt: the
-// comparison would always find it absent.
-func (c *compilation) reportComparison(selector *ast.SelectorExpr, names []string) {
-	given, at := label(selector.Sel), selector.Sel.Pos().Position()
-	hint := didYouMeanMember(given, names)
-	if hint != "" && !slices.Contains(names, given) && !slices.Contains(c.schemaFields, given) {
-		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
-			Message: fmt.Sprintf("no field is named %s, so the comparison with _|_ always finds it absent%s", given, hint)})
-	}
 }
 
 // reportMember reports a reference to a field that an imported package does not have.
@@ -427,6 +415,5 @@ func (c *compilation) loadSchema(instances []*build.Instance) (cue.Value, error)
 
 func (c *compilation) buildSchema(instance *build.Instance) (cue.Value, error) {
 	value := c.cue.BuildInstance(instance)
-	c.schemaFields = indexWritten(instance.Files).labels()
 	return value, value.Err()
 }

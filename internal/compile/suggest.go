@@ -46,7 +46,7 @@ func (p *pkg) explainUnknown(f finding) finding {
 		patterned = patterned || !slices.Contains(fieldNames(v), label)
 		if !next.Exists() {
 			f.path = f.path[:object+i+1]
-			f.message += cmp.Or(wording.FromARC(joinPath(f.path[object:])), suggestion(label, fieldNames(v)))
+			f.message += cmp.Or(wording.FieldHint(joinPath(f.path[object:])), suggestion(label, fieldNames(v)))
 			return f
 		}
 		v = next

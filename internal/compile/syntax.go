@@ -13,33 +13,33 @@ import (
 // nameAndValue explains fields and defaults.
 const nameAndValue = "write NAME: VALUE, and a default as NAME: *VALUE | TYPE"
 
-// syntaxHints explain lines that CUE cannot parse, and that people write who know YAML, Helm or shells. The first hint
-// whose pattern matches the line counts.
+// syntaxHints explain lines that CUE cannot parse, and that users of YAML, Helm or shells often write. The first hint whose
+// pattern matches the line counts.
 var syntaxHints = []struct {
 	line *regexp.Regexp
 	hint string
 }{
 	{regexp.MustCompile(`^\s*#(\s|$)|\s#\s|/\*`), "a comment begins with //"},
-	{regexp.MustCompile(`\{\{`), `CUE is no template: write the name of a field where {{ … }} stands, or \(NAME) within a text`},
-	{regexp.MustCompile(`\$\{`), `write the name of a field where ${…} stands, or \(NAME) within a text`},
-	{regexp.MustCompile(`[“”‘’]`), `put a text into straight double quotes (")`},
+	{regexp.MustCompile(`\{\{`), `CUE is not a template language: replace {{ … }} by the name of a field, or by \(NAME) in a string`},
+	{regexp.MustCompile(`\$\{`), `replace ${…} by the name of a field, or by \(NAME) in a string`},
+	{regexp.MustCompile(`[“”‘’]`), `put strings in straight double quotes (")`},
 	{regexp.MustCompile(`^---`), "a CUE file has no separators; remove the line"},
 	{regexp.MustCompile(`^\s*- `), "write a list as [A, B]"},
 	{regexp.MustCompile(`^package\s+\w*[^\w\s]`), "the name of a package has letters, digits and _ only"},
-	{regexp.MustCompile(`^\s*import\b`), "an import stands below the package clause, with its path in double quotes"},
-	{regexp.MustCompile(`^\s*(if|for)\b[^{]*:\s*`), "put the fields after if or for into braces"},
-	{regexp.MustCompile(`^\s*\w+(\.\w+)+\s*:`), "write A: B: VALUE for a field in a field"},
-	{regexp.MustCompile(`(^|[{,\s])[A-Za-z_]\w*(-\w+)+\s*:`), "put a name with a dash into double quotes"},
-	{regexp.MustCompile(`(^|[{,\s])\d\w*[A-Za-z]\w*\s*:`), "put a name that begins with a digit into double quotes"},
+	{regexp.MustCompile(`^\s*import\b`), "put imports below the package clause, with their paths in double quotes"},
+	{regexp.MustCompile(`^\s*(if|for)\b[^{]*:\s*`), "put the fields after if or for in braces"},
+	{regexp.MustCompile(`^\s*\w+(\.\w+)+\s*:`), "write A: B: VALUE for a nested field"},
+	{regexp.MustCompile(`(^|[{,\s])[A-Za-z_]\w*(-\w+)+\s*:`), "put names with a dash in double quotes"},
+	{regexp.MustCompile(`(^|[{,\s])\d\w*[A-Za-z]\w*\s*:`), "put names that begin with a digit in double quotes"},
 	{regexp.MustCompile(`\s\?\s.*:`), "CUE has no ? operator; write the field in if CONDITION {…}"},
 	{regexp.MustCompile(`(:|\w)\s*=\s`), nameAndValue},
 	{regexp.MustCompile(`;`), "separate fields with commas"},
 	{regexp.MustCompile(`:\s*([,}]|$)`), "give each field a value"},
-	{regexp.MustCompile(`^[^"]*("[^"]*"[^"]*)*"[^"]*$`), "close each text with a double quote on the same line"},
+	{regexp.MustCompile(`^[^"]*("[^"]*"[^"]*)*"[^"]*$`), "close each string with a double quote on the same line"},
 	{regexp.MustCompile(`[\w)]\s*\{\s*$`), "write & between a definition and {"},
 	{regexp.MustCompile(`[{,]\s*\w+\s+[\w"]`), "put a colon between a name and its value"},
 	{regexp.MustCompile(`"\s+\w+:`), "put a comma between fields of one line"},
-	{regexp.MustCompile(`\w/\w`), "put a text into double quotes"},
+	{regexp.MustCompile(`\w/\w`), "put strings in double quotes"},
 }
 
 // explainSyntax explains an error of the parser by the line that it is about, or by the bracket that is not closed.
@@ -74,7 +74,7 @@ func placeIn(text []byte, offset int) (line, column int) {
 	return 1 + bytes.Count(text[:offset], []byte("\n")), offset - bytes.LastIndexByte(text[:offset], '\n')
 }
 
-// withoutBrackets matches texts and comments.
+// withoutBrackets matches strings and comments, whose brackets do not count.
 var withoutBrackets = regexp.MustCompile(`"""[^"]*"""|"(\\.|[^"\\\n])*"|//.*`)
 
 // unclosed returns the offset of the bracket that is probably not closed, or -1: the innermost bracket that a less indented

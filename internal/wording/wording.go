@@ -271,8 +271,8 @@ var arcFields = map[string]string{
 	"githubServerTLS": "ca of the GitHubConnection that connectionRef names",
 }
 
-// ofOthers are fields of other parts of a spec, and of Kubernetes' pods, that people write into a spec or its template.
-var ofOthers = map[string]string{
+// misplaced are fields of other parts of a spec, and of Kubernetes' pods, that users write at the top of a spec or of its template.
+var misplaced = map[string]string{
 	"min": "scale.min", "max": "scale.max", "idle": "scale.idle", "schedules": "scale.schedules", "webhook": "demand.webhook", "connection": "connectionRef",
 	"image": containerField + "image", "command": containerField + "command", "env": containerField + "env", "resources": containerField + "resources",
 	"volumeMounts": containerField + "volumeMounts", "containers": podField + "containers", "initContainers": podField + "initContainers",
@@ -285,14 +285,14 @@ const (
 	containerField = podField + "containers[0]."
 )
 
-// FromARC returns a hint that names Corral's field for a field in a spec of actions-runner-controller, given by its path, or
-// the place of a field that belongs elsewhere in the spec; empty for other fields.
-func FromARC(path string) string {
+// FieldHint returns a hint for an unknown field of a spec, given by its path: Corral's field for a field of
+// actions-runner-controller, or the path of a field that belongs elsewhere. It is empty for other fields.
+func FieldHint(path string) string {
 	name := strings.TrimPrefix(path, "spec.")
 	if own := arcFields[name]; own != "" {
 		return fmt.Sprintf("; ARC's %s is Corral's %s", name, own)
 	}
-	if place := ofOthers[strings.TrimPrefix(name, "template.")]; place != "" {
+	if place := misplaced[strings.TrimPrefix(name, "template.")]; place != "" {
 		return fmt.Sprintf("; did you mean spec.%s?", place)
 	}
 	return ""
