@@ -101,8 +101,8 @@ func newCalendar() *cobra.Command {
 		Use:   "calendar [DIR]",
 		Short: "Print which min, idle and max apply over time",
 		Long: `Print which min, idle and max apply over time to the pools defined in DIR (default: the current
-folder) and below. The numbers are those of the schedules, after the policies in DIR and the
-policies of --policy have been applied.
+folder) and below. The command starts from the numbers of the schedules, and applies the policies
+in DIR and the policies of --policy.
 
 The command evaluates policies for an idle pool at each schedule boundary and when an answer
 expires. If a rule depends on the time but sets no until, its answer may change in between.

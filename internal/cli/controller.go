@@ -62,7 +62,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.DurationVar(&f.manager.LeaseDuration, "leader-election-lease-duration", controllers.DefaultLeaseDuration, "time that other replicas wait after the last renewal before they replace the leader")
 	flags.DurationVar(&f.manager.RenewDeadline, "leader-election-renew-deadline", controllers.DefaultRenewDeadline, "time that the leader tries to renew its lease before it exits; must be less than the lease duration")
 	flags.DurationVar(&f.manager.RetryPeriod, "leader-election-retry-period", controllers.DefaultRetryPeriod, "time between two attempts to get or renew the lease")
-	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name by which GitHub knows this cluster (default: the UID of namespace kube-system)")
+	flags.StringVar(&f.controllers.Cluster, "cluster-id", "", "name of this cluster on GitHub (default: the UID of namespace kube-system)")
 	flags.StringVar(&f.controllers.Sources.DefaultServiceAccount, "default-service-account", "", "ServiceAccount in the source's namespace that applies the objects of sources without spec.serviceAccountName (default: the controller itself)")
 	flags.BoolVar(&f.controllers.Sources.NoCrossNamespaceRefs, "no-cross-namespace-refs", true, "refuse references of sources to objects in other namespaces")
 	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", "/etc/corral/credentials", "folder with the mounted credentials for connections with spec.mount")

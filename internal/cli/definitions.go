@@ -111,7 +111,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	c.isAssigned = len(d.sources) > 0 || d.source != nil
 	strays := t.findStrays()
 	c.onlyPolicies = isEmpty && strays.hasPolicies()
-	_, priced, err := (&reviewOptions{}).readPrices(namedTree{tree: t})
+	_, priced, err := (namedTree{tree: t}).prices()
 	c.uncommitted, c.unread = t.uncommitted(), append(strays.unread(c.Objects), priced...)
 	return c, err
 }

@@ -296,13 +296,17 @@ func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compi
 	return policies, nil, err
 }
 
-// readPrices reads the price file of --prices, or else the closest price file in the folder of the definitions or above it. It returns nil if
-// there is none.
+// readPrices reads the price file of --prices, or else the price file of the definitions.
 func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	if o.prices != "" {
 		file, err := os.Open(o.prices)
 		return pricesIn(file, err, filepath.ToSlash(o.prices))
 	}
+	return t.prices()
+}
+
+// prices reads the closest price file in the folder of the definitions or above it. It returns nil if there is none.
+func (t namedTree) prices() (*review.Prices, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); !t.absent; folder = path.Dir(folder) {
 		// Links and files with other names are not read, and nothing else reports them.
 		for base, why := range map[string]string{pricesFile: compile.Link, "prices.yml": otherPrices, "prices.json": otherPrices} {

@@ -87,8 +87,8 @@ time that never occurs. Warnings include:
   - with --live, pools with a cache whose runner group takes jobs of public repositories. The command
     asks GitHub with the credentials of the connection, if you may read its Secret.
 
-The command then evaluates policies for each pool: those in DIR, in *.rego files and RunnerPolicies,
-and those of --policy. They decide whether the pool's pod may run, which limits apply while all
+The command then evaluates, for each pool, the policies in DIR (*.rego files and RunnerPolicies) and
+the policies of --policy. They decide whether the pool's pod may run, which limits apply while all
 pools are idle, and how a change of the template would begin to roll out, at the time --at. A denial
 or a policy that fails is reported on standard error with its rule and a fix, and the exit code is
 2. Changed numbers, warnings and the results of policies in audit mode do not change the exit code.
