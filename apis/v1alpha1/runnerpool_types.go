@@ -39,7 +39,7 @@ const (
 )
 
 // RunnerPoolSpec declares one set of runners.
-// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: set stopPolicy, or make another pool"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: set stopPolicy, or create another pool"
 // +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName may not be set with registration REST: such runners have no scale set"
 // +kubebuilder:validation:XValidation:rule="self.lifetime != 'Persistent' || self.registration == 'REST'",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
 // +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent may only be set with lifetime Persistent"
@@ -79,7 +79,7 @@ type RunnerPoolSpec struct {
 
 	// registration is ScaleSet (default), or REST for runners without a scale set. The sources in demand report their jobs.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration is immutable: create another pool"
 	// +kubebuilder:default=ScaleSet
 	Registration Registration `json:"registration,omitempty"`
 
