@@ -61,7 +61,7 @@ type GitHubConnectionSpec struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url never changes: make another GitHubConnection and point the pools at it; if this one never worked, delete it and create it again with the right url, its pools wait for it"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url is immutable: create another GitHubConnection and point the pools at it; if this one never worked, delete it and create it again with the right url, its pools wait for it"
 	URL string `json:"url,omitempty"`
 
 	// secretRef names a Secret with either github_token, or github_app_id,
@@ -128,7 +128,7 @@ type ConnectionWebhook struct {
 	// +required
 	SecretRef LocalObjectReference `json:"secretRef"`
 
-	// hookID of the organization's, repository's or enterprise's webhook on GitHub. Corral uses it to request lost deliveries again.
+	// hookID of the organization's or repository's webhook on GitHub. Corral uses it to find lost deliveries.
 	// Default: the webhook of the App, with an App's credentials; none with a token.
 	// +optional
 	// +kubebuilder:validation:Minimum=1

@@ -26,7 +26,7 @@ type LifetimeSpec struct {
 	// Persistent needs registration REST. The pods get a token that can register any runner of the connection, and jobs find
 	// the files that previous jobs left, so do not use it for untrusted code.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime never changes: make another pool"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime is immutable: create another pool"
 	// +kubebuilder:default=Job
 	Lifetime RunnerLifetime `json:"lifetime,omitempty"`
 

@@ -157,13 +157,13 @@ func (p *pair) compare(f *facts) {
 		return
 	}
 	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
-		f.Refused = append(f.Refused, p.refuse("registration", "registration never changes: make another pool"))
+		f.Refused = append(f.Refused, p.refuse("registration", "registration is immutable: create another pool"))
 	}
 	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
-		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime never changes: make another pool"))
+		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime is immutable: create another pool"))
 	}
 	if p.head.observes() && !p.base.observes() {
-		f.NeverObserves = p.refuse("mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
+		f.NeverObserves = p.refuse("mode", "mode cannot change back to Observe: set stopPolicy, or create another pool")
 	}
 	f.IsRefused = p.isRefused()
 	if !p.formerDenied {

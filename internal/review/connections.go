@@ -105,7 +105,7 @@ func (c *comparison) describeConnection(s *Connection, before, after *connection
 		f.IsReachedOtherwise = !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA)
 		f.Lost, f.Gained = beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces)
 		if before.Spec.URL != after.Spec.URL {
-			f.Refused = c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
+			f.Refused = c.refuseChange(after.object, "spec.url", "url is immutable: create another GitHubConnection and point the pools at it")
 		}
 	case Deleted:
 		if len(s.Pools) > 0 {
