@@ -129,7 +129,7 @@ type ConnectionWebhook struct {
 	// +required
 	SecretRef LocalObjectReference `json:"secretRef"`
 
-	// hookID of the organization's, repository's or enterprise's webhook on GitHub. Corral uses it to request lost deliveries again.
+	// hookID of the organization's or repository's webhook on GitHub. Corral uses it to find lost deliveries.
 	// Default: the webhook of the App, with an App's credentials; none with a token.
 	// +optional
 	// +kubebuilder:validation:Minimum=1

@@ -163,7 +163,7 @@ func (p *pair) compare(f *facts) {
 		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime is immutable: create another pool"))
 	}
 	if p.head.observes() && !p.base.observes() {
-		f.NeverObserves = p.refuse("mode", "mode never goes back to Observe: set stopPolicy, or create another pool")
+		f.NeverObserves = p.refuse("mode", "mode cannot change back to Observe: set stopPolicy, or create another pool")
 	}
 	f.IsRefused = p.isRefused()
 	if !p.formerDenied {

@@ -231,7 +231,7 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 		say(&r.Reasons, true, "%s fails (%s): %s", f.Policy, f.Kind, f.Message)
 	}
 	for _, reason := range answer.Reasons {
-		r.Reasons = append(r.Reasons, s.locate(reason.Rule).Says(cmp.Or(reason.Message, "no reason given")))
+		r.Reasons = append(r.Reasons, s.locate(reason.Rule).WithReason(cmp.Or(reason.Message, "no reason given")))
 	}
 	return r
 }

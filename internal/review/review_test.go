@@ -384,9 +384,9 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"back to watching": {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, "scale:", "mode: \"Observe\"\n\t\tscale:")},
 			[]string{
-				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode never goes back to Observe: set stopPolicy, or create another pool",
+				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode cannot change back to Observe: set stopPolicy, or create another pool",
 				`Changed linux [ReroutesJobs] from ""`, `  spec.mode "Active" -> "Observe" p.cue:6 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : The API server refuses this: mode never goes back to Observe. Set stopPolicy, or create another pool.",
+				"  : The API server refuses this: mode cannot change back to Observe. Set stopPolicy, or create another pool.",
 			},
 		},
 		"policy only": {

@@ -110,7 +110,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent may only be set with lifetime Persistent"},
 		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
 		"a comma in a label": {
-			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not have a comma",
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not contain commas",
 		},
 		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
 		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
