@@ -150,7 +150,7 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 		if err != nil {
 			return err
 		}
-		if len(objects) == 0 {
+		if len(objects) == 0 && isWithin(t.path, s.folder) {
 			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder))
 		}
 		own := compile.IntoNamespace(s.Namespace)
@@ -171,7 +171,10 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 
 // appliedBy returns the objects that a source applies. If the source sets tags, appliedBy compiles its folder again with these tags.
 func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
-	if len(s.Spec.Tags) > 0 && s != d.source {
+	if s == d.source {
+		return c.Objects, nil // the command compiles only what the source applies
+	}
+	if len(s.Spec.Tags) > 0 {
 		tags := maps.Clone(s.Spec.Tags)
 		maps.Copy(tags, d.tags)
 		result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: tags, AllowEmpty: true, Positions: true})
@@ -183,13 +186,28 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 	}
 	folder := path.Join(filepath.ToSlash(t.root), s.folder)
 	applied := map[string]bool{} // cached by file, because one file can declare thousands of pools
-	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
+	own := slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
 		if _, known := applied[o.File]; !known {
 			file, err := filepath.Abs(o.File)
 			applied[o.File] = err == nil && isWithin(folder, filepath.ToSlash(file))
 		}
-		return !applied[o.File] || o.Path == "" && s != d.source
-	}), nil
+		return !applied[o.File] || o.Path == ""
+	})
+	if len(own) > 0 {
+		return own, nil
+	}
+	return d.declaredElsewhere(ctx, s, t, c)
+}
+
+// declaredElsewhere returns the objects that a source applies although no file in its folder declares them: the folder embeds a
+// definition, or has data for the package in a folder above.
+func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
+	result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: d.tags, AllowEmpty: true})
+	applied := map[string]bool{}
+	for _, o := range result.Objects {
+		applied[o.Manifest.GetKind()+"/"+o.Manifest.GetName()] = o.Path != ""
+	}
+	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool { return !applied[o.Manifest.GetKind()+"/"+o.Manifest.GetName()] }), err
 }
 
 // ofSources moves the Rego files in the folders of sources out of the tree's policy, into a policy for each source in the source's namespace.

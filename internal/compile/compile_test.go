@@ -117,6 +117,11 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 			"pools.cue:8:8: pools.linux.spec.scale.max: has no value, only >=0 & <=100000 & int: set it, or give it a default"}},
 		"an unknown reference": {pool("scale: max: most\n" + template), []string{
 			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found; put strings in double quotes, or import the package`}},
+		"the same wrong value in two rows": {onePool + "_rows: [string]: max: <=5\n_rows: a: max: 9\n_rows: b: max: 9\n", []string{
+			"pools.cue:11:16: _rows.a.max: invalid value 9 (out of bound <=5)",
+			"pools.cue:12:16: _rows.b.max: invalid value 9 (out of bound <=5)"}},
+		"a required field of a value that is referred to": {pool("scale: max: _t.x\n"+template) + "_t: {x!: int}\n", []string{
+			"pools.cue:8:16: pools.linux.spec.scale.max: x must be set"}},
 		"in a comprehension": {
 			head + "for s in [\"a\"] {\n\tpools: \"linux-\\(s)\": schema.#RunnerPool & {\n\t\tmetadata: name: \"linux-\\(s)\"\n\t\tspec: {connectionRef: name: \"acme\", scale: max: -3, " + template + "}\n\t}\n}\n", []string{
 				`pools.cue:8:51: pools."linux-a".spec.scale.max: invalid value -3 (out of bound >=0)`}},

@@ -173,10 +173,11 @@ func (c *compilation) reportFinding(p *pkg, f finding) {
 // withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding. Several
 // fields in building blocks may refer to the same value. The first of their findings remains.
 func withoutCopies(findings []finding) []finding {
-	blocks := map[string][]int{}
+	blocks, positions := map[string][]int{}, make([][]token.Pos, len(findings))
 	inBlock := func(f finding) bool { return len(f.path) > 0 && isBlock(f.path[0]) }
 	for i, f := range findings {
-		if inBlock(f) {
+		positions[i] = userPositions(f.positions)
+		if inBlock(f) && len(positions[i]) > 0 {
 			blocks[f.message] = append(blocks[f.message], i)
 		}
 	}
@@ -184,9 +185,8 @@ func withoutCopies(findings []finding) []finding {
 	var kept []finding
 	for i, f := range findings {
 		isCopy := slices.ContainsFunc(blocks[f.message], func(j int) bool {
-			block := findings[j]
-			return (j < i || !inBlock(f)) && !slices.Equal(f.path, block.path) &&
-				slices.ContainsFunc(userPositions(block.positions), func(pos token.Pos) bool { return slices.Contains(f.positions, pos) })
+			isOther := func(pos token.Pos) bool { return !slices.Contains(f.positions, pos) }
+			return (j < i || !inBlock(f)) && !slices.ContainsFunc(positions[j], isOther) && !slices.Equal(f.path, findings[j].path)
 		})
 		if isCopy {
 			copied[strings.Join(f.path, "\x00")] = true
@@ -347,8 +347,10 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		return c.explainImport(f)
 	}
 	switch missing := requiredMissing.FindStringSubmatch(f.message); {
-	case missing != nil && len(f.path) > 0: // in the value that a computed name refers to
+	case missing != nil && len(f.path) > 0 && !p.isInObject(f.path): // in the value that a computed name refers to
 		return finding{path: f.path[:1], message: missing[1] + " must be set"}
+	case missing != nil:
+		f.message = missing[1] + " must be set"
 	case p.isNull(f):
 		f.message = "is empty (null): give it a value, or remove the field"
 	case strings.HasPrefix(f.message, "field not allowed"):
@@ -370,6 +372,12 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 	return f
 }
 
+// isInObject reports whether a path leads to an object or one of its fields.
+func (p *pkg) isInObject(path []string) bool {
+	_, kind := p.enclosingObject(path)
+	return kind != ""
+}
+
 // formatHints explain messages of CUE by their format.
 var formatHints = map[string]string{
 	"imported and not used: %s":           "; remove the import, or use it",
@@ -380,7 +388,7 @@ var formatHints = map[string]string{
 // nameHint suggests what an unknown name may have meant.
 func (p *pkg) nameHint(given string) string {
 	if isBlock(given) {
-		return didYouMean(given, p.written.labels())
+		return didYouMeanMember(given, p.written().labels())
 	}
 	return "; put strings in double quotes, or import the package"
 }
@@ -388,14 +396,14 @@ func (p *pkg) nameHint(given string) string {
 // explainIncomplete explains a field without a value. In an object, its position is the expression that should have
 // given the value, which may be in an imported package.
 func (p *pkg) explainIncomplete(f finding) finding {
-	if _, kind := p.enclosingObject(f.path); kind == "" {
+	if !p.isInObject(f.path) {
 		f.message += "; begin the name of a building block with _ or #"
 		return f
 	}
 	f.message = fmt.Sprintf("has no value, only %v: set it, or give it a default", f.args[0])
 	f.positions = append(f.positions, operands(p.valueAt(f.path))...)
 	for _, pos := range userPositions(f.positions) {
-		field, name := p.written.origin(pos)
+		field, name := p.written().origin(pos)
 		switch tag := tagOf(field); {
 		case tag != "":
 			f.message += setTag(tag)

@@ -11,12 +11,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/load"
 	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/schema"
@@ -27,8 +29,8 @@ type pkg struct {
 	value cue.Value
 	// fields finds the positions of the user's fields.
 	fields *fieldIndex
-	// written indexes the user's literals and fields.
-	written *written
+	// written returns the index of the user's literals and fields, which only errors need.
+	written func() *written
 	// definitions is the schema package.
 	definitions cue.Value
 	importPath  string
@@ -62,11 +64,14 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		if slices.ContainsFunc(instance.BuildFiles, func(f *build.File) bool { return refused[path.Dir(m.shownName(f.Filename))] }) {
 			continue
 		}
-		switch packages := packagesOf(instance, map[string]bool{}); {
-		case instance.Err != nil:
+		if instance.Err != nil {
 			c.reportModuleError(m, instance.Err)
-		case !c.reportUndefined(packages):
-			c.compilePackage(instance, packages, definitions)
+			continue
+		}
+		before, packages := len(c.problems), packagesOf(instance, map[string]bool{})
+		c.compilePackage(instance, packages, definitions)
+		if len(c.problems) > before {
+			c.preferUndefined(before, m.undefined(packages))
 		}
 	}
 	c.reportGuards(m, tags)
@@ -94,44 +99,81 @@ func packagesOf(instance *build.Instance, seen map[string]bool) []*build.Instanc
 	return packages
 }
 
-// reportUndefined reports references to fields that an imported package does not have, and returns whether there are any.
-// In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it. A field that
-// is compared with bottom may be absent.
-func (c *compilation) reportUndefined(packages []*build.Instance) bool {
-	before, members := len(c.problems), map[string][]string{}
+// preferUndefined replaces the problems of a package from an index on by references to fields that do not exist, if there
+// are any. In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it.
+func (c *compilation) preferUndefined(from int, undefined []v1alpha1.Diagnostic) {
+	if len(undefined) == 0 {
+		return
+	}
+	c.problems = c.problems[:from]
+	for _, d := range undefined {
+		c.report(d)
+	}
+}
+
+// undefined finds references in the files of a module to fields that an imported package does not have. It omits references
+// that CUE may not evaluate.
+func (m *module) undefined(packages []*build.Instance) (found []v1alpha1.Diagnostic) {
+	members := map[string][]string{}
 	for _, p := range packages {
 		importPath := withoutVersion(p.ImportPath)
 		members[importPath] = append(members[importPath], topLabels(p.Files)...)
 	}
-	optional := map[ast.Node]bool{}
 	for _, file := range userFiles(packages) {
+		if within(path.Join(m.root, "cue.mod"), file.Filename) {
+			continue
+		}
+		skipped := map[ast.Node]bool{}
 		ast.Walk(file, func(node ast.Node) bool {
-			optional[comparedWithBottom(node)] = true
-			if selector, ok := node.(*ast.SelectorExpr); ok && !optional[node] {
-				c.reportMember(selector, members)
+			for _, part := range conditional(node) {
+				skipped[part] = true
 			}
-			return true
+			if selector, ok := node.(*ast.SelectorExpr); ok && !skipped[node] {
+				found = append(found, undefinedMember(selector, members)...)
+			}
+			return !skipped[node]
 		}, nil)
 	}
-	return len(c.problems) > before
+	return found
 }
 
-// reportMember reports a reference to a field that an imported package does not have.
-func (c *compilation) reportMember(selector *ast.SelectorExpr, members map[string][]string) {
+// conditional returns the parts of a node that CUE may not evaluate, or whose errors it may ignore.
+func conditional(node ast.Node) (parts []ast.Node) {
+	switch n := node.(type) {
+	case *ast.Comprehension:
+		for _, clause := range n.Clauses {
+			if _, loops := clause.(*ast.ForClause); !loops || len(parts) > 0 {
+				parts = append(parts, clause)
+			}
+		}
+		if len(parts) > 0 {
+			parts = append(parts[1:], n.Value) // the first condition is always evaluated
+		}
+	case *ast.BinaryExpr:
+		if n.Op == token.OR || comparedWithBottom(n) != nil {
+			parts = append(parts, n.X, n.Y)
+		}
+	}
+	return parts
+}
+
+// undefinedMember returns a diagnostic for a reference to a field that an imported package does not have.
+func undefinedMember(selector *ast.SelectorExpr, members map[string][]string) []v1alpha1.Diagnostic {
 	name, _ := selector.X.(*ast.Ident)
 	if name == nil {
-		return
+		return nil
 	}
 	spec, isImport := name.Node.(*ast.ImportSpec)
 	if !isImport {
-		return
+		return nil
 	}
 	given, names := label(selector.Sel), members[withoutVersion(strings.Trim(spec.Path.Value, `"`))]
-	if len(names) > 0 && !slices.Contains(names, given) && !slices.Contains(names, anyLabel) {
-		at := selector.Sel.Pos().Position()
-		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
-			Message: fmt.Sprintf("undefined field: %s%s", given, didYouMeanMember(given, names))})
+	if len(names) == 0 || slices.Contains(names, given) || slices.Contains(names, anyLabel) {
+		return nil
 	}
+	at := selector.Sel.Pos().Position()
+	return []v1alpha1.Diagnostic{{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
+		Message: fmt.Sprintf("undefined field: %s%s", given, didYouMeanMember(given, names))}}
 }
 
 // withoutVersion returns an import path without its major version and package name.
@@ -149,7 +191,7 @@ func (c *compilation) compilePackage(instance *build.Instance, packages []*build
 	p := &pkg{
 		value:       c.cue.BuildInstance(instance),
 		fields:      indexFields(instance.Files),
-		written:     indexWritten(userFiles(packages)),
+		written:     sync.OnceValue(func() *written { return indexWritten(userFiles(packages)) }),
 		definitions: definitions,
 		importPath:  instance.ID(),
 		own:         map[string]bool{},

@@ -35,7 +35,7 @@ func (p *pkg) explainUnknown(f finding) finding {
 		own := fieldNames(p.valueAt(f.path[:len(f.path)-1]))
 		names := own
 		if len(own) == 0 {
-			names = p.written.labels()
+			names = p.written().labels()
 		}
 		f.message += cmp.Or(didYouMean(last, names), suggestion(last, own))
 		return f
@@ -100,7 +100,7 @@ func (p *pkg) explainUndefined(f finding) finding {
 		}
 	}
 	if len(f.args) > 0 {
-		f.message += didYouMeanMember(fmt.Sprint(f.args[0]), p.written.labels())
+		f.message += didYouMeanMember(fmt.Sprint(f.args[0]), p.written().labels())
 	}
 	return f
 }
@@ -139,11 +139,11 @@ type lookup struct {
 func (p *pkg) lookupOf(f finding) (lookup, bool) {
 	_, object := p.objectOf(f.path)
 	candidates := userPositions(f.positions)
-	r, found := p.written.row(object, p.ofObject(f.path))
+	r, found := p.written().row(object, p.ofObject(f.path))
 	if !found || len(candidates) == 0 {
 		return lookup{}, false
 	}
-	expr := p.written.lookupAt(candidates[0])
+	expr := p.written().lookupAt(candidates[0])
 	if expr == nil {
 		return lookup{}, false
 	}

@@ -42,10 +42,13 @@ var syntaxHints = []struct {
 	{regexp.MustCompile(`\w/\w`), "put strings in double quotes"},
 }
 
+// maxLine is the maximum length of a line to explain. A generated file may have all its text in one line.
+const maxLine = 1000
+
 // explainSyntax explains an error of the parser by the line that it is about, or by the bracket that is not closed.
 func explainSyntax(f finding, files Files) finding {
 	text := files[f.at.Filename]
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(strings.ReplaceAll(string(text), "\r", ""), "\n")
 	if f.at.Line < 1 || f.at.Line > len(lines) {
 		return f
 	}
@@ -61,7 +64,7 @@ func explainSyntax(f finding, files Files) finding {
 		f.at.Column = len(line) + 1
 	}
 	for _, h := range syntaxHints {
-		if h.line.MatchString(line) {
+		if len(line) <= maxLine && h.line.MatchString(line) {
 			f.message += "; " + h.hint
 			return f
 		}
@@ -75,28 +78,32 @@ func placeIn(text []byte, offset int) (line, column int) {
 }
 
 // withoutBrackets matches strings and comments, whose brackets do not count.
-var withoutBrackets = regexp.MustCompile(`"""[^"]*"""|"(\\.|[^"\\\n])*"|//.*`)
+var withoutBrackets = regexp.MustCompile(`(?s)"""\r?\n.*?"""|'''\r?\n.*?'''|#"[^"\n]*"#|"(\\.|[^"\\\n])*"|'(\\.|[^'\\\n])*'|//[^\n]*`)
+
+// bracket is an open bracket, and the indentation of its line.
+type bracket struct{ offset, indent int }
 
 // unclosed returns the offset of the bracket that is probably not closed, or -1: the innermost bracket that a less indented
 // line closes, or else the last one that is open at the end.
 func unclosed(text []byte) int {
 	text = withoutBrackets.ReplaceAllFunc(text, func(found []byte) []byte { return bytes.Repeat([]byte("."), len(found)) })
-	indent := func(offset int) int {
-		line := text[bytes.LastIndexByte(text[:offset], '\n')+1:]
-		return len(line) - len(bytes.TrimLeft(line, "\t "))
-	}
-	open := []int{-1}
-	for offset, char := range text {
-		last := open[len(open)-1]
-		switch {
-		case bytes.IndexByte([]byte("{[("), char) >= 0:
-			open = append(open, offset)
-		case bytes.IndexByte([]byte("}])"), char) < 0:
-		case last < 0 || indent(offset) < indent(last):
-			return last
-		default:
-			open = open[:len(open)-1]
+	open := []bracket{{offset: -1}}
+	offset := 0
+	for line := range bytes.Lines(text) {
+		indent := len(line) - len(bytes.TrimLeft(line, "\t "))
+		for _, char := range line {
+			last := open[len(open)-1]
+			switch {
+			case bytes.IndexByte([]byte("{[("), char) >= 0:
+				open = append(open, bracket{offset, indent})
+			case bytes.IndexByte([]byte("}])"), char) < 0:
+			case indent < last.indent || last.offset < 0:
+				return last.offset
+			default:
+				open = open[:len(open)-1]
+			}
+			offset++
 		}
 	}
-	return open[len(open)-1]
+	return open[len(open)-1].offset
 }

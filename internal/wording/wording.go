@@ -215,11 +215,18 @@ func Lines[T any](list []T, most int, text func(T) string) string {
 	return strings.Join(lines, "\n")
 }
 
+// maxCompared is the maximum number of letters of a name for which Closest looks for a similar one.
+const maxCompared = 253
+
 // Closest returns the name that is most similar to the given one and differs by at most the given number of letters,
-// ignoring case; "" if there is none.
+// ignoring case; "" if there is none. It compares no long names, because that would take too much time.
 func Closest(name string, others []string, most int) string {
-	best := ""
+	best, letters := "", utf8.RuneCountInString(name)
 	for _, other := range others {
+		more := utf8.RuneCountInString(other) - letters
+		if letters > maxCompared || more > most || -more > most {
+			continue
+		}
 		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(other)); d <= most && other != name {
 			best, most = other, d-1
 		}
