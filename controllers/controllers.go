@@ -160,7 +160,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	s.engine.Cache = mgr.GetClient()
 	if o.LogDecisions {
-		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, now)
+		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample)
 	}
 	s.scaleSets = scaleset.NewClients(s.connections, s.gitHub(o))
 	s.rest = rest.NewClients(s.connections, s.gitHub(o))
