@@ -261,9 +261,11 @@ func TestAPolicysChangeLooksAtItsOwnPools(t *testing.T) {
 			source.Namespace = small
 		}
 		seen := 0
-		for range e.pools.reached(policy.Broken(source, nil)) {
+		e.mu.Lock()
+		for range e.reached(policy.Broken(source, nil)) {
 			seen++
 		}
+		e.mu.Unlock()
 		if bound := e.bound(policy.Broken(source, nil)); seen != want || bound != want {
 			t.Errorf("%s: %d pools are looked at and %d bound, want %d", kind, seen, bound, want)
 		}

@@ -37,10 +37,7 @@ func policyPages(cookbook string) (map[string]string, error) {
 
 // libraryPage fills tables of rules into the template.
 func libraryPage() (string, error) {
-	modules, err := policy.LibraryModules()
-	if err != nil {
-		return "", fmt.Errorf("reading the library: %w", err)
-	}
+	modules := policy.LibraryModules()
 	annotations, diagnostics := policy.Annotations(modules)
 	if len(diagnostics) > 0 {
 		return "", fmt.Errorf("reading the library: %s", diagnostics[0].Message)

@@ -52,12 +52,8 @@ func nameOf(p Pool) types.NamespacedName {
 // Put sets a pool's grant, its demand and the needs of its rules. It returns the groups that have changed and that
 // rules read.
 func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
-	groups, reads := GroupsOf(p), needs.Groups(p)
-	for _, g := range reads {
-		if !slices.Contains(groups, g) {
-			groups = append(groups, g)
-		}
-	}
+	reads := needs.Groups(p)
+	groups := union(GroupsOf(p), reads...)
 	added := &fleetPool{Member{Namespace: p.Namespace, Name: p.Name, Granted: granted, Wanted: wanted}, groups, reads}
 	before := f.pools[nameOf(p)]
 	if before != nil && before.Member == added.Member && slices.Equal(before.groups, added.groups) && slices.Equal(before.reads, added.reads) {
@@ -101,11 +97,14 @@ func (f *Fleet) read(groups []GroupKey) []GroupKey {
 }
 
 // Readers counts the pools whose rules read a group, by namespace.
-func (f *Fleet) Readers(key GroupKey) map[string]int {
+func (f *Fleet) Readers(key GroupKey) map[string]int { return f.group(key).readers }
+
+// group returns a group, which is empty if it has no pools.
+func (f *Fleet) group(key GroupKey) *fleetGroup {
 	if g := f.groups[key]; g != nil {
-		return g.readers
+		return g
 	}
-	return nil
+	return &fleetGroup{}
 }
 
 // Granted returns a pool's grant.
@@ -142,10 +141,7 @@ func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 
 // others returns the pools of a group without the given pool.
 func (f *Fleet) others(key GroupKey, p Pool) claimants {
-	g := f.groups[key]
-	if g == nil {
-		g = &fleetGroup{}
-	}
+	g := f.group(key)
 	var own Member
 	in := int64(0)
 	if self := f.pools[nameOf(p)]; self != nil && slices.Contains(self.groups, key) {
@@ -168,8 +164,8 @@ func (f *Fleet) others(key GroupKey, p Pool) claimants {
 func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
 	others := f.others(key, p)
 	sum := Group{Granted: clamp(others.granted), Pools: clamp(others.pools)}
-	if g := f.groups[key]; g != nil && needs.Members {
-		sum.Version = g.version
+	if needs.reads(ReadsMembers) {
+		sum.Version = f.group(key).version
 	}
 	return sum
 }
@@ -188,10 +184,7 @@ func (f *Fleet) Left(p Pool, needs Needs) []int64 {
 
 // Members returns pools of a group, sorted, starting at the given one, up to a maximum number.
 func (f *Fleet) Members(key GroupKey, from types.NamespacedName, most int) []Member {
-	g := f.groups[key]
-	if g == nil {
-		return nil
-	}
+	g := f.group(key)
 	rest := g.members[g.place(from):]
 	list := make([]Member, 0, min(len(rest), most))
 	for _, m := range rest[:min(len(rest), most)] {

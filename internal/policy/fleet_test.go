@@ -48,7 +48,7 @@ func TestAFleetsSumsAreThoseOfItsMembers(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		needs := Needs{Ceilings: fairCeilings(random)}
 		policy := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: needs.Ceilings}})
-		listed := Needs{Ceilings: needs.Ceilings, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+		listed := Needs{Ceilings: needs.Ceilings, Reads: []string{ReadsAnything}}
 		f := NewFleet()
 		for step := range 120 {
 			i := random.IntN(30)
@@ -120,7 +120,7 @@ func TestALabelTooManyMakesNoGroup(t *testing.T) {
 		t.Errorf("%d groups", len(f.groups))
 	}
 	other := Pool{Namespace: "ci", Name: "o", Labels: p.Labels}
-	u := f.Usage(other, Needs{AnyLabel: true})
+	u := f.Usage(other, Needs{Reads: []string{"usage.labels"}})
 	if u.Labels["l63"].Granted != 3 || u.Labels["l64"].Granted != 0 {
 		t.Errorf("%+v, %+v", u.Labels["l63"], u.Labels["l64"])
 	}

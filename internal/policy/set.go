@@ -71,9 +71,7 @@ func (s *Set) For(pool Pool) *Bound {
 
 func (b *Bound) addDomains(namespace string, rules bool, groups []GroupKey) {
 	for _, g := range groups {
-		if d := (Domain{namespace, rules, g}); !slices.Contains(b.domains, d) {
-			b.domains = append(b.domains, d)
-		}
+		b.domains = union(b.domains, Domain{namespace, rules, g})
 	}
 }
 

@@ -74,43 +74,41 @@ func GroupsOf(p Pool) []GroupKey {
 // Groups returns the groups of a pool that its rules read. It includes groups of labels that rules name, however many
 // labels the pool has, so that a pool cannot escape a ceiling by adding labels.
 func (n Needs) Groups(p Pool) []GroupKey {
-	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.reads(g) })
-	add := func(g GroupKey) {
-		if !slices.Contains(groups, g) {
-			groups = append(groups, g)
-		}
-	}
+	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.readsGroup(g) })
 	for _, c := range n.Ceilings {
 		if g, _, ok := sharing(c, p); ok {
-			add(g)
+			groups = union(groups, g)
 		}
 	}
-	for _, label := range n.Labels {
-		if value, ok := p.Labels[label]; ok {
-			add(GroupKey{byLabel, label, value})
+	for _, part := range n.Reads {
+		label, isLabel := strings.CutPrefix(part, readsLabel)
+		if value, ok := p.Labels[label]; ok && isLabel {
+			groups = union(groups, GroupKey{byLabel, label, value})
 		}
 	}
 	return groups
 }
 
-// reads reports whether user-written rules read the usage of a group.
-func (n Needs) reads(g GroupKey) bool {
-	switch g.by {
-	case byAll:
-		return n.All
-	case byNamespace:
-		return n.Namespace
-	case byConnection:
-		return n.Connection
+// union appends the elements that a list does not have yet.
+func union[T comparable](list []T, more ...T) []T {
+	for _, m := range more {
+		if !slices.Contains(list, m) {
+			list = append(list, m)
+		}
 	}
-	return n.AnyLabel || slices.Contains(n.Labels, g.label)
+	return list
+}
+
+// readsGroup reports whether user-written rules read the usage of a group.
+func (n Needs) readsGroup(g GroupKey) bool {
+	return n.reads(ReadsUsage+g.by) || g.by == byLabel && n.reads(readsLabel+g.label)
 }
 
 // UsageOf returns the sums of the groups that a pool's rules read, with the members if they read those.
 func UsageOf(p Pool, needs Needs, sums map[GroupKey]Group, members func(GroupKey) []Member) Usage {
 	u := Usage{Labels: map[string]Group{}}
 	for g, sum := range sums {
-		if needs.Members && needs.reads(g) {
+		if needs.reads(ReadsMembers) && needs.readsGroup(g) {
 			sum = sum.with(p, members(g))
 		}
 		switch g.by {

@@ -123,7 +123,7 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	if p.rests() {
 		return week
 	}
-	end, isHourly := s.in.At.Add(lookout), p.bound.Needs().Clock
+	end, isHourly := s.in.At.Add(lookout), p.bound.Needs().Clock()
 	for at, changes := s.in.At, 0; at.Before(end); {
 		next, soonest := nextChange(at, end, a), at.Add(closestThen)
 		if isHourly {
@@ -239,7 +239,7 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 		IsShared, IsRecorded       bool
 		ReadsClock                 bool
 	}{p.HoursPerMonth, slices.Min(shares), slices.Max(shares), c.in.At.UTC().Format(time.DateOnly), strings.TrimSuffix(p.Note, "."), isShared, len(c.in.Records) > 0,
-		slices.ContainsFunc(c.head.order, func(p *pool) bool { return p.bound.Needs().Clock })})
+		slices.ContainsFunc(c.head.order, func(p *pool) bool { return p.bound.Needs().Clock() })})
 }
 
 // maxQuestions limits how often the policies of a side are evaluated to find out how many runners pools can have together.
