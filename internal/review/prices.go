@@ -132,12 +132,12 @@ var (
 
 // yamlProblems returns the errors of the YAML parser as diagnostics.
 func yamlProblems(file string, data []byte, err error) (diagnostics []v1alpha1.Diagnostic) {
+	lines := strings.Split(string(data), "\n")
 	for _, p := range yamldoc.Problems(err) {
 		d := v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: p.Message}
 		if unknown := unknownField.FindStringSubmatch(p.Message); unknown != nil {
 			d.Message = "unknown field " + unknown[1] + wording.Suggestion(unknown[1], fieldsOf(unknown[2]))
 		}
-		lines := strings.Split(string(data), "\n")
 		name := fieldInLine.FindStringSubmatch(lines[min(max(p.Line, 1), len(lines))-1])
 		if found := noNumber.FindStringSubmatch(p.Message); found != nil && name != nil {
 			d.Path, d.Message = name[1], fmt.Sprintf("must be a number with a point, as 0.031, found %s", found[1])
