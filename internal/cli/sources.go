@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -151,7 +153,8 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 			return err
 		}
 		if len(objects) == 0 && isWithin(t.path, s.folder) {
-			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder))
+			nothing := s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder)
+			c.Diagnostics = append(c.Diagnostics, t.hiddenIn(s.folder, nothing))
 		}
 		own := compile.IntoNamespace(s.Namespace)
 		for i := range objects {
@@ -167,6 +170,25 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 		fillNamespace(objects, s.Namespace)
 	}
 	return nil
+}
+
+// hiddenTop matches a hidden field of objects at the top of a file.
+var hiddenTop = regexp.MustCompile(`(?m)^_(pools|connections|policies)\s*:`)
+
+// hiddenIn returns a problem about a folder that declares nothing: the first hidden field with the name of one for objects, or the given
+// problem if there is none.
+func (t tree) hiddenIn(folder string, nothing v1alpha1.Diagnostic) v1alpha1.Diagnostic {
+	files, _ := fs.Glob(t.fsys, path.Join(folder, "*.cue")) // the pattern is valid
+	for _, name := range files {
+		text, err := fs.ReadFile(t.fsys, name)
+		if found := hiddenTop.FindSubmatchIndex(text); err == nil && found != nil {
+			nothing.File, nothing.Path = displayPath(t.root, name), ""
+			nothing.Line, nothing.Column = v1alpha1.LineNumber(1+bytes.Count(text[:found[0]], []byte("\n"))), 1
+			nothing.Message = fmt.Sprintf("_%[1]s declares nothing, because names with _ are hidden: write %[1]s", text[found[2]:found[3]])
+			break
+		}
+	}
+	return nothing
 }
 
 // appliedBy returns the objects that a source applies. If the source sets tags, appliedBy compiles its folder again with these tags.

@@ -131,7 +131,7 @@ type compilation struct {
 	// importable are the import paths of the current module's folders, and files its files.
 	importable []string
 	files      Files
-	// imports holds the first place of each error of an import, by message.
+	// imports holds the first place of each error of an import, by its key.
 	imports map[string]token.Position
 }
 

@@ -21,6 +21,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -34,6 +35,8 @@ type pkg struct {
 	// definitions is the schema package.
 	definitions cue.Value
 	importPath  string
+	// importable are the import paths of the module's folders.
+	importable []string
 	// own holds the names of the package's files.
 	own map[string]bool
 	// faulty holds the paths of values that contain an error.
@@ -43,6 +46,7 @@ type pkg struct {
 // compileModule evaluates the packages of one module and collects their objects.
 func (c *compilation) compileModule(m *module, tags map[string]string) {
 	refused := c.checkPackageClauses(m)
+	before := len(c.problems)
 	for _, name := range m.files.sortedNames() {
 		if folder := path.Dir(name); m.compiles(name) && (strings.ContainsAny(folder, "@:") || strings.Contains(folder, "...")) {
 			c.report(v1alpha1.Diagnostic{File: name, Message: badFolder}) // the loader would not see it as a folder
@@ -74,6 +78,8 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 			c.preferUndefined(before, m.undefined(packages))
 		}
 	}
+	follows := func(p problem) bool { return refused[path.Dir(p.File)] }
+	c.problems = append(c.problems[:before], slices.DeleteFunc(c.problems[before:], follows)...)
 	c.reportGuards(m, tags)
 }
 
@@ -194,6 +200,7 @@ func (c *compilation) compilePackage(instance *build.Instance, packages []*build
 		written:     sync.OnceValue(func() *written { return indexWritten(userFiles(packages)) }),
 		definitions: definitions,
 		importPath:  instance.ID(),
+		importable:  c.importable,
 		own:         map[string]bool{},
 	}
 	for _, file := range instance.Files {
@@ -326,7 +333,11 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 			continue
 		}
 		if file.PackageName() == "" {
-			refuse(name, 1, "the file is in no package, so it would be passed over: begin it with `package pools`")
+			message := "the file is in no package, so it would be passed over: begin it with `package pools`"
+			if bytes.HasPrefix(m.files[name], []byte("---")) {
+				message = noSeparators
+			}
+			refuse(name, 1, message)
 			continue
 		}
 		folder := path.Dir(name)
@@ -423,7 +434,7 @@ func (c *compilation) checkTags(t *tree, tags map[string]string) {
 		switch {
 		case !ok:
 			d := mentioned[closest(tag, known)].place
-			d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, suggestion(tag, known))
+			d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, wording.Suggestion(tag, known))
 			c.report(d)
 		case use.condition && !use.value && tags[tag] != "true" && tags[tag] != "false":
 			use.place.Message = fmt.Sprintf("tag %q is the condition of a file, so its value must be true or false, not %q", tag, tags[tag])

@@ -51,7 +51,11 @@ func (c *compilation) collect(p *pkg, v cue.Value) {
 			return
 		}
 		if has(v, "spec") {
-			c.reportAt(p, v, "has a spec, but is no object; unify what is around it with `schema.#Pools`, or begin the name of a building block with _ or #")
+			where := "unify what is around it with `schema.#Pools`"
+			if len(v.Path().Selectors()) == 1 {
+				where = "put it in pools: { }"
+			}
+			c.reportAt(p, v, "has a spec, but is no object; "+where+", or begin the name of a building block with _ or #")
 			return
 		}
 		fields, err := v.Fields(cue.Optional(true))

@@ -6,6 +6,7 @@ package compile
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -160,6 +161,21 @@ func (w *written) around(pos token.Pos) *ast.Field {
 	return nil
 }
 
+// indentedBelow returns the field that the indentation of the field at a path makes it look part of, or "".
+func (p *pkg) indentedBelow(path []string) string {
+	nodes, depth := p.fields.find(path)
+	for i, f := range p.written().fields {
+		for j := i - 1; j >= 0 && depth == len(path) && slices.Contains(nodes, ast.Node(f)); j-- {
+			around := p.written().fields[j]
+			s, ok := around.Value.(*ast.StructLit)
+			if ok && !s.Lbrace.IsValid() && contains(around, p.written().fields[i-1].Pos()) && s.Elts[0].Pos().IsNewline() && s.Elts[0].Pos().Column() == f.Pos().Column() {
+				return label(around.Label)
+			}
+		}
+	}
+	return ""
+}
+
 // inField returns the position among candidates that is inside a field with the last name of a path.
 func (w *written) inField(candidates []token.Pos, path []string) (token.Pos, bool) {
 	leaf := ""
@@ -270,9 +286,18 @@ func (p *pkg) place(f finding) remedy {
 		args[i] = fmt.Sprint(arg)
 	}
 	if field := p.tagged(candidates); field != nil && strings.HasPrefix(f.message, "invalid value") {
-		return remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field)}
+		m := remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field)}
+		if kind := mustBeOther.FindStringSubmatch(f.message); kind != nil {
+			m.message += fmt.Sprintf("; write @tag(%s,type=%s)", tagOf(field), kind[1])
+		}
+		return m
 	}
 	if pos, text, ok := p.written().given(candidates, args); ok {
+		for _, arg := range args {
+			if number.MatchString(arg) && text[0] >= '0' && text[0] <= '9' { // CUE writes 50Gi as 53687091200
+				f.message = strings.NewReplacer("value "+arg+":", "value "+text+":", `"`+arg+`"`, `"`+text+`"`).Replace(f.message)
+			}
+		}
 		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
 			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
 		}
@@ -287,6 +312,9 @@ func (p *pkg) place(f finding) remedy {
 	}
 	return p.placeOfRow(f, field, candidates, args)
 }
+
+// mustBeOther matches a message about a tag, which is a string unless it has another type.
+var mustBeOther = regexp.MustCompile(`must be (bool|int|number), not string$`)
 
 // lacks reports whether a finding is about a field that is missing in a row: the given field, or any.
 func (r row) lacks(field *ast.Field, candidates []token.Pos) bool {
@@ -360,10 +388,10 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 	return m
 }
 
-// tagged returns the field with a tag around one of the positions, or nil.
+// tagged returns the field with a tag around one of the positions, or the one that a field there refers to, or nil.
 func (p *pkg) tagged(candidates []token.Pos) *ast.Field {
 	for _, pos := range candidates {
-		if field := p.written().around(pos); tagOf(field) != "" {
+		if field, _ := p.written().origin(pos); tagOf(field) != "" {
 			return field
 		}
 	}

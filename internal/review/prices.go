@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/quota"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
@@ -103,7 +106,7 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	content := map[string]any{}
 	for _, into := range []any{p, &content} {
 		if err := yamldoc.Strict(data, into); err != nil {
-			return nil, yamlProblems(file, err)
+			return nil, yamlProblems(file, data, err)
 		}
 	}
 	p.HoursPerMonth = cmp.Or(p.HoursPerMonth, hoursPerMonth)
@@ -120,13 +123,40 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	return p, nil
 }
 
+var (
+	// unknownField and noNumber match errors of the YAML parser, and fieldInLine the field of a line.
+	unknownField = regexp.MustCompile(`^field (\S+) not found in type review\.(\w+)$`)
+	noNumber     = regexp.MustCompile("^cannot unmarshal !!\\w+ `(.*)` into float64$")
+	fieldInLine  = regexp.MustCompile(`^[\s-]*(\w+):`)
+)
+
 // yamlProblems returns the errors of the YAML parser as diagnostics.
-func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
+func yamlProblems(file string, data []byte, err error) (diagnostics []v1alpha1.Diagnostic) {
+	lines := strings.Split(string(data), "\n")
 	for _, p := range yamldoc.Problems(err) {
-		message, _, _ := strings.Cut(p.Message, " in type review.")
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: message})
+		d := v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: p.Message}
+		if unknown := unknownField.FindStringSubmatch(p.Message); unknown != nil {
+			d.Message = "unknown field " + unknown[1] + wording.Suggestion(unknown[1], fieldsOf(unknown[2]))
+		}
+		name := fieldInLine.FindStringSubmatch(lines[min(max(p.Line, 1), len(lines))-1])
+		if found := noNumber.FindStringSubmatch(p.Message); found != nil && name != nil {
+			d.Path, d.Message = name[1], fmt.Sprintf("must be a number with a point, as 0.031, found %s", found[1])
+		}
+		diagnostics = append(diagnostics, d)
 	}
 	return diagnostics
+}
+
+// fieldsOf returns the YAML fields of a type of this package.
+func fieldsOf(name string) (fields []string) {
+	for _, of := range []any{Prices{}, LabelPrice{}, NodePrice{}, TypicalShare{}, PoolShare{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
+			if tag := f.Tag.Get("yaml"); tag != "" && reflect.TypeOf(of).Name() == name {
+				fields = append(fields, tag)
+			}
+		}
+	}
+	return fields
 }
 
 // index keeps the file as an object with the places of its fields, for comparing price files.
