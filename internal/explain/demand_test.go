@@ -201,7 +201,7 @@ func restJob(state JobState, change ...func(*JobFacts, *PoolFacts, *JobEvents)) 
 		}
 		f.Pools = append(f.Pools, gpu)
 		if f.Events == nil {
-			f.Events = map[string]JobEvents{"ci/gpu": e}
+			f.Events = map[string]*JobEvents{"ci/gpu": &e}
 		}
 	}
 }
