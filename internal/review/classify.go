@@ -146,7 +146,6 @@ func (p *pair) compare(f *facts) {
 			f.Refused = append(f.Refused, p.refuse(field, field+" is immutable: create another pool"))
 		}
 	}
-	}
 	if p.head.observes() && !p.base.observes() {
 		f.NeverObserves = p.refuse("mode", "mode cannot change back to Observe: set stopPolicy, or create another pool")
 	}
