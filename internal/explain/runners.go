@@ -28,7 +28,7 @@ var reasonsOf = map[v1alpha1.RunnerCause]string{
 func (l *search) checkRunners() {
 	byReason, causes := l.found.byReason(), l.found.causes()
 	for r := range pointers(l.Runners) {
-		runner := runnerOf(r)
+		runner := reported(r)
 		l.checkSpec(r)
 		if !runner.isStuck() || runner.Cause == "" || runner.Cause.IsExternal() || runner.Cause == v1alpha1.CauseDeadline || !r.DeletionTimestamp.IsZero() {
 			continue

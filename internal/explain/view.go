@@ -131,7 +131,7 @@ func (s *Snapshot) Facts() []PoolFacts {
 	v, runners := viewOf(s), map[string][]Runner{}
 	for r := range pointers(s.Runners) {
 		of := r.Namespace + "/" + r.Spec.PoolRef.Name
-		runners[of] = append(runners[of], runnerOf(r))
+		runners[of] = append(runners[of], reported(r))
 	}
 	var all []PoolFacts
 	for _, name := range slices.Sorted(maps.Keys(v.pools)) {
@@ -183,7 +183,7 @@ func pointers[T any](list []T) iter.Seq[*T] {
 	}
 }
 
-// runnerOf returns a runner with the state that its status reports.
-func runnerOf(r *v1alpha1.Runner) Runner {
+// reported returns a runner with the state that its status reports.
+func reported(r *v1alpha1.Runner) Runner {
 	return Runner{Object: r, Judgement: Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}}
 }

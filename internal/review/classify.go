@@ -141,10 +141,11 @@ func (p *pair) compare(f *facts) {
 			!p.base.observes() && !p.head.isREST() && f.From == f.To
 		return
 	}
-	for _, field := range []string{"registration", "lifetime"} {
-		if p.shown.touches("spec." + field) {
-			f.Refused = append(f.Refused, p.refuse(field, field+" is immutable: create another pool"))
-		}
+	if p.shown.touches("spec.registration") {
+		f.Refused = append(f.Refused, p.refuse("registration", "registration is immutable: create another pool"))
+	}
+	if p.shown.touches("spec.lifetime") {
+		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime is immutable: create another pool"))
 	}
 	if p.head.observes() && !p.base.observes() {
 		f.NeverObserves = p.refuse("mode", "mode cannot change back to Observe: set stopPolicy, or create another pool")
