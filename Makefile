@@ -59,11 +59,15 @@ SHARED := ./internal/turns ./internal/github/... ./internal/quota ./internal/sha
 # These take the longest and wait much: they come first, and others beside them.
 LONG := ./test/abuse ./test/suite ./test/chaos
 
-# Four packages are tested at once: each has one CPU for Go code (-cpu 1), controllers and their children have all.
+# Everything is compiled before the first test, so that no story competes with compilers for the CPUs. Four packages are
+# tested at once: each has one CPU for Go code (-cpu 1), controllers and their children have all.
 .PHONY: test
 test: ## All tests that need no hardware, the real API server included, with one storm. The same tests for every commit.
 	$(GO) run ./sim/localcluster/cmd/assets
 	$(GO) run ./sim/localcluster/cmd/assets kubectl
+	@echo 'Compiling the tests.'
+	@$(GO) build $$($(GO) list -deps -test -f '{{if not .Standard}}{{if ne .Name "main"}}{{.ImportPath}}{{end}}{{end}}' $$($(GO) list ./... | grep -v /test/interop/) | grep -v ' ')
+	$(GO) run ./sim/harness/cmd/binaries
 	$(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 
 .PHONY: nightly
