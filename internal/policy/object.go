@@ -35,7 +35,7 @@ type Object interface {
 func ReachOf(p Object) Source {
 	s := Source{Kind: KindRunnerPolicy, Namespace: p.GetNamespace(), Name: p.GetName(), Selector: p.GetRules().Selector}
 	if cluster, ok := p.(*v1alpha1.ClusterRunnerPolicy); ok {
-		s.Kind, s.Namespaces = KindClusterRunnerPolicy, cluster.Spec.Namespaces
+		s.Kind, s.Namespace, s.Namespaces = KindClusterRunnerPolicy, "", cluster.Spec.Namespaces // clients may set a namespace
 	}
 	return s
 }
