@@ -181,7 +181,7 @@ func (r *Result) rise() []Consequence {
 func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
 	more := r.count("", func(p *Pool) bool {
-		return p.mostBefore < p.mostAfter && !slices.Contains(t.Unknown, p.qualified()) && !slices.Contains(t.UnknownBefore, p.qualified())
+		return p.mostBefore < p.mostAfter && slices.Contains(t.Unknown, p.qualified()) && slices.Contains(t.UnknownBefore, p.qualified())
 	})
 	return more.Count + len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
 }
