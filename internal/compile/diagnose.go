@@ -362,12 +362,7 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 	case strings.HasPrefix(f.message, "incomplete value"):
 		return p.explainIncomplete(f)
 	case strings.HasPrefix(f.format, "reference %q not found"):
-		hint := c.nameHint(p, f)
-		f.message += hint
-		if strings.HasPrefix(hint, "; add import") {
-			at := first(userPositions(f.positions))
-			return c.atFirst(f, at, at.Filename+f.message)
-		}
+		return c.explainReference(p, f)
 	case unknownImport.MatchString(f.message):
 		f.at = first(userPositions(f.positions))
 		return c.explainImport(f)
@@ -381,6 +376,17 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 func (p *pkg) isInObject(path []string) bool {
 	_, kind := p.enclosingObject(path)
 	return kind != ""
+}
+
+// explainReference explains an unknown name. A missing import is reported once in each file.
+func (c *compilation) explainReference(p *pkg, f finding) finding {
+	hint := c.nameHint(p, f)
+	f.message += hint
+	if !strings.HasPrefix(hint, "; add import") {
+		return f
+	}
+	at := first(userPositions(f.positions))
+	return c.atFirst(f, at, at.Filename+f.message)
 }
 
 // explainOther explains other messages of CUE by their format.

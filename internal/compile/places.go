@@ -286,21 +286,10 @@ func (p *pkg) place(f finding) remedy {
 		args[i] = fmt.Sprint(arg)
 	}
 	if field := p.tagged(candidates); field != nil && strings.HasPrefix(f.message, "invalid value") {
-		m := remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field)}
-		if kind := mustBeOther.FindStringSubmatch(f.message); kind != nil {
-			m.message += fmt.Sprintf("; write @tag(%s,type=%s)", tagOf(field), kind[1])
-		}
-		return m
+		return remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field) + typeHint(f.message, tagOf(field))}
 	}
 	if pos, text, ok := p.written().given(candidates, args); ok {
-		for _, arg := range args {
-			if number.MatchString(arg) && text[0] >= '0' && text[0] <= '9' { // CUE writes 50Gi as 53687091200
-				f.message = strings.NewReplacer("value "+arg+":", "value "+text+":", `"`+arg+`"`, `"`+text+`"`).Replace(f.message)
-			}
-		}
-		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
-			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
-		}
+		f.message = quoted(f.message, text, args)
 		return p.placeOfLiteral(f, pos, candidates)
 	}
 	field := p.fieldWithoutValue(f, candidates)
@@ -315,6 +304,28 @@ func (p *pkg) place(f finding) remedy {
 
 // mustBeOther matches a message about a tag, which is a string unless it has another type.
 var mustBeOther = regexp.MustCompile(`must be (bool|int|number), not string$`)
+
+// typeHint says how to give a tag the type that its field must have.
+func typeHint(message, tag string) string {
+	kind := mustBeOther.FindStringSubmatch(message)
+	if kind == nil {
+		return ""
+	}
+	return fmt.Sprintf("; write @tag(%s,type=%s)", tag, kind[1])
+}
+
+// quoted returns a message with a value as its author wrote it.
+func quoted(message, text string, args []string) string {
+	for _, arg := range args {
+		if number.MatchString(arg) && text[0] >= '0' && text[0] <= '9' { // CUE writes 50Gi as 53687091200
+			message = strings.NewReplacer("value "+arg+":", "value "+text+":", `"`+arg+`"`, `"`+text+`"`).Replace(message)
+		}
+	}
+	if strings.HasPrefix(message, "must ") && text != `""` && len(text) <= maxQuoted {
+		return fmt.Sprintf("invalid value %s: %s", text, message)
+	}
+	return message
+}
 
 // lacks reports whether a finding is about a field that is missing in a row: the given field, or any.
 func (r row) lacks(field *ast.Field, candidates []token.Pos) bool {

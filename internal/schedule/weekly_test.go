@@ -56,7 +56,7 @@ func TestWeekly(t *testing.T) {
 }
 
 func TestWeeklyNamesTheWindow(t *testing.T) {
-	_, _, err := Weekly(time.UTC, []v1alpha1.WeeklyWindow{{From: "08:00", To: "18:00"}, {From: "8", To: "18:00"}}, time.Now())
+	_, _, err := Weekly(time.UTC, []v1alpha1.WeeklyWindow{{From: "08:00", To: "18:00"}, {From: "8", To: "18:00"}}, time.Unix(0, 0))
 	if want := `window 1: from: it is HH:MM, not "8"`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

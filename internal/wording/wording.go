@@ -287,13 +287,18 @@ func Refusal(r *field.Error) string {
 	if strings.Contains(detail, "(octal)") && !strings.ContainsAny(written, "-89") {
 		detail += "; did you mean 0o" + written + "?"
 	}
-	if r.Type == field.ErrorTypeNotFound && strings.Contains(r.Field, ".volumeMounts[") {
-		return fmt.Sprintf("there is no volume %s in volumes of the pod: add it", written)
-	}
 	if r.Type == field.ErrorTypeNotFound {
-		return cmp.Or(detail, written+" was not found")
+		return notFound(r.Field, written, detail)
 	}
 	return fmt.Sprintf("invalid value %s: %s", written, detail)
+}
+
+// notFound returns the message about a name of an object that does not exist.
+func notFound(path, name, detail string) string {
+	if strings.Contains(path, ".volumeMounts[") {
+		return fmt.Sprintf("there is no volume %s in volumes of the pod: add it", name)
+	}
+	return cmp.Or(detail, name+" was not found")
 }
 
 // arcFields maps fields of actions-runner-controller to Corral's fields.

@@ -62,7 +62,7 @@ connections: other: spec: {
 	eventually(t, func(ctx context.Context) error {
 		err := w.Client.Get(ctx, key("rights", "other"), &v1alpha1.GitHubConnection{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the connection still exists (%v)", err)
+			return fmt.Errorf("the connection still exists: %w", err)
 		}
 		return nil
 	})
