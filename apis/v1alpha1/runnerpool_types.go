@@ -28,6 +28,9 @@ const (
 	DefaultMaxSurge = "25%"
 	// MaxPoolBytes is the maximum size of a RunnerPool's spec in JSON, including the template.
 	MaxPoolBytes = 256 << 10
+	// MaxPoolLabels and MaxPoolAnnotations are the maximum numbers of a RunnerPool's own labels and annotations. The API
+	// server limits their size only. Pools with a label in common form a group in input.usage.
+	MaxPoolLabels, MaxPoolAnnotations = 64, 256
 	// MaxContainers is the maximum number of containers in a template, including init containers.
 	MaxContainers = 64
 	// MaxVolumes is the maximum number of volumes in a template.
