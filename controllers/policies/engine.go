@@ -201,6 +201,9 @@ const (
 
 // tooMuch returns why a policy is not loaded: together with the others it would take too much memory. It returns "" if it
 // may be loaded.
+	// maxNamespaceCeilings limits the ceilings of the library in all policies of a namespace. Each pool that they bind keeps
+	// them, and what they leave is computed while all pools wait.
+	maxNamespaceCeilings = 64
 func (e *Engine) tooMuch(s policy.Source) string {
 	o := e.others(s)
 	all, sameNamespace := o.all+s.Size(), o.sameNamespace+s.Size()
@@ -218,12 +221,22 @@ func (e *Engine) tooMuch(s policy.Source) string {
 		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, sameNamespace, maxNamespaceBytes, advice)
 	case all > maxAllBytes && sameNamespace >= o.most:
 		return outOfRoom(s.Namespace, all)
+	case o.ceilings+ceilingsOf(s) > maxNamespaceCeilings:
+		return fmt.Sprintf("the policies of namespace %s have %d ceilings, more than %d: join some of them", s.Namespace, o.ceilings+ceilingsOf(s), maxNamespaceCeilings)
 	}
 	return ""
 }
 
 func outOfRoom(namespace string, all int) string {
 	return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d, and no namespace has more than %s: leave out what isn't needed", all, maxAllBytes, namespace)
+}
+
+// ceilingsOf returns the number of a policy's ceilings.
+func ceilingsOf(s policy.Source) int {
+	if s.Library == nil {
+		return 0
+	}
+	return len(s.Library.Ceilings)
 }
 
 // makeRoom unloads policies of the namespace that has the most, to make room for a policy that fits. They are retried
@@ -245,6 +258,7 @@ type others struct {
 	largest                   loaded // the largest policy of that namespace
 }
 
+	ceilings                  int    // number of ceilings in the same namespace
 // others returns the sizes of the other policies of a kind.
 func (e *Engine) others(s policy.Source) (o others) {
 	e.mu.Lock()
@@ -262,6 +276,7 @@ func (e *Engine) others(s policy.Source) (o others) {
 		}
 		sizes[l.source.Namespace] += l.size
 		if l.size > largest[l.source.Namespace].size {
+			o.ceilings += len(l.policy.Facts().Needs.Ceilings)
 			largest[l.source.Namespace] = l
 		}
 	}

@@ -104,6 +104,10 @@ type Facts struct {
 	Doubts []v1alpha1.Diagnostic `json:",omitempty"`
 }
 
+// maxUsageLabels is the maximum number of labels whose usage the rules of a policy read by name. Each pool that the policy
+// binds keeps them.
+const maxUsageLabels = 16
+
 // Load parses, checks and compiles a policy. A policy with diagnostics still binds its pools and fails every decision
 // with NotLoaded. Untrusted rules must be loaded in a limited process: compiling them may use all memory, or never end.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
@@ -111,6 +115,9 @@ func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	checkSource(&source, &d)
 	if len(d) == 0 {
 		p.program = tryBuild(&source, &d)
+	}
+	if len(d) == 0 && len(p.program.needs.Labels) > maxUsageLabels {
+		d.add(nil, "the rules read input.usage.labels of %d labels, more than %d: read fewer, or make two policies of it", len(p.program.needs.Labels), maxUsageLabels)
 	}
 	if p.diagnostics = d.sorted(); len(p.diagnostics) > 0 {
 		p.program = nil
