@@ -160,7 +160,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
 	s.engine.Cache = mgr.GetClient()
 	if o.LogDecisions {
-		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample, now)
+		s.engine.Log = policies.NewDecisionLog(ctrl.Log.WithName("decision"), o.DecisionSample)
 	}
 	s.scaleSets = scaleset.NewClients(s.connections, s.gitHub(o))
 	s.rest = rest.NewClients(s.connections, s.gitHub(o))
@@ -229,10 +229,7 @@ func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, polle
 
 // addPolicies adds the controllers of both kinds of policies, which share the child processes that evaluate them.
 func addPolicies(mgr ctrl.Manager, o Options, s shared) error {
-	rules, err := worker.NewEvaluator(evaluators, worker.DefaultEvaluatorLimits())
-	if err != nil {
-		return err
-	}
+	rules := worker.NewEvaluator(evaluators, worker.DefaultEvaluatorLimits())
 	for _, kind := range []string{policy.KindClusterRunnerPolicy, policy.KindRunnerPolicy} {
 		r := &policies.Reconciler{Reporter: s.report, Live: s.live, Rules: rules, Engine: s.engine, Kind: kind}
 		if err := r.SetupWithManager(mgr, o.Others); err != nil {
@@ -244,10 +241,7 @@ func addPolicies(mgr ctrl.Manager, o Options, s shared) error {
 
 // addSources adds the controller of PoolSources and, if enabled, the reporter of their revisions to GitHub.
 func addSources(mgr ctrl.Manager, o Options, s shared) error {
-	compiler, err := worker.NewCompiler(compilers, worker.DefaultLimits())
-	if err != nil {
-		return err
-	}
+	compiler := worker.NewCompiler(compilers, worker.DefaultLimits())
 	source := sources.New(s.report, s.live, s.accounts.As, &gitsource.Client{AllowFile: o.Sources.AllowFiles}, &fluxsource.Client{Host: o.Sources.ArtifactHost}, compiler, sources.Options{
 		Concurrent: min(o.Others, sourceWorkers), JitterPercent: o.Sources.JitterPercent,
 		DefaultServiceAccount: o.Sources.DefaultServiceAccount, CrossNamespace: !o.Sources.NoCrossNamespaceRefs,

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// restMemory is for everything else that the controller keeps: objects in caches, and policies. The performance report has
-	// 131 MiB.
+	// restMemory is an allowance for everything else that the controller keeps, such as cached objects and policies. The
+	// largest value in docs/performance.md is 131 MiB for the whole controller.
 	restMemory = 256 << 20
-	// roomForSessions and roomForConnections are how many fit into the chart's limit. docs/install.md explains how to raise it
-	// for more.
+	// roomForSessions and roomForConnections are the numbers of sessions and connections that must fit into the chart's memory
+	// limit. docs/install.md explains how to raise the limit for more.
 	roomForSessions, roomForConnections = 1000, 50
 )
 
@@ -48,45 +48,46 @@ func TestAllBoundsFitIntoTheChartsMemoryLimit(t *testing.T) {
 	}
 	var sum int64
 	for name, bytes := range map[string]int64{
-		"children that compile and that evaluate policies": childrenMemory(),
-		"PoolSources that are worked on":                   sourceWorkers * gitsource.FetchBytes,
-		"compiled revisions":                               sources.CacheMemory,
-		"webhook bodies, in buffers that double":           2 * webhook.IntakeBytes,
-		"GitHub's answers that are read or wait":           github.AnswerMemory,
-		"what is kept of GitHub's answers":                 github.KeptMemory,
-		"sessions that wait for messages":                  roomForSessions * scaleset.SessionMemory,
-		"connections":                                      roomForConnections * github.ConnectionMemory,
-		"jobs that no pool is for":                         jobs.UnmatchedMemory,
-		"jobs that pools know":                             jobs.MaxAllEntries * jobs.EntrySize,
-		"all else":                                         restMemory,
+		"child processes for CUE and policies":   childrenMemory(),
+		"PoolSources that workers process":       sourceWorkers * gitsource.FetchBytes,
+		"cached compiled revisions":              sources.CacheMemory,
+		"webhook bodies, in buffers that double": 2 * webhook.IntakeBytes,
+		"answers of GitHub that workers process": github.AnswerMemory,
+		"cached answers of GitHub":               github.KeptMemory,
+		"sessions that wait for messages":        roomForSessions * scaleset.SessionMemory,
+		"connections":                            roomForConnections * github.ConnectionMemory,
+		"jobs that match no pool":                jobs.UnmatchedMemory,
+		"jobs of pools":                          jobs.MaxAllEntries * jobs.EntrySize,
+		"everything else":                        restMemory,
 	} {
 		t.Logf("%5d MiB for %s", bytes>>20, name)
 		sum += bytes
 	}
 	limit := values.Resources.Limits.Memory.Value()
-	t.Logf("%5d MiB together; the limit is %d MiB", sum>>20, limit>>20)
+	t.Logf("%5d MiB in total; the limit is %d MiB", sum>>20, limit>>20)
 	if sum > limit {
-		t.Errorf("what may be held at once is %d MiB, and the chart's limit %d MiB", sum>>20, limit>>20)
+		t.Errorf("the bounds add up to %d MiB, which exceeds the chart's memory limit of %d MiB", sum>>20, limit>>20)
 	}
 	if values.Concurrency.Others > sourceWorkers {
-		t.Errorf("the chart has %d objects of a kind worked on; of PoolSources %d are", values.Concurrency.Others, sourceWorkers)
+		t.Errorf("concurrency.others of the chart is %d, but the controller has at most %d workers for PoolSources", values.Concurrency.Others, sourceWorkers)
 	}
 }
 
-func TestTheControllersMemoryIsWhatItsChildrenLeave(t *testing.T) {
+// The controller's memory limit is the container's limit minus the maximum memory of the child processes.
+func TestMemoryForLeavesRoomForChildren(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, text string
 		want       int64
 	}{
-		"cgroup v2":            {"memory.max", "8589934592\n", 8<<30 - childrenMemory()},
-		"cgroup v1":            {"memory/memory.limit_in_bytes", "8589934592\n", 8<<30 - childrenMemory()},
-		"less than theirs":     {"memory.max", "1073741824\n", 256 << 20},
-		"no limit":             {"memory.max", "max\n", 0},
-		"no cgroup":            {"cpu.max", "max\n", 0},
-		"not what is expected": {"memory.max", "lots", 0},
+		"cgroup v2":                       {"memory.max", "8589934592\n", 8<<30 - childrenMemory()},
+		"cgroup v1":                       {"memory/memory.limit_in_bytes", "8589934592\n", 8<<30 - childrenMemory()},
+		"less than the children's memory": {"memory.max", "1073741824\n", 256 << 20},
+		"no limit":                        {"memory.max", "max\n", 0},
+		"no memory limit file":            {"cpu.max", "max\n", 0},
+		"not a number":                    {"memory.max", "lots", 0},
 	} {
 		if got := memoryFor(fstest.MapFS{tc.file: {Data: []byte(tc.text)}}); got != tc.want {
-			t.Errorf("%s: %d bytes, not %d", name, got, tc.want)
+			t.Errorf("%s: got %d bytes, want %d", name, got, tc.want)
 		}
 	}
 }

@@ -55,13 +55,14 @@ type GitHubConnectionSpec struct {
 	// url of the organization, repository or enterprise that runners serve, as a
 	// browser shows it: https://github.com/ORG, https://HOST/OWNER/REPO or
 	// https://HOST/enterprises/NAME. A host other than github.com and *.ghe.com is
-	// taken as GitHub Enterprise Server. It never changes, because runners and scale sets belong
-	// to it: make another connection and point the pools at it. Deleting this one and creating it again is safe: its pools wait for it.
-	// If it ever worked, delete its pools before creating it with another url: their scale sets and runners stay at the previous url.
+	// treated as a GitHub Enterprise Server. The url is immutable, because runners and scale sets belong
+	// to it. To use another url, create another connection and point the pools at it. You can also delete this connection
+	// and create it again: its pools wait for it. If it ever worked, delete its pools before you create it with another
+	// url, because their scale sets and runners stay at the previous url.
 	// +required
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#\s]+/[^?#\s]+$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url never changes: make another GitHubConnection and point the pools at it; if this one never worked, delete it and create it again with the right url, its pools wait for it"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="url is immutable: create another GitHubConnection and point the pools at it; if this one never worked, delete it and create it again with the correct url, and its pools wait for it"
 	URL string `json:"url,omitempty"`
 
 	// secretRef names a Secret with either github_token, or github_app_id,
@@ -128,7 +129,7 @@ type ConnectionWebhook struct {
 	// +required
 	SecretRef LocalObjectReference `json:"secretRef"`
 
-	// hookID of the organization's, repository's or enterprise's webhook on GitHub. Corral uses it to request lost deliveries again.
+	// hookID of the organization's or repository's webhook on GitHub. Corral uses it to find lost deliveries.
 	// Default: the webhook of the App, with an App's credentials; none with a token.
 	// +optional
 	// +kubebuilder:validation:Minimum=1

@@ -23,10 +23,10 @@ const (
 // LifetimeSpec configures how long runners live.
 type LifetimeSpec struct {
 	// lifetime is Job (default), or Persistent for runners that take one job after another until they are replaced.
-	// Persistent needs registration REST. The pods get a token that can register any runner of the connection, and jobs find
+	// Persistent requires registration REST. The pods get a token that can register any runner of the connection, and jobs find
 	// the files that previous jobs left, so do not use it for untrusted code.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime never changes: make another pool"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="lifetime is immutable: create another pool"
 	// +kubebuilder:default=Job
 	Lifetime RunnerLifetime `json:"lifetime,omitempty"`
 
@@ -52,7 +52,7 @@ type PersistentSpec struct {
 	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
 }
 
-// GetLifetime returns how long a runner lives.
+// GetLifetime returns the declared lifetime or the default.
 func (s *LifetimeSpec) GetLifetime() RunnerLifetime { return cmp.Or(s.Lifetime, LifetimeJob) }
 
 // Persists reports whether runners of the pool take one job after another.
@@ -61,7 +61,8 @@ func (s *LifetimeSpec) Persists() bool { return s.GetLifetime() == LifetimePersi
 // Persists reports whether the runner takes one job after another.
 func (r *Runner) Persists() bool { return r.Spec.REST != nil && r.Spec.REST.Persistent }
 
-// CurrentJob returns the job that a runner has or had; for a persistent runner, only the job that it has.
+// CurrentJob returns the job that the runner is running. For a runner that takes only one job, it also returns the job
+// after its end. It returns nil if there is none.
 func (r *Runner) CurrentJob() *JobReference {
 	if r.Persists() && r.Status.Job.IsOver() {
 		return nil
@@ -69,5 +70,5 @@ func (r *Runner) CurrentJob() *JobReference {
 	return r.Status.Job
 }
 
-// IsOver reports whether the job has ended; false if there is no job.
+// IsOver reports whether the job has ended. It returns false if j is nil.
 func (j *JobReference) IsOver() bool { return j != nil && j.CompletedAt != nil }

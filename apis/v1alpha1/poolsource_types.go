@@ -5,7 +5,9 @@ package v1alpha1
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
@@ -321,6 +323,23 @@ type Diagnostic struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Code string `json:"code,omitempty"`
+}
+
+// String formats the diagnostic as file:line:col: path: message, and omits empty parts.
+func (d Diagnostic) String() string {
+	var b strings.Builder
+	if d.File != "" {
+		b.WriteString(d.File)
+		if d.Line > 0 {
+			fmt.Fprintf(&b, ":%d:%d", d.Line, d.Column)
+		}
+		b.WriteString(": ")
+	}
+	if d.Path != "" {
+		b.WriteString(d.Path + ": ")
+	}
+	b.WriteString(d.Message)
+	return b.String()
 }
 
 // LineNumber converts a line or column, counted from 1, to the type used in statuses.

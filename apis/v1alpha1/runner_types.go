@@ -13,7 +13,7 @@ import (
 )
 
 // RunnerSpec identifies what a runner belongs to. It is immutable.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Runner's spec never changes"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Runner's spec is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.scaleSetID) != has(self.rest)",message="exactly one of scaleSetID and rest must be set"
 type RunnerSpec struct {
 	// poolRef names the RunnerPool.

@@ -29,7 +29,7 @@ const (
 	// MaxPoolBytes is the maximum size of a RunnerPool's spec in JSON, including the template.
 	MaxPoolBytes = 256 << 10
 	// MaxPoolLabels and MaxPoolAnnotations are the maximum numbers of a RunnerPool's own labels and annotations. The API
-	// server limits their size only. Pools with a label in common form a group in input.usage.
+	// server limits only their size. Pools with a label in common form a group in input.usage.
 	MaxPoolLabels, MaxPoolAnnotations = 64, 256
 	// MaxContainers is the maximum number of containers in a template, including init containers.
 	MaxContainers = 64
@@ -42,11 +42,11 @@ const (
 )
 
 // RunnerPoolSpec declares one set of runners.
-// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode never goes back to Observe: set stopPolicy, or make another pool"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'Observe' || oldSelf.mode == 'Observe'",message="mode cannot change back to Observe: set stopPolicy, or create another pool"
 // +kubebuilder:validation:XValidation:rule="self.registration != 'REST' || !has(self.scaleSetName)",message="scaleSetName may not be set with registration REST: such runners have no scale set"
 // +kubebuilder:validation:XValidation:rule="self.lifetime != 'Persistent' || self.registration == 'REST'",message="lifetime Persistent needs registration REST: runners of a scale set take one job"
 // +kubebuilder:validation:XValidation:rule="!has(self.persistent) || self.lifetime == 'Persistent'",message="persistent may only be set with lifetime Persistent"
-// +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.runnerLabels) && self.runnerLabels.exists(l, l.contains(',')))",message="runnerLabels of persistent runners must not have a comma: the runner program splits labels there"
+// +kubebuilder:validation:XValidation:rule="!(self.lifetime == 'Persistent' && has(self.runnerLabels) && self.runnerLabels.exists(l, l.contains(',')))",message="runnerLabels of persistent runners must not contain commas: the runner program splits labels at commas"
 // +kubebuilder:validation:XValidation:rule="has(self.template)",message="template must be set"
 // +kubebuilder:validation:XValidation:rule="self.stopPolicy != 'Hold' || self.registration != 'REST'",message="stopPolicy Hold needs a scale set: GitHub gives jobs to every idle REST runner"
 // +kubebuilder:validation:XValidation:rule="!has(self.rest) || self.registration == 'REST'",message="rest may only be set with registration REST"
@@ -60,10 +60,10 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('corral-owner-')",message="scaleSetName must not begin with corral-owner-: without labels it is the runners' label"
+	// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('corral-owner-')",message="scaleSetName must not begin with corral-owner-: without runnerLabels it is the label of the runners"
 	ScaleSetName string `json:"scaleSetName,omitempty"`
 
-	// runnerGroup on GitHub. Default: default.
+	// runnerGroup is the name of the runner group on GitHub. Default: default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:default=default
@@ -76,13 +76,13 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self.all(l, l == l.trim())",message="runnerLabels must not begin or end with white space"
-	// +kubebuilder:validation:XValidation:rule="self.all(l, self.exists_one(m, m.lowerAscii() == l.lowerAscii()))",message="runnerLabels must differ by more than case: GitHub compares them without it"
-	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="runnerLabels must not begin with corral-owner-: the controller knows its own runners by them"
+	// +kubebuilder:validation:XValidation:rule="self.all(l, self.exists_one(m, m.lowerAscii() == l.lowerAscii()))",message="runnerLabels must differ by more than case: GitHub ignores case"
+	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="runnerLabels must not begin with corral-owner-: the controller identifies its own runners by this prefix"
 	RunnerLabels []string `json:"runnerLabels,omitempty"`
 
-	// registration is ScaleSet (default), or REST for runners without a scale set. The sources in demand report their jobs.
+	// registration is ScaleSet (default), or REST for runners without a scale set. With REST, only the sources in demand report jobs.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration never changes: make another pool"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration is immutable: create another pool"
 	// +kubebuilder:default=ScaleSet
 	Registration Registration `json:"registration,omitempty"`
 
@@ -92,13 +92,13 @@ type RunnerPoolSpec struct {
 
 	LifetimeSpec `json:",inline"`
 
-	// mode is Active (default), or Observe for a pool that decides and reports what it would do, but does not act. An active
-	// pool cannot change to Observe.
+	// mode is Active (default) or Observe. A pool with mode Observe makes and reports decisions, but does not act on them. An
+	// active pool cannot change to Observe.
 	// +optional
 	// +kubebuilder:default=Active
 	Mode PoolMode `json:"mode,omitempty"`
 
-	// scale limits the number of runners, at all times or by schedules, and how fast it changes.
+	// scale limits the number of runners, at all times or by schedule, and how fast the number changes.
 	// +optional
 	// +kubebuilder:default={}
 	Scale ScaleSpec `json:"scale,omitzero"`
@@ -112,7 +112,7 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default={}
 	Deadlines DeadlinesSpec `json:"deadlines,omitzero"`
 
-	// trust classifies the code that the runners run, for policies: for example public, internal or release.
+	// trust classifies the code that runs on the runners, for example as public, internal or release. Policies use it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
@@ -123,8 +123,8 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:default={}
 	Update UpdateSpec `json:"update,omitzero"`
 
-	// template of the runner's pod: a PodTemplateSpec with a container named runner. Every pool must set it.
-	// It is kept as written; unknown fields are refused when the pod is built.
+	// template of the runner's pod: a PodTemplateSpec with a container named runner. Every pool must set it. The API server
+	// stores it unchanged. Corral refuses unknown fields when it builds the pod.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -133,14 +133,14 @@ type RunnerPoolSpec struct {
 
 	TemplateAdditions `json:",inline"`
 
-	// stopPolicy is None (default), Hold or Drain. Hold accepts no new jobs, serves accepted ones, and keeps min and idle runners ready;
-	// it needs a scale set. Drain accepts no new jobs and keeps only the runners that accepted jobs need: idle runners end, busy ones finish.
+	// stopPolicy is None (default), Hold or Drain. With Hold or Drain, the pool accepts no new jobs, but serves the jobs that it has
+	// accepted. Hold keeps min and idle runners ready, and needs a scale set. Drain keeps only the runners that accepted jobs need.
 	// +optional
 	// +kubebuilder:default=None
 	StopPolicy StopPolicy `json:"stopPolicy,omitempty"`
 
-	// failedPodTTL keeps the ended pod of the last failed runner for debugging. It does not count towards max. Pods without a node or with a
-	// claim of the cache are not kept. Default: 0s.
+	// failedPodTTL is how long Corral keeps the pod of the last failed runner for debugging. The pod does not count towards max. Corral does
+	// not keep a pod that was not scheduled or that has a claim of the cache. Default: 0s.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -149,7 +149,7 @@ type RunnerPoolSpec struct {
 	FailedPodTTL *metav1.Duration `json:"failedPodTTL,omitempty"`
 }
 
-// StopPolicy determines whether a pool accepts jobs, and which runners it keeps if not.
+// StopPolicy determines whether a pool accepts new jobs and, if it does not, which runners it keeps.
 // +kubebuilder:validation:Enum=None;Hold;Drain
 type StopPolicy string
 
@@ -158,7 +158,7 @@ const (
 	StopNone StopPolicy = "None"
 	// StopHold accepts no new jobs and keeps min and idle runners ready.
 	StopHold StopPolicy = "Hold"
-	// StopDrain accepts no new jobs and ends the runners that no accepted job needs.
+	// StopDrain accepts no new jobs and removes the runners that no accepted job needs.
 	StopDrain StopPolicy = "Drain"
 )
 
@@ -192,8 +192,8 @@ type ScaleSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	IdlePercentOfBusy *int32 `json:"idlePercentOfBusy,omitempty"`
 
-	// idleTimeout removes idle runners after this time without a job. They return with the next job. min is not affected.
-	// Default: idle runners stay.
+	// idleTimeout is how long the pool may have no job before Corral removes its idle runners, down to min. With the next
+	// job, the pool has idle runners again. Default: idle runners stay.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -218,9 +218,9 @@ const UnboundedMax = math.MaxInt32
 
 // DeadlinesSpec limits how long a runner may stay in a state.
 type DeadlinesSpec struct {
-	// startup limits the time from the creation of a runner's pod to its running container. While it has no pod, the time
-	// counts from the runner's creation, but not while the runner waits for a quota or a claim. A runner that takes longer
-	// no longer counts and is replaced. Default: 10m.
+	// startup limits the time from the creation of a runner's pod to its running container. While the runner has no pod, the
+	// time counts from the runner's creation, but not while the runner waits for a quota or a claim. A runner that takes
+	// longer no longer counts, and Corral replaces it. Default: 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -228,8 +228,8 @@ type DeadlinesSpec struct {
 	// +kubebuilder:default="10m"
 	Startup *metav1.Duration `json:"startup,omitempty"`
 
-	// connect limits the time from a running container until GitHub reports the runner as online. After that, the runner is
-	// replaced. Default: 2m.
+	// connect limits the time from a running container until GitHub reports the runner as online. Corral replaces a runner
+	// that takes longer. Default: 2m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -261,16 +261,16 @@ type UpdateSpec struct {
 	// +kubebuilder:default=RollingUpdate
 	Strategy UpdateStrategy `json:"strategy,omitempty"`
 
-	// maxSurge is how many runners beyond the desired number may exist during the update, as a number or a percentage of it,
-	// rounded up. Default: 25%.
+	// maxSurge is how many runners beyond the desired number may exist during the update, as a number or a percentage of the
+	// desired number, rounded up. Default: 25%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
 	// +kubebuilder:validation:Pattern=`^[0-9]{1,6}%?$`
 	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 
-	// maxUnavailable is how many runners below the desired number may exist during the update, as a number or a percentage
-	// of it, rounded down. Default: 0.
+	// maxUnavailable is how many of the desired runners may be missing during the update, as a number or a percentage of the
+	// desired number, rounded down. Default: 0.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == string || (self >= 0 && self <= 999999)",message="must be 0 to 999999, or a percentage"
@@ -287,7 +287,7 @@ type UpdateSpec struct {
 }
 
 // CanarySpec is the first step of an update.
-// +kubebuilder:validation:XValidation:rule="!(string(self.runners) in ['0', '0%'])",message="runners must be at least 1: leave out canary to try the new template with none"
+// +kubebuilder:validation:XValidation:rule="!(string(self.runners) in ['0', '0%'])",message="runners must be at least 1: omit canary to update without canaries"
 type CanarySpec struct {
 	// runners of the new template, as a number or a percentage of the desired number, rounded up.
 	// +required
@@ -332,19 +332,19 @@ type RunnerPoolStatus struct {
 	// +optional
 	Update *UpdateStatus `json:"update,omitempty"`
 
-	// policy is the verdict of policies about the pod of spec.template.
+	// policy is the result of evaluating policies on the pod of spec.template.
 	// +optional
 	Policy *TemplateVerdict `json:"policy,omitempty"`
 
-	// jobs assigned to the pool and not finished. Absent until they are counted for the first time.
+	// jobs is the number of unfinished jobs that are assigned to the pool. Absent until they are counted for the first time.
 	// +optional
 	Jobs *int32 `json:"jobs,omitempty"`
 
-	// jobsWaiting is how many more jobs wait because the pool accepts no more.
+	// jobsWaiting is the number of further jobs that wait because the pool accepts no more jobs.
 	// +optional
 	JobsWaiting int32 `json:"jobsWaiting,omitempty"`
 
-	// demand lists the result of each source, if there are several.
+	// demand lists the result of each source of demand, if there are several sources.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=map
@@ -355,11 +355,12 @@ type RunnerPoolStatus struct {
 	// +optional
 	Schedule *ScheduleStatus `json:"schedule,omitempty"`
 
-	// observation is what a pool in the mode Observe would do.
+	// observation is what a pool with mode Observe would do.
 	// +optional
 	Observation *Observation `json:"observation,omitempty"`
 
-	// selector of the pool's pods, for the subresource scale, with which kubectl scale and autoscalers set spec.scale.min.
+	// selector of the pool's pods, for the scale subresource. kubectl scale and autoscalers use this subresource to set
+	// spec.scale.min.
 	// +optional
 	Selector string `json:"selector,omitempty"`
 
@@ -385,7 +386,7 @@ type RunnerPoolStatus struct {
 	// +kubebuilder:validation:MaxItems=5
 	Failures []RunnerFailure `json:"failures,omitempty"`
 
-	// health records consecutive failures of runners. It is absent while runners work.
+	// health records consecutive failures of runners. It is absent while runners do not fail.
 	// +optional
 	Health *HealthStatus `json:"health,omitempty"`
 
@@ -396,14 +397,14 @@ type RunnerPoolStatus struct {
 	meta.ReconcileRequestStatus `json:",inline"`
 }
 
-// HealthStatus records consecutive failures, so that another controller process continues with them.
+// HealthStatus records consecutive failures, so that the counts survive a restart of the controller.
 type HealthStatus struct {
 	// revision of the template that the runners were created from.
 	Revision string `json:"revision"`
-	// circuit counts runners that failed for causes that may last, such as an image that cannot be pulled.
+	// circuit counts runners that failed for a cause that may be permanent, such as an image that cannot be pulled.
 	// +optional
 	Circuit *FailureCount `json:"circuit,omitempty"`
-	// rounds counts attempts that produced no working runner for other causes, such as nodes that refuse pods.
+	// rounds counts attempts in which no runner worked because of other causes, such as nodes that refuse pods.
 	// +optional
 	Rounds *FailureCount `json:"rounds,omitempty"`
 	// interruption reports that nodes, users or other controllers stop the pool's runners.
@@ -489,7 +490,7 @@ type RunnerCounts struct {
 	// failed: ended without a job, or missed a deadline.
 	// +optional
 	Failed int32 `json:"failed"`
-	// outdated: have an older template revision; also counted in their state.
+	// outdated: created from an older template revision. Each is also counted in its state.
 	// +optional
 	Outdated int32 `json:"outdated"`
 }
@@ -504,7 +505,7 @@ type Decision struct {
 	Announced int32 `json:"announced"`
 	// reason in one sentence.
 	Reason string `json:"reason"`
-	// jobsUnknown is true if the number of jobs was unknown, so that Corral neither started nor removed runners.
+	// jobsUnknown is true if the number of jobs was unknown. In this case, Corral neither started nor removed runners.
 	// +optional
 	JobsUnknown bool `json:"jobsUnknown,omitempty"`
 
@@ -517,7 +518,7 @@ type Decision struct {
 	// limits in force. They stay in force while a policy fails.
 	// +optional
 	Limits *DecidedLimits `json:"limits,omitempty"`
-	// jobsHeld is how many accepted jobs wait because of a policy with assignedJobs: Wait.
+	// jobsHeld is the number of accepted jobs that wait because of a policy with assignedJobs: Wait.
 	// +optional
 	JobsHeld int32 `json:"jobsHeld,omitempty"`
 	// before contains the numbers of the previous decision.
@@ -544,21 +545,21 @@ type DecidedLimits struct {
 	Max *int32 `json:"max,omitempty"`
 	// idle runners.
 	Idle int32 `json:"idle"`
-	// assignedJobs is Wait if assigned jobs above max wait; otherwise absent.
+	// assignedJobs is Wait if jobs that GitHub has assigned above max must wait; otherwise it is absent.
 	// +optional
 	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
 	// shared is true if rules read the grants of other pools.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
-	// until is the latest time of the next decision.
+	// until is when Corral makes the next decision at the latest.
 	// +optional
 	Until *metav1.Time `json:"until,omitempty"`
-	// bounds are the rules that changed a declared number.
+	// bounds lists the rules that changed a declared number.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Bounds []LimitBound `json:"bounds,omitempty"`
-	// conflicts are rules that other rules override, and rules without effect.
+	// conflicts lists rules that other rules override, and rules without effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
@@ -580,7 +581,7 @@ type LimitBound struct {
 	Rule RuleReference `json:"rule"`
 }
 
-// RuleReference identifies a rule and its place.
+// RuleReference identifies a rule and its position in a file.
 type RuleReference struct {
 	// policy as KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
@@ -594,7 +595,7 @@ type RuleReference struct {
 	Line int32 `json:"line,omitempty"`
 }
 
-// String returns the rule and its place as "POLICY NAME (FILE:LINE)".
+// String returns the rule and its position as "POLICY NAME (FILE:LINE)".
 func (r RuleReference) String() string {
 	if r.File == "" {
 		return r.Policy + " " + r.Name
@@ -602,15 +603,15 @@ func (r RuleReference) String() string {
 	return fmt.Sprintf("%s %s (%s:%d)", r.Policy, r.Name, r.File, r.Line)
 }
 
-// Says returns the rule with its reason, if it has one.
-func (r RuleReference) Says(reason string) string {
+// WithReason returns the rule and its position, followed by a reason unless it is empty.
+func (r RuleReference) WithReason(reason string) string {
 	if reason == "" {
 		return r.String()
 	}
 	return r.String() + ": " + reason
 }
 
-// PolicyFinding is a finding of a rule about a pod.
+// PolicyFinding is a problem that a rule found in a pod.
 type PolicyFinding struct {
 	// message describes the problem.
 	Message string `json:"message"`
@@ -626,15 +627,15 @@ type PolicyFinding struct {
 	// remediation describes the fix.
 	// +optional
 	Remediation string `json:"remediation,omitempty"`
-	// rule with this finding.
+	// rule that found the problem.
 	Rule RuleReference `json:"rule"`
 }
 
-// TemplateVerdict is the result of policies about the pod of a template.
+// TemplateVerdict is the result of evaluating policies on the pod of a template.
 type TemplateVerdict struct {
 	// revision that was evaluated.
 	Revision string `json:"revision"`
-	// templateDigest is the SHA-256 of the evaluated template, because different templates may lead to the same revision
+	// templateDigest is the SHA-256 of the evaluated template, because the revisions of different templates may have the same
 	// name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -670,18 +671,18 @@ const (
 	UpdateCanary UpdatePhase = "Canary"
 	// UpdateRolling replaces the runners of the previous template.
 	UpdateRolling UpdatePhase = "Rolling"
-	// UpdateHeld is on hold: paused, or held by a policy.
+	// UpdateHeld means that the update is on hold, because a user paused it or a policy holds it.
 	UpdateHeld UpdatePhase = "Held"
 	// UpdateRolledBack means that runners of the new template failed, and the previous template is in force. The update
 	// continues if runners of the previous template fail too.
 	UpdateRolledBack UpdatePhase = "RolledBack"
 )
 
-// UpdateStatus is a change of the template in progress.
+// UpdateStatus describes a change of the template that is in progress or was rolled back.
 type UpdateStatus struct {
-	// from is the revision that is replaced.
+	// from is the previous revision.
 	From string `json:"from"`
-	// to is the revision that replaces it.
+	// to is the new revision.
 	To string `json:"to"`
 	// phase of the update.
 	Phase UpdatePhase `json:"phase"`
@@ -692,8 +693,8 @@ type UpdateStatus struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Way returns "from NOUN1 to NOUN2" with the names of the two revisions. It omits the first part if that template no longer
-// exists.
+// Way returns "from NOUN A to NOUN B", where A and B are the names of the two revisions. It returns "to NOUN B" if the
+// previous template no longer exists.
 func (u *UpdateStatus) Way(noun string) string {
 	if u.From == "" {
 		return "to " + noun + u.To
@@ -701,7 +702,7 @@ func (u *UpdateStatus) Way(noun string) string {
 	return "from " + noun + u.From + " to " + u.To
 }
 
-// RunnerPool is one set of runners.
+// RunnerPool is one set of runners. It may have at most 64 labels and 256 annotations.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rpool,categories=corral
@@ -718,7 +719,7 @@ func (u *UpdateStatus) Way(noun string) string {
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || (size(self.metadata.name) <= 48 && !self.metadata.name.contains('.'))",optionalOldSelf=true,message="a pool's name must have at most 48 characters and no dots: the names of its objects derive from it"
-// +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('corral-owner-')",message="a pool's name must not begin with corral-owner-: without labels it is the runners' label"
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('corral-owner-')",message="a pool's name must not begin with corral-owner-: without runnerLabels it is the label of the runners"
 type RunnerPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -735,7 +736,7 @@ type RunnerPool struct {
 // GetConditions returns the status conditions.
 func (p *RunnerPool) GetConditions() []metav1.Condition { return p.Status.Conditions }
 
-// Causes returns the list of causes in its status.
+// Causes returns the list of causes in the status.
 func (p *RunnerPool) Causes() *[]Cause { return &p.Status.Causes }
 
 // SetConditions replaces the status conditions.
@@ -755,7 +756,7 @@ func (p *RunnerPool) GetRunnerLabels() []string {
 // GetRunnerGroup returns the runner group on GitHub.
 func (s *RunnerPoolSpec) GetRunnerGroup() string { return cmp.Or(s.RunnerGroup, DefaultRunnerGroup) }
 
-// GetStopPolicy returns whether the pool accepts jobs, and which runners it keeps if not.
+// GetStopPolicy returns the stop policy, which is StopNone by default.
 func (s *RunnerPoolSpec) GetStopPolicy() StopPolicy { return cmp.Or(s.StopPolicy, StopNone) }
 
 // Stops reports whether spec.stopPolicy keeps the pool from accepting new jobs.
@@ -789,15 +790,15 @@ func (d *DeadlinesSpec) GetStartup() time.Duration {
 	return d.Startup.Duration
 }
 
-// GetStrategy returns which runners are replaced, and when.
+// GetStrategy returns the update strategy, which is RollingUpdate by default.
 func (u *UpdateSpec) GetStrategy() UpdateStrategy { return cmp.Or(u.Strategy, RollingUpdate) }
 
-// GetMaxSurge returns how many runners beyond the desired number there may be.
+// GetMaxSurge returns how many runners beyond the desired number may exist during an update.
 func (u *UpdateSpec) GetMaxSurge() intstr.IntOrString {
 	return ptr.Deref(u.MaxSurge, intstr.FromString(DefaultMaxSurge))
 }
 
-// GetMaxUnavailable returns how many runners below the desired number there may be.
+// GetMaxUnavailable returns how many of the desired runners may be missing during an update.
 func (u *UpdateSpec) GetMaxUnavailable() intstr.IntOrString {
 	return ptr.Deref(u.MaxUnavailable, intstr.FromInt32(0))
 }

@@ -75,11 +75,11 @@ func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest
 
 func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *rest.Client) []question {
 	questions := []question{
-		{v1alpha1.FeatureRunnerReleases, "pools don't say when GitHub will refuse their runners' version", func(ctx context.Context) error {
+		{v1alpha1.FeatureRunnerReleases, "pools do not report when GitHub will refuse their runners' version", func(ctx context.Context) error {
 			_, err := gh.Releases(ctx)
 			return err
 		}},
-		{v1alpha1.FeatureRunnerGroups, "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it", func(ctx context.Context) error {
+		{v1alpha1.FeatureRunnerGroups, "pools without a scale set can only be in the default group, and also start runners for jobs of repositories that cannot use this group", func(ctx context.Context) error {
 			_, err := gh.Groups(ctx) // without a request for a repository, which has only one
 			return err
 		}},
@@ -91,7 +91,7 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 		}})
 	}
 	if hook := conn.Spec.Webhook; hook != nil {
-		questions = append(questions, question{v1alpha1.FeatureDeliveries, "lost events aren't requested again", func(ctx context.Context) error {
+		questions = append(questions, question{v1alpha1.FeatureDeliveries, "Corral does not request lost events again", func(ctx context.Context) error {
 			_, _, err := gh.Deliveries(ctx, hook.HookID, "")
 			return err
 		}})
@@ -115,7 +115,7 @@ func judge(known v1alpha1.GitHubConnectionStatus, questions []question, answers 
 	var major, minor int
 	if _, err := fmt.Sscanf(known.ServerVersion, "%d.%d", &major, &minor); err == nil && (major < 3 || major == 3 && minor < 21) {
 		missing = append(missing, v1alpha1.MissingFeature{Name: v1alpha1.FeatureSeveralLabels, Message: fmt.Sprintf(
-			"scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version %s; 3.21 keeps all)", known.ServerVersion)})
+			"scale sets keep only one label, unless a feature flag of the server is on: pools that lose labels report LabelsDropped (the server has version %s; 3.21 keeps all)", known.ServerVersion)})
 	}
 	return missing, unknown
 }

@@ -58,11 +58,11 @@ func probe(t *testing.T, path string, hook *v1alpha1.ConnectionWebhook, options 
 
 func TestMissingFeaturesAreFoundUnlessGitHubDoesNotAnswer(t *testing.T) {
 	const (
-		noReleases   = "pools don't say when GitHub will refuse their runners' version (listing the releases of the runner: GitHub answered 404: Not Found)"
+		noReleases   = "pools do not report when GitHub will refuse their runners' version (listing the releases of the runner: GitHub answered 404: Not Found)"
 		noService    = "pools get jobs only with registration: REST (looking for scale set \"corral\": GitHub answered 404)"
-		noGroups     = "pools without a scale set can be in the default group alone, and start runners for jobs of repositories that may not use it (listing runner groups: GitHub answered 403)"
-		noDeliveries = "lost events aren't requested again "
-		oneLabel     = "scale sets keep one label, unless a feature flag of the server is on: pools that lose others say LabelsDropped (the server has version 3.20.4; 3.21 keeps all)"
+		noGroups     = "pools without a scale set can only be in the default group, and also start runners for jobs of repositories that cannot use this group (listing runner groups: GitHub answered 403)"
+		noDeliveries = "Corral does not request lost events again "
+		oneLabel     = "scale sets keep only one label, unless a feature flag of the server is on: pools that lose labels report LabelsDropped (the server has version 3.20.4; 3.21 keeps all)"
 	)
 	releases := []githubsim.Release{{Version: "2.331.0"}}
 	hook := func(id int64) *v1alpha1.ConnectionWebhook { return &v1alpha1.ConnectionWebhook{HookID: id} }

@@ -19,7 +19,8 @@ import (
 	"github.com/corral-dev/corral/internal/reservation"
 )
 
-// connection returns the state of a connection, nil if there is none, and whether this process leads.
+// connection returns the state of a connection and whether this process is the leader. The state is nil if the connection
+// is unknown.
 func (k *JobTracker) connection(key types.NamespacedName) (c *connection, leads bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -44,8 +45,9 @@ func (k *JobTracker) allConnections() []*connection {
 	return all
 }
 
-// spacesOf returns the spaces that receive the events of a namespace's connections: its own, and spaces of namespaces that
-// may use them. Spaces with less work come first, so that none waits for a namespace with more or longer patterns.
+// spacesOf returns the spaces that receive the events of a namespace's connections: the namespace's own space, and the spaces
+// of other namespaces whose pools may use these connections. Spaces with less work come first, so that no space waits for
+// one with more or longer patterns.
 func (k *JobTracker) spacesOf(connections string) []*space {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,7 +63,7 @@ func (k *JobTracker) spacesOf(connections string) []*space {
 	return all
 }
 
-// space returns a space, and creates it if it does not exist. The caller holds the lock.
+// space returns the space with a key, and creates it if it does not exist. The caller holds the lock.
 func (k *JobTracker) space(key spaceKey) *space {
 	if k.spaces[key.connections] == nil {
 		k.spaces[key.connections] = map[string]*space{}
@@ -74,8 +76,8 @@ func (k *JobTracker) space(key spaceKey) *space {
 	return s
 }
 
-// locate returns the scope of a connection; false if it is unknown, or if pools of the namespace may not use the
-// connection.
+// locate returns the scope of a connection. It returns false if the scope is unknown, or if pools of the namespace must not
+// use the connection.
 func (k *JobTracker) locate(conn types.NamespacedName, namespace string) (scope jobmatch.Scope, ok bool) {
 	c, _ := k.connection(conn)
 	if c == nil || conn.Namespace != namespace && mayUse(context.Background(), k.Access, conn, namespace) != nil {
@@ -85,7 +87,7 @@ func (k *JobTracker) locate(conn types.NamespacedName, namespace string) (scope 
 	return scope, ok
 }
 
-// setPool adds or updates a pool. An unreadable pool stays unchanged.
+// setPool adds or updates a pool. It ignores a pool with unreadable fields.
 func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
 	if obj.Unreadable() != nil {
 		return
@@ -97,7 +99,7 @@ func (k *JobTracker) setPool(obj *v1alpha1.RunnerPool) {
 	p.learn(obj)
 	p.space.place(p, next, now)
 	p.space.wake(p, now)
-	k.workers.jobs.add(p.key) // its stored jobs may not be read yet
+	k.workers.jobs.add(p.key) // the worker reads its stored jobs if this has not happened yet
 }
 
 // lockPlacing waits until no other pool of a namespace is being added, moved or removed, and returns the function that
@@ -108,8 +110,8 @@ func (k *JobTracker) lockPlacing(namespace string) (done func()) {
 	return turn.(*sync.Mutex).Unlock
 }
 
-// poolFor returns the state of a pool, with the lock of its current space held. A pool that moves from another space keeps
-// its jobs.
+// poolFor returns the state of a pool. The caller must release the lock of the pool's space. A pool that moves from another
+// space keeps its jobs.
 func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 	now, key := k.Now(), client.ObjectKeyFromObject(obj)
 	at := spaceKey{pools: key.Namespace, connections: obj.Spec.ConnectionRef.From(key.Namespace).Namespace}
@@ -137,7 +139,7 @@ func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 	return p
 }
 
-// removePool drops a pool that is gone.
+// removePool drops a deleted pool.
 func (k *JobTracker) removePool(key types.NamespacedName) {
 	defer k.lockPlacing(key.Namespace)()
 	if p := k.lock(key); p != nil {
@@ -146,7 +148,7 @@ func (k *JobTracker) removePool(key types.NamespacedName) {
 	}
 }
 
-// leave releases the lock of the space that a pool was taken out of, and drops the space if it was the last one.
+// leave forgets the space of a removed pool and releases the lock of the space. It drops the space if no pool is left.
 func (k *JobTracker) leave(p *pool) {
 	s := p.space
 	isOver := s.isOver()
@@ -183,7 +185,7 @@ func (k *JobTracker) setConnection(obj *v1alpha1.GitHubConnection) {
 	k.placeAll(key)
 }
 
-// removeConnection drops a connection that is gone.
+// removeConnection drops a deleted connection.
 func (k *JobTracker) removeConnection(key types.NamespacedName) {
 	k.mu.Lock()
 	if delete(k.conns[key.Namespace], key.Name); len(k.conns[key.Namespace]) == 0 {
@@ -193,7 +195,7 @@ func (k *JobTracker) removeConnection(key types.NamespacedName) {
 	k.placeAll(key)
 }
 
-// placeAll places the pools of a connection again.
+// placeAll updates the pools of a connection after the connection changed.
 func (k *JobTracker) placeAll(conn types.NamespacedName) {
 	k.mu.Lock()
 	all, isGone := slices.Collect(maps.Values(k.spaces[conn.Namespace])), k.conns[conn.Namespace][conn.Name] == nil

@@ -31,21 +31,22 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// answers has the answers to a Poller's requests, and counts the requests.
+// answers answers the requests of a Poller, and counts them.
 type answers struct {
 	mu      sync.Mutex
-	value   float64
-	err     error
+	value   float64         // of all metrics of servers
+	err     error           // for all requests except Jobs
 	hangs   map[string]bool // servers that do not answer
 	repos   map[string]rest.JobList
-	broken  map[string]error // repositories
+	broken  map[string]error // errors of repositories
 	runners []rest.Runner
 	set     *scaleset.Set
-	asked   map[string]int
-	now     int // requests in progress
-	most    int
+	asked   map[string]int // number of requests, by server, metric or object
+	now     int            // requests in progress
+	most    int            // the maximum of now
 }
 
+// note counts a request until the returned function is called.
 func (a *answers) note(what string) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,7 +137,8 @@ func (a *answers) Get(_ context.Context, id int64) (*scaleset.Set, error) {
 	return a.set, a.err
 }
 
-func (a *answers) say(value float64, err error) {
+// reply sets the answer to all further requests.
+func (a *answers) reply(value float64, err error) {
 	a.edit(func() { a.value, a.err = value, err })
 }
 
@@ -153,17 +155,17 @@ func (a *answers) count(what string) int {
 	return a.asked[what]
 }
 
-// round is a running Poller in a synctest bubble, with its endpoints.
+// round is a running Poller in a synctest bubble, together with the endpoints that it polls.
 type round struct {
 	*answers
 	t      *testing.T
 	poller *Poller
 	api    client.Client
-	woken  map[string]int
-	ready  atomic.Bool
+	woken  map[string]int // how often each pool was woken
+	ready  atomic.Bool    // whether the GitHubConnection is ready
 }
 
-// wakes counts the pools that a Poller wakes. It is a queue that supports Add only.
+// wakes is a queue that supports only Add. It reports the pools that a Poller wakes.
 type wakes struct {
 	kube.Queue
 	add func(types.NamespacedName)
@@ -229,11 +231,11 @@ func (x *round) change(name string, change func(*v1alpha1.RunnerPool)) {
 	x.meet(name)
 }
 
-// want compares a pool's reading with the expected one, except for times.
+// want checks that a pool has the expected reading, apart from times.
 func (x *round) want(name string, want demand.Reading) {
 	x.t.Helper()
 	if diff := cmp.Diff(want, x.poller.Reading(keyOf(name)), cmpopts.IgnoreFields(demand.Signal{}, "At")); diff != "" {
-		x.t.Errorf("what metrics tell of %s (-want +got):\n%s", name, diff)
+		x.t.Errorf("reading of pool %s (-want +got):\n%s", name, diff)
 	}
 }
 
@@ -264,7 +266,7 @@ func TestPollerHoldsWithoutASignal(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main")), metered("b"))
 		x.edit(func() { x.value = 7 })
 		if r := x.poller.Reading(keyOf("a")); r.Known {
-			t.Errorf("known before the first look: %+v", r)
+			t.Errorf("the reading is known before the first poll: %+v", r)
 		}
 		x.want("b", demand.Reading{Known: true})
 		wait(3 * time.Second)
@@ -274,43 +276,43 @@ func TestPollerHoldsWithoutASignal(t *testing.T) {
 
 		wait(10 * time.Minute)
 		if n := x.asked["main"]; n != 11 {
-			t.Errorf("asked %d times in 10 minutes, want 11", n)
+			t.Errorf("polled %d times in 10 minutes, want 11", n)
 		}
 		if x.woken["a"] != woken {
-			t.Error("the same number wakes the pool")
+			t.Error("the pool was woken although its number is the same")
 		}
-		x.say(0, &demand.NoSignal{Reason: "the query has no result"})
+		x.reply(0, &demand.NoSignal{Reason: "the query has no result"})
 		wait(2 * time.Minute)
 		x.want("a", reading(held(seven, "no signal: the query has no result")))
 		if x.woken["a"] != woken+1 {
-			t.Errorf("woken %d times by the loss of the signal, want once", x.woken["a"]-woken)
+			t.Errorf("the loss of the signal woke the pool %d times, want once", x.woken["a"]-woken)
 		}
-		x.say(2, nil)
+		x.reply(2, nil)
 		wait(time.Minute)
 		x.want("a", reading(jobsSignal("queue", 2, "the value is 2")))
-		x.say(-3, nil)
+		x.reply(-3, nil)
 		wait(time.Minute)
 		x.want("a", reading(held(jobsSignal("queue", 2, ""), "no signal: the value is -3, which is not a valid number of jobs")))
 		if x.woken["b"] != 0 {
-			t.Error("a pool without metrics is woken")
+			t.Error("a pool without metrics was woken")
 		}
 	})
 }
 
-// The last number before a restart is in the pool's status. A source that fails from the start has no number of its own.
-func TestPollerThatNeverHeard(t *testing.T) {
+// The Poller has no number for a source that has failed since the start of the process. After a restart, the pool's status has the last number.
+func TestPollerWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main")))
-		x.say(0, errors.New("it answered 503"))
+		x.reply(0, errors.New("it answered 503"))
 		wait(3 * time.Second)
 		x.want("a", reading(demand.Signal{Name: "queue", Stale: true, Reason: "no signal: it answered 503"}))
 	})
 }
 
-func TestPollerGoesByTheSpec(t *testing.T) {
+func TestPollerFollowsChangesOfTheSpec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", promMetric("queue", "main"), promMetric("other", "main")))
-		x.say(4, nil)
+		x.reply(4, nil)
 		wait(3 * time.Second)
 		x.change("a", func(p *v1alpha1.RunnerPool) {
 			p.Spec.Demand.Metrics[0].Prometheus.AverageValue = new(v1alpha1.Quantity("2"))
@@ -319,12 +321,12 @@ func TestPollerGoesByTheSpec(t *testing.T) {
 		// The first metric must be polled again, and its old result is dropped; the second one continues.
 		x.want("a", demand.Reading{Signals: []demand.Signal{jobsSignal("other", 4, "the value is 4")}})
 		wait(3 * time.Second)
-		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 a runner"), jobsSignal("other", 4, "the value is 4")))
+		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 per runner"), jobsSignal("other", 4, "the value is 4")))
 		woken := x.woken["a"]
 		x.change("a", func(p *v1alpha1.RunnerPool) { p.Spec.Demand.Metrics = p.Spec.Demand.Metrics[:1] })
-		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 a runner")))
+		x.want("a", reading(jobsSignal("queue", 2, "the value is 4, at 2 per runner")))
 		if x.woken["a"] == woken {
-			t.Error("the pool isn't woken when its metrics change")
+			t.Error("the pool was not woken after a change of its metrics")
 		}
 		if err := x.api.Delete(t.Context(), metered("a")); err != nil {
 			t.Fatal(err)
@@ -333,12 +335,13 @@ func TestPollerGoesByTheSpec(t *testing.T) {
 		asked := x.count("main")
 		wait(10 * time.Minute)
 		if x.count("main") != asked {
-			t.Error("metrics of a pool that is gone are asked for")
+			t.Error("metrics of a deleted pool are polled")
 		}
 	})
 }
 
-// A server that hangs takes only its share of places and does not affect others. All of its pools have their turn.
+// A server that hangs takes only its share of concurrent polls, so it does not delay polls of other servers. Each metric of the hanging server is
+// polled in turn.
 func TestPollerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pools []client.Object
@@ -357,25 +360,25 @@ func TestPollerIsBounded(t *testing.T) {
 		for _, p := range pools {
 			r := x.poller.Reading(client.ObjectKeyFromObject(p))
 			if len(r.Signals) == 0 || r.Signals[0].Name != "good" || *r.Signals[0].Jobs != 3 {
-				t.Fatalf("%s waits for another server: %+v", p.GetName(), r)
+				t.Fatalf("pool %s waits for a server that hangs: %+v", p.GetName(), r)
 			}
 		}
 		x.edit(func() {
 			if x.most > 2*pollsAtOnce {
-				t.Errorf("%d looks at once", x.most)
+				t.Errorf("%d polls ran concurrently", x.most)
 			}
 		})
 		// 120 polls of 10 s take 150 s with 8 at a time, because all are in one namespace.
 		wait(190 * time.Second)
 		for _, p := range pools {
 			if r := x.poller.Reading(client.ObjectKeyFromObject(p)); !r.Known || !r.Signals[3].Stale {
-				t.Errorf("%s didn't have its turn: %+v", p.GetName(), r)
+				t.Errorf("not all metrics of pool %s were polled: %+v", p.GetName(), r)
 			}
 		}
 	})
 }
 
-// Namespaces take turns at a server that does not answer, and each one uses at most a quarter of the places.
+// Namespaces take turns at a server that does not answer, and each uses at most a quarter of the concurrent polls.
 func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t)
@@ -401,28 +404,28 @@ func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
 		wait(5 * time.Second)
 		for i := range 4 {
 			if n := running(fmt.Sprint("greedy-", i)); n != pollsAtOnce/4 {
-				t.Errorf("a namespace holds %d places", n)
+				t.Errorf("a namespace has %d concurrent polls, want %d", n, pollsAtOnce/4)
 			}
 		}
 		add("quiet", 2)
-		wait(13 * time.Second) // until it is due, and the first poll of the others ends
+		wait(13 * time.Second) // until its metrics are due, and the first polls of the other namespaces end
 		if n := x.poller.lastAt(pollPlace{"prometheus/slow", "quiet"}); n == 0 {
-			t.Error("it waits for all that others wait for")
+			t.Error("the namespace quiet waits for all waiting polls of other namespaces")
 		}
 	})
 }
 
-func TestPollerWaitsAsGitHubAsks(t *testing.T) {
+func TestPollerObeysGitHubsRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "busy", Busy: &v1alpha1.BusyMetric{}}))
-		x.say(0, github.NewError(github.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil))
+		x.reply(0, github.NewError(github.KindRateLimited, "listing runners", 403, 10*time.Minute, "slow down", nil))
 		wait(9 * time.Minute)
 		if n := x.count("runners"); n != 1 {
-			t.Errorf("asked %d times, want once", n)
+			t.Errorf("polled %d times, want once", n)
 		}
 		wait(2 * time.Minute)
 		if n := x.count("runners"); n != 2 {
-			t.Errorf("asked %d times, want twice", n)
+			t.Errorf("polled %d times, want twice", n)
 		}
 	})
 }
@@ -449,61 +452,61 @@ func TestPollerCountsJobs(t *testing.T) {
 		away   bool
 		want   demand.Signal
 	}{
-		"those that wait with the pool's labels, and those that run on its runners": {
+		"queued jobs with its labels and running jobs on its runners": {
 			repos: repos, want: jobsSignal("jobs", 5, "2 queued, 3 running"),
 		},
-		"those that run on any runner, of a pool that observes": {
+		"observing pool: running jobs on any runner": {
 			change: func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe },
 			repos:  repos, want: jobsSignal("jobs", 6, "2 queued, 4 running"),
 		},
-		"of a scale set, those with its labels only": {
+		"scale set: runners have no default labels": {
 			change: func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterScaleSet },
 			repos:  repos, want: jobsSignal("jobs", 4, "1 queued, 3 running"),
 		},
-		"times the runners that a job needs": {
+		"several jobs share a runner": {
 			change: func(p *v1alpha1.RunnerPool) {
 				p.Spec.Demand.Metrics[0].Jobs.RunnersPerJob = new(v1alpha1.Quantity("500m"))
 			},
 			repos: repos, want: jobsSignal("jobs", 3, "2 queued, 3 running, times 500m"),
 		},
-		"none": {
+		"no jobs": {
 			repos: map[string]rest.JobList{"acme/api": list()}, want: jobsSignal("jobs", 0, "0 queued, 0 running"),
 		},
-		"a repository that fails leaves the others, and what was before": {
+		"one repository fails: the count of the others, and the previous number": {
 			repos: repos, broken: map[string]error{"acme/web": down},
-			want: held(jobsSignal("jobs", 5, ""), "2 queued, 3 running, and not all: listing jobs of acme/web: GitHub answered 502: Bad Gateway"),
+			want: held(jobsSignal("jobs", 5, ""), "2 queued, 3 running; temporarily incomplete: listing jobs of acme/web: GitHub answered 502: Bad Gateway"),
 		},
-		"a repository that isn't there has no jobs": {
+		"a missing repository has no jobs": {
 			repos: repos, broken: map[string]error{"acme/web": gone, "acme/old": gone, "acme/x": gone},
 			want: jobsSignal("jobs", 5, "2 queued, 3 running; GitHub has no repository acme/old for this connection, nor 2 others"),
 		},
-		"no repository is there": {
+		"all repositories are missing": {
 			broken: map[string]error{"acme/web": gone},
 			want:   demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: GitHub has no repository acme/web for this connection"},
 		},
-		"more runs than are looked at": {
+		"more workflow runs than Corral reads": {
 			repos: map[string]rest.JobList{"acme/api": {Jobs: []rest.Job{on("queued", "", "a")}}},
-			want:  jobsSignal("jobs", 1, "1 queued, 0 running; not seen is more: acme/api has more workflow runs than are looked at"),
+			want:  jobsSignal("jobs", 1, "1 queued, 0 running; incomplete: acme/api has more workflow runs than Corral reads"),
 		},
-		"a repository that may not be looked at": {
+		"a repository without access": {
 			repos: repos, broken: map[string]error{"acme/web": barred},
-			want: jobsSignal("jobs", 5, "2 queued, 3 running; not seen is more: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"),
+			want: jobsSignal("jobs", 5, "2 queued, 3 running; incomplete: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"),
 		},
-		"none that may be looked at": {
+		"no access to any repository": {
 			broken: map[string]error{"acme/web": barred},
 			want:   demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: acme/web: listing jobs of acme/web: GitHub answered 403: Forbidden"},
 		},
-		"nothing heard": {
+		"all repositories fail": {
 			broken: map[string]error{"acme/web": down},
 			want:   demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: listing jobs of acme/web: GitHub answered 502: Bad Gateway"},
 		},
-		"no repository": {
+		"no repository matches": {
 			change: func(p *v1alpha1.RunnerPool) {
 				p.Spec.Demand.Metrics[0].Jobs.Repositories = []string{"none-*", "acme/x*"}
 			},
 			want: demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: no repository matches none-*, acme/x*"},
 		},
-		"no connection": {
+		"the connection is not ready": {
 			away: true, want: demand.Signal{Name: "jobs", Stale: true, Reason: "no signal: the GitHubConnection acme isn't ready"},
 		},
 	} {
@@ -527,7 +530,8 @@ func TestPollerCountsJobs(t *testing.T) {
 	}
 }
 
-func TestAPartHoldsForAWhileOnly(t *testing.T) {
+// While a repository fails, the previous number stays in force, but only for a limited time.
+func TestPollerHoldsANumberForALimitedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "jobs", Jobs: &v1alpha1.JobsMetric{Repositories: []string{"acme/*"}}}))
 		broken := map[string]error{"acme/web": github.NewError(github.KindUnavailable, "listing jobs of acme/web", 502, 0, "Bad Gateway", nil)}
@@ -537,16 +541,16 @@ func TestAPartHoldsForAWhileOnly(t *testing.T) {
 			return signals[len(signals)-1].Stale
 		}
 		if wait(14 * time.Minute); !isHeld() {
-			t.Error("what was before isn't held")
+			t.Error("the previous number is not held")
 		}
 		if wait(3 * time.Minute); isHeld() {
-			t.Error("what was before is held for ever")
+			t.Error("the previous number is held for too long")
 		}
 		x.edit(func() { x.broken = nil })
 		wait(2 * time.Minute)
 		x.edit(func() { x.broken = broken })
 		if wait(2 * time.Minute); !isHeld() {
-			t.Error("it isn't held the second time")
+			t.Error("the previous number is not held after a second failure")
 		}
 	})
 }
@@ -557,7 +561,7 @@ func ownRunner(name string) *v1alpha1.Runner {
 	return r
 }
 
-func TestPollerAsksWhetherRunnersAreBusy(t *testing.T) {
+func TestPollerReadsBusyRunners(t *testing.T) {
 	runners := []rest.Runner{
 		{Name: "a-1", Busy: true, Labels: []string{"a", "self-hosted", "linux", "x64"}},
 		{Name: "a-2", Labels: []string{"a", "self-hosted", "linux", "x64"}},
@@ -574,19 +578,19 @@ func TestPollerAsksWhetherRunnersAreBusy(t *testing.T) {
 		pool *v1alpha1.RunnerPool
 		want demand.Reading
 	}{
-		"of its own, given how many there are to be": {
+		"its own runners, relative to the desired number": {
 			busy(func(*v1alpha1.RunnerPool) {}),
-			reading(demand.Signal{Name: "busy", Total: new(int32(3)), Reason: "1 of 2 busy: 50 %, no less than 50 %"}),
+			reading(demand.Signal{Name: "busy", Total: new(int32(3)), Reason: "1 of 2 busy: 50 %, at least the threshold of 50 %"}),
 		},
-		"at zero": {
+		"no runners": {
 			busy(func(p *v1alpha1.RunnerPool) { p.Status.Decision = nil }),
-			reading(demand.Signal{Name: "busy", Total: new(int32(0)), Reason: "no runners, so that none can be busy"}),
+			reading(demand.Signal{Name: "busy", Total: new(int32(0)), Reason: "no runners, so none can be busy"}),
 		},
-		"of all with the pool's labels, when it observes": {
+		"observing pool: all runners with its labels": {
 			busy(func(p *v1alpha1.RunnerPool) { p.Spec.Mode = v1alpha1.Observe }),
 			demand.Reading{
 				Known: true, Actual: &demand.Actual{Runners: 3, Busy: 2},
-				Signals: []demand.Signal{{Name: "busy", Total: new(int32(4)), Reason: "2 of 3 busy: 66 %, no less than 50 %"}},
+				Signals: []demand.Signal{{Name: "busy", Total: new(int32(4)), Reason: "2 of 3 busy: 66 %, at least the threshold of 50 %"}},
 			},
 		},
 	} {
@@ -623,40 +627,40 @@ func TestPollerObservesAScaleSet(t *testing.T) {
 		})
 		wait(40 * time.Second)
 		if x.woken["a"] != woken+1 {
-			t.Error("the pool isn't told that GitHub has another runner")
+			t.Error("the pool was not woken after GitHub reported another runner")
 		}
-		x.say(0, errors.New("away"))
+		x.reply(0, errors.New("away"))
 		wait(40 * time.Second)
 		x.want("a", reading(held(four, "no signal: away")))
 	})
 }
 
-func TestPollerLeavesAMetricOfNoKind(t *testing.T) {
+func TestPollerIgnoresAMetricWithoutASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "none"}))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if len(x.asked) > 0 {
-			t.Errorf("asked %v", x.asked)
+			t.Errorf("the Poller sent requests: %v", x.asked)
 		}
 	})
 }
 
-func TestPollerAsksForExternalMetrics(t *testing.T) {
+func TestPollerReadsExternalMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newRound(t, metered("a", v1alpha1.MetricSource{Name: "queue", External: &v1alpha1.ExternalMetric{MetricName: "depth", AverageValue: new(v1alpha1.Quantity("10"))}}))
-		x.say(25, nil)
+		x.reply(25, nil)
 		wait(3 * time.Second)
-		x.want("a", reading(jobsSignal("queue", 3, "the value is 25, at 10 a runner")))
+		x.want("a", reading(jobsSignal("queue", 3, "the value is 25, at 10 per runner")))
 		if n := x.count(ns + "/depth"); n != 1 {
-			t.Errorf("asked %d times, want once", n)
+			t.Errorf("polled %d times, want once", n)
 		}
 	})
 }
 
-// However many metrics of one namespace are due, only as many as may begin are sorted, the lock is released after every 64
-// pools, and a metric of another namespace is polled.
-func TestManyDueMetricsKeepNoOtherWaiting(t *testing.T) {
+// A namespace with many due metrics does not delay other namespaces: the Poller sorts only as many metrics as it may poll, releases its lock after
+// every 64 pools, and polls the metric of the other namespace.
+func TestManyDueMetricsDelayNoOtherNamespace(t *testing.T) {
 	for _, n := range []int{10, 100, 1000, 5000} {
 		p := NewPoller(PollerConfig{Now: time.Now, Random: func() float64 { return 0 }})
 		for i := range n {
@@ -681,7 +685,7 @@ func TestManyDueMetricsKeepNoOtherWaiting(t *testing.T) {
 		}
 		want := map[pollPlace]int{{"prometheus/main", greedy}: pollsAtOnce / 4, {"prometheus/other", greedy}: pollsAtOnce / 4, {"prometheus/main", ns}: 1}
 		if diff := cmp.Diff(want, got); diff != "" || others != (n+1)/lookedAtOnce {
-			t.Errorf("%d pools: others had the lock %d times; looks (-want +got):\n%s", n, others, diff)
+			t.Errorf("%d pools: others had the lock %d times; polls (-want +got):\n%s", n, others, diff)
 		}
 	}
 }

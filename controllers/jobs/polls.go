@@ -263,7 +263,7 @@ func sum(counts []repositoryCount, partial string) jobSum {
 			s.queued += c.queued
 			s.running += c.running
 			if c.partial {
-				note(c.name + " has more workflow runs than are looked at")
+				note(c.name + " has more workflow runs than Corral reads")
 			}
 		case github.IsNotFound(c.err):
 			s.absent = append(s.absent, c.name)
@@ -298,11 +298,11 @@ func (s jobSum) finding(m *v1alpha1.JobsMetric) (finding, error) {
 		reason += fmt.Sprintf(", nor %d others", len(s.absent)-1)
 	}
 	if s.partial != "" {
-		reason += "; not seen is more: " + s.partial
+		reason += "; incomplete: " + s.partial
 	}
 	signal := demand.Signal{Jobs: &n, Reason: reason}
 	if s.failed != nil { // it may exceed the last number; otherwise the number in the pool's status applies
-		signal.Stale, signal.Reason = true, fmt.Sprintf("%s, and not all: %s", reason, reasonOf(s.failed))
+		signal.Stale, signal.Reason = true, fmt.Sprintf("%s; temporarily incomplete: %s", reason, reasonOf(s.failed))
 	}
 	return finding{signal: signal}, nil
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// placers is how many pools, and how many connections, are placed at once: one of a namespace, as its other work may hold the locks of its spaces. As
-// many pools have their metrics read at once.
+// placers is the number of workers of each controller in this package: for pools, for connections, and for the metrics of pools. A controller
+// processes one object of a namespace at a time, because further workers would only wait for the locks of the namespace's spaces.
 const placers = 16
 
 // SetupWithManager runs the JobTracker with the leader, and watches pools and connections.

@@ -8,12 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
@@ -56,9 +55,9 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	if bound.Digest() == "" {
 		return policy.Template{}, nil
 	}
-	about := judged{revision, sha256.Sum256(template), n}
-	if answer, ok := e.verdict(keyOf(facts), bound, about); ok {
-		return answer, nil
+	about, last := judged{revision, sha256.Sum256(template), n}, e.known(keyOf(facts))
+	if j, ok := last.verdicts[about]; ok && last.bound == bound {
+		return j.counted(), nil
 	}
 	pod, err := podspec.SpecimenOf(p, revision, template, n)
 	if err != nil {
@@ -71,12 +70,15 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	began := e.Now()
 	in := policy.TemplateInput{Pool: facts, Pod: text, Now: began.UnixNano()}
 	answer := bound.Template(ctx, in)
-	took := observe(e.Now().Sub(began), bound, policy.DecisionTemplate)
 	j := judgement{answer, len(answer.Denials)}
 	j.answer.Denials, j.answer.Warnings = few(answer.Denials), few(answer.Warnings)
 	j.answer.Audit = few(answer.Audit)
-	e.recordTemplate(bound, revision, in, &j.answer, took)
-	e.keep(keyOf(facts), bound, about, j)
+	e.recordTemplate(bound, revision, in, &j.answer, began)
+	e.note(keyOf(facts), policy.DecisionTemplate, j.answer.Audit, func(p *pool) {
+		if p.bound == bound && len(answer.Failures) == 0 {
+			p.verdicts = withVerdict(p.verdicts, about, j)
+		}
+	})
 	return j.counted(), nil
 }
 
@@ -96,69 +98,45 @@ func (j judgement) counted() policy.Template {
 // few returns the first elements of a list. It truncates their texts if they take too much together.
 func few[T any](all []T) []T {
 	kept := slices.Clone(all[:min(len(all), maxKept)])
-	texts, bytes := 0, 0
-	each := func(do func(text reflect.Value)) {
-		for i := range kept {
-			wording.Texts(&kept[i], func(text reflect.Value, of reflect.StructField) {
-				if of.Name != "Policy" {
-					do(text)
-				}
-			})
-		}
-	}
-	each(func(text reflect.Value) {
-		bytes += text.Len()
-		texts++
-	})
-	if bytes > maxKeptBytes {
-		each(func(text reflect.Value) {
-			text.SetString(strings.Clone(wording.Truncate(text.String(), maxKeptBytes/texts)))
+	var texts []reflect.Value
+	bytes := 0
+	for i := range kept {
+		wording.Texts(&kept[i], func(text reflect.Value, of reflect.StructField) {
+			if of.Name != "Policy" {
+				texts = append(texts, text)
+				bytes += text.Len()
+			}
 		})
+	}
+	if bytes > maxKeptBytes {
+		for _, text := range texts {
+			text.SetString(strings.Clone(wording.Truncate(text.String(), maxKeptBytes/len(texts))))
+		}
 	}
 	return kept
 }
 
-func (e *Engine) verdict(key types.NamespacedName, b *policy.Bound, about judged) (policy.Template, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if known := e.pools.get(key); known != nil && known.bound == b {
-		j, ok := known.verdicts[about]
-		return j.counted(), ok
+// withVerdict returns a copy of the remembered verdicts with one more. It drops the others if there are too many.
+func withVerdict(verdicts map[judged]judgement, about judged, j judgement) map[judged]judgement {
+	next := map[judged]judgement{about: j}
+	if len(verdicts) < maxVerdicts {
+		maps.Copy(next, verdicts)
 	}
-	return policy.Template{}, false
-}
-
-// keep remembers an answer, unless a policy failed.
-func (e *Engine) keep(key types.NamespacedName, b *policy.Bound, about judged, j judgement) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	known := e.pools.get(key)
-	if known == nil || known.bound != b {
-		return
-	}
-	known.audit[policy.DecisionTemplate] = j.answer.Audit
-	if len(j.answer.Failures) > 0 {
-		return
-	}
-	if len(known.verdicts) >= maxVerdicts {
-		clear(known.verdicts)
-	}
-	known.verdicts[about] = j
+	return next
 }
 
 // Update returns the policies' answer about a change's rollout. It evaluates them again only if their input has changed.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
 	key, now, reading := keyOf(in.Pool), e.Now(), b.ReadingOfUpdate(in)
-	if last := lastOf(e, key, func(p *pool) remembered[policy.Update] { return p.update }); last.holds(reading, now) {
+	if last := e.known(key).update; last.holds(reading, now) {
 		return last.answer
 	}
 	answer := b.Update(ctx, in)
 	answer.Reasons, answer.Audit = few(answer.Reasons), few(answer.Audit)
-	took := observe(e.Now().Sub(now), b, policy.DecisionUpdate)
 	e.note(key, policy.DecisionUpdate, answer.Audit, func(p *pool) {
 		p.update = remember(reading, 0, answer, now, answer.Until, answer.Failures)
 	})
-	e.recordUpdate(b, in, &answer, took)
+	e.recordUpdate(b, in, &answer, now)
 	return answer
 }
 
@@ -171,29 +149,18 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	}
 	in, a.sum = a.in, b.Reading(a.in)
 	key, now := keyOf(in.Pool), e.Now()
-	if last := lastOf(e, key, func(p *pool) remembered[policy.Scaling] { return p.scaling }); last.holds(a.sum, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
+	if last := e.known(key).scaling; last.holds(a.sum, now) && (last.jobs == in.Jobs || !last.answer.CountsJobs) {
 		a.Answer = last.answer
 		return a
 	}
 	a.Answer = b.Scaling(ctx, in)
 	a.Answer.Bounds, a.Answer.Conflicts = few(a.Answer.Bounds), few(a.Answer.Conflicts)
 	a.Answer.Audit = few(a.Answer.Audit)
-	took := observe(e.Now().Sub(now), b, policy.DecisionScaling)
 	e.note(key, policy.DecisionScaling, a.Answer.Audit, func(p *pool) {
 		p.scaling = remember(a.sum, in.Jobs, a.Answer, now, a.Answer.Until, a.Answer.Failures)
 	})
-	e.recordScaling(b, in, &a.Answer, took)
+	e.recordScaling(b, in, &a.Answer, now)
 	return a
-}
-
-// lastOf returns the last answer for a pool.
-func lastOf[T any](e *Engine, key types.NamespacedName, of func(*pool) remembered[T]) remembered[T] {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if known := e.pools.get(key); known != nil {
-		return of(known)
-	}
-	return remembered[T]{}
 }
 
 // remember returns an answer that is reused until a time, unless a policy failed.

@@ -228,7 +228,7 @@ func TestPoolsAskedAtOnceAreNeverGrantedMoreThanACeiling(t *testing.T) {
 				for try := range 200 {
 					a := asked(t.Context(), e, fmt.Sprint("p", i), try%3 == 2)
 					e.Commit(a, Grant{Granted: min(a.Answer.Scale.Max, int32(try%8)), Wanted: 10})
-					if sum := usageOf(&e.ledger, facts("ci", "nobody", "acme", nil), policy.Needs{Namespace: true}).Namespace.Granted; sum > 10 {
+					if sum := usageOf(&e.ledger, facts("ci", "nobody", "acme", nil), policy.Needs{Reads: []string{"usage.namespace"}}).Namespace.Granted; sum > 10 {
 						t.Errorf("%s: %d are granted under a ceiling of 10", share, sum)
 					}
 				}
@@ -296,8 +296,8 @@ func TestAPassForgetsNoVerdicts(t *testing.T) {
 		now.Scale.Idle = 3  // as question does: x.scale
 		a := e.Scaling(t.Context(), bound, policy.ScalingInput{Pool: now, Zone: "UTC", Now: e.Now().UnixNano()})
 		e.Commit(a, Grant{})
-		known, _ := e.ledger.entry(keyOf(now))
-		e.ask(t.Context(), keyOf(now), &known)
+		known := e.ledger.entry(keyOf(now))
+		e.ask(t.Context(), keyOf(now), known)
 	}
 	if c.asked != 1 {
 		t.Errorf("the same template was judged %d times", c.asked)

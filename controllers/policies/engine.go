@@ -9,13 +9,14 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,23 +81,6 @@ type poolsByNamespace map[string]map[types.NamespacedName]*pool
 
 func (p poolsByNamespace) get(key types.NamespacedName) *pool { return p[key.Namespace][key] }
 
-// reached returns the pools that a policy may bind.
-func (p poolsByNamespace) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
-	namespace := by.Source().Namespace
-	if namespace != "" {
-		return maps.All(p[namespace])
-	}
-	return func(yield func(types.NamespacedName, *pool) bool) {
-		for _, pools := range p {
-			for key, known := range pools {
-				if !yield(key, known) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // maxReached is how many pools or groups are visited before the lock is released for others. betweenParts is called when it
 // is released during a tenant's work. Only tests set it.
 const maxReached = 64
@@ -114,11 +98,17 @@ func (e *Engine) release(steps *int) {
 
 // reached returns the pools that a policy may bind. It is called with the lock, and releases it in between.
 func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
+	reached, namespace := e.pools, by.Source().Namespace
+	if namespace != "" {
+		reached = poolsByNamespace{namespace: e.pools[namespace]}
+	}
 	return func(yield func(types.NamespacedName, *pool) bool) {
 		seen := 0
-		for key, known := range e.pools.reached(by) {
-			if e.release(&seen); !yield(key, known) {
-				return
+		for _, pools := range reached {
+			for key, known := range pools {
+				if e.release(&seen); !yield(key, known) {
+					return
+				}
 			}
 		}
 	}
@@ -222,7 +212,7 @@ func (e *Engine) tooMuch(s policy.Source) string {
 	case o.count >= maxNamespacePolicies:
 		return fmt.Sprintf("namespace %s has %d policies already: join some of them", s.Namespace, maxNamespacePolicies)
 	case o.ceilings+ceilingsOf(s) > maxNamespaceCeilings:
-		return fmt.Sprintf("the policies of namespace %s have %d ceilings, more than %d: join some of them", s.Namespace, o.ceilings+ceilingsOf(s), maxNamespaceCeilings)
+		return fmt.Sprintf("the policies of namespace %s have %d ceilings, more than %d: combine some of them; overrides set other limits for single groups", s.Namespace, o.ceilings+ceilingsOf(s), maxNamespaceCeilings)
 	case sameNamespace > maxNamespaceBytes:
 		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, sameNamespace, maxNamespaceBytes, advice)
 	case all > maxAllBytes && sameNamespace >= o.most:
@@ -368,18 +358,18 @@ func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) 
 		return false, err
 	}
 	binds := func(s policy.Source) bool { return policy.Broken(s, nil).Binds(facts) } // without the lock, because it takes a while
-	if unknown := e.unknown(sources); !slices.ContainsFunc(unknown, binds) {
-		return true, nil
-	}
-	e.awaitPolicies(facts)
-	return !slices.ContainsFunc(e.unknown(sources), binds), nil
+	return !e.awaits(facts, func() bool { return slices.ContainsFunc(e.unknown(sources), binds) }), nil
 }
 
-// awaitPolicies makes Put wake a pool.
-func (e *Engine) awaitPolicies(facts policy.Pool) {
+// awaits reports whether a pool has to wait for policies to be loaded. Put then wakes it.
+func (e *Engine) awaits(facts policy.Pool, areMissing func() bool) bool {
+	if !areMissing() {
+		return false
+	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.remember(facts).waits = true
+	e.mu.Unlock()
+	return areMissing() // the last one may have been loaded in the meantime
 }
 
 // unknown returns those policies that were not loaded yet. Others get the lock after each, as a namespace may have any number.
@@ -392,25 +382,20 @@ func (e *Engine) unknown(all []policy.Source) []policy.Source {
 
 // sources lists the policies that may bind pools of a namespace and are not being deleted, without their rules.
 func sources(ctx context.Context, c client.Reader, namespace string) ([]policy.Source, error) {
-	cluster, namespaced := &v1alpha1.ClusterRunnerPolicyList{}, &v1alpha1.RunnerPolicyList{}
-	if err := c.List(ctx, cluster, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing policies: %w", err)
-	}
-	if err := c.List(ctx, namespaced, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing policies: %w", err)
-	}
-	var list []policy.Source
-	for _, p := range cluster.Items {
-		if p.DeletionTimestamp.IsZero() {
-			list = append(list, policy.Source{Kind: policy.KindClusterRunnerPolicy, Name: p.Name, Selector: p.Spec.Selector, Namespaces: p.Spec.Namespaces})
+	var all []policy.Source
+	for list, in := range map[client.ObjectList]string{&v1alpha1.ClusterRunnerPolicyList{}: "", &v1alpha1.RunnerPolicyList{}: namespace} {
+		if err := c.List(ctx, list, client.InNamespace(in), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("listing policies: %w", err)
 		}
+		_ = apimeta.EachListItem(list, func(item runtime.Object) error {
+			p := item.(policy.Object)
+			if p.GetDeletionTimestamp().IsZero() {
+				all = append(all, policy.ReachOf(p))
+			}
+			return nil
+		})
 	}
-	for _, p := range namespaced.Items {
-		if p.DeletionTimestamp.IsZero() {
-			list = append(list, policy.Source{Kind: policy.KindRunnerPolicy, Namespace: p.Namespace, Name: p.Name, Selector: p.Spec.Selector})
-		}
-	}
-	return list, nil
+	return all, nil
 }
 
 // learn seeds the ledger, once.
@@ -462,26 +447,18 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 
 // For returns the policies that bind a pool.
 func (e *Engine) For(facts policy.Pool) *policy.Bound {
-	set, bound := e.boundBefore(facts)
-	if bound != nil {
-		return bound
+	e.mu.Lock()
+	set, known := e.set, *e.remember(facts)
+	e.mu.Unlock()
+	if known.set == set && known.isOf(facts) {
+		return known.bound
 	}
 	betweenParts()
-	bound = set.For(facts) // without the lock, because the namespace may have many policies with long selectors
+	bound := set.For(facts) // without the lock, because the namespace may have many policies with long selectors
 	if before, same := e.bind(facts, set, bound); !same {
 		e.recount(before, bound)
 	}
 	return bound
-}
-
-// boundBefore returns the policies in force and, if known, those that bind a pool.
-func (e *Engine) boundBefore(facts policy.Pool) (*policy.Set, *policy.Bound) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if known := e.remember(facts); known.set == e.set && known.isOf(facts) {
-		return e.set, known.bound
-	}
-	return e.set, nil
 }
 
 // isOf reports whether the pool's bound policies were determined for these facts.
@@ -495,7 +472,7 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 	known := e.remember(facts)
 	before, same = known.bound, known.isOf(facts)
 	if !same || before.Digest() != bound.Digest() {
-		known.verdicts = map[judged]judgement{}
+		known.verdicts = nil
 	}
 	known.facts, known.set, known.bound = facts, set, bound
 	if set != e.set { // policies changed in the meantime, and that change may not have known these facts
@@ -506,13 +483,21 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 
 // again returns the policies that bind a pool according to its last declaration; nil if it was never evaluated.
 func (e *Engine) again(key types.NamespacedName) *policy.Bound {
-	e.mu.Lock()
-	known := e.pools.get(key)
-	e.mu.Unlock()
-	if known == nil || known.bound == nil {
+	known := e.known(key)
+	if known.bound == nil {
 		return nil
 	}
 	return e.For(known.facts)
+}
+
+// known returns a copy of the state of a pool; the zero value if there is none.
+func (e *Engine) known(key types.NamespacedName) pool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if known := e.pools.get(key); known != nil {
+		return *known
+	}
+	return pool{}
 }
 
 // remember returns the state of a pool. The caller holds the lock.
@@ -541,11 +526,7 @@ func (e *Engine) Forget(key types.NamespacedName, left int32) {
 		e.recount(known.bound, nil)
 	}
 	e.Log.forget(key)
-	if left > 0 {
-		e.reconsider(e.ledger.keep(key, left))
-		return
-	}
-	e.reconsider(e.ledger.drop(key))
+	e.reconsider(e.ledger.drop(key, left))
 }
 
 // note remembers an answer, and the findings of audited policies about a pool.
@@ -574,7 +555,7 @@ func (e *Engine) bound(p *policy.Policy) int {
 // findings lists what a policy would change, by pool and decision. For pools that this process has not evaluated yet, it
 // returns the earlier findings.
 func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
-	found := e.found(p, before)
+	found := e.found(p, before) // sorted without the lock
 	slices.SortFunc(found, func(a, b v1alpha1.AuditFinding) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Decision, b.Decision), cmp.Compare(a.Message, b.Message))
 	})
@@ -592,8 +573,8 @@ func (e *Engine) found(p *policy.Policy, before []v1alpha1.AuditFinding) (found 
 		}
 	}
 	for key, known := range e.reached(p) {
-		for _, decision := range slices.Sorted(maps.Keys(known.audit)) {
-			for _, a := range known.audit[decision] {
+		for decision, audit := range known.audit {
+			for _, a := range audit {
 				if a.Policy == p.Ref() {
 					found = append(found, v1alpha1.AuditFinding{Pool: key.String(), Decision: decision, Message: a.Message})
 				}

@@ -291,7 +291,7 @@ func TestRunnersThatAreThereCountAfterAStart(t *testing.T) {
 	if _, err := e.Knows(t.Context(), unwatched, p); err != nil {
 		t.Fatal(err)
 	}
-	if _, known := e.ledger.entry(types.NamespacedName{Namespace: "other", Name: "x"}); known {
+	if e.ledger.entry(types.NamespacedName{Namespace: "other", Name: "x"}) != nil {
 		t.Error("it counts a pool of a namespace that isn't watched")
 	}
 	if _, answer := ask(e, p, 10, 0); answer.Scale.Max != 6 {
@@ -483,7 +483,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	}})
 	slow := slowRules{make(chan struct{}, 9), make(chan struct{})}
 	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "greedy", Name: "slow", Modules: map[string]string{"p.rego": "package corral.scaling"}}
-	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Namespace: true}}, slow), source)
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Reads: []string{"usage.namespace"}}}, slow), source)
 	grant := func(namespace, name string, n int32) {
 		p := facts(namespace, name, "acme", nil)
 		p.Scale.Max = 20
@@ -498,7 +498,7 @@ func TestAPassWaitsForNoOthersRules(t *testing.T) {
 	e.Pass(t.Context())
 	slow.letGo = make(chan struct{})
 	source.Modules = map[string]string{"p.rego": "package corral.scaling # another"}
-	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Namespace: true}}, slow), source)
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionScaling}, Needs: policy.Needs{Reads: []string{"usage.namespace"}}}, slow), source)
 	for len(slow.asked) > 0 {
 		<-slow.asked
 	}

@@ -42,11 +42,8 @@ func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts poli
 	areHidden := func() bool {
 		return slices.ContainsFunc(e.unknown(listed), func(s policy.Source) bool { return !refs.Has(s.Ref()) })
 	}
-	if areHidden() {
-		e.awaitPolicies(facts)
-		if areHidden() { // the last one was not loaded in the meantime
-			return false, nil
-		}
+	if e.awaits(facts, areHidden) {
+		return false, nil
 	}
 	return e.Knows(ctx, c, facts)
 }

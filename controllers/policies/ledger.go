@@ -81,8 +81,10 @@ func (e *Engine) Hold(a *Asked, grant Grant) {
 
 // Granted returns the last grant of a pool.
 func (e *Engine) Granted(key types.NamespacedName) int32 {
-	known, _ := e.ledger.entry(key)
-	return known.grant.Granted
+	if known := e.ledger.entry(key); known != nil {
+		return known.grant.Granted
+	}
+	return 0
 }
 
 const (
@@ -121,8 +123,8 @@ type turn struct {
 
 // reservation prevents the other pools of a domain from being granted more until it is done.
 type reservation struct {
-	pool types.NamespacedName
-	done <-chan struct{}
+	pool   types.NamespacedName
+	asking context.Context // ends with the reservation
 }
 
 // entry is a pool's entry in the ledger.
@@ -165,7 +167,7 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	defer l.mu.Unlock()
 	for _, d := range domains {
 		if !l.isReserved(d, pool) { // reserved by a pool that took the turn of another domain
-			l.alone[d] = reservation{pool, ctx.Done()}
+			l.alone[d] = reservation{pool, ctx}
 		}
 	}
 	context.AfterFunc(ctx, func() {
@@ -223,15 +225,7 @@ func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had i
 // isReserved reports whether another pool of a domain asks alone. The caller holds the lock.
 func (l *ledger) isReserved(d policy.Domain, pool types.NamespacedName) bool {
 	r, ok := l.alone[d]
-	if !ok || r.pool == pool {
-		return false
-	}
-	select {
-	case <-r.done:
-		return false
-	default:
-		return true
-	}
+	return ok && r.pool != pool && r.asking.Err() == nil
 }
 
 // commit records a grant if it fits the current grants of other pools.
@@ -241,7 +235,7 @@ func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bo
 	if grant.Granted > l.fleet.Granted(keyOf(a.in.Pool)) && l.isStale(a, grant) {
 		return nil, false
 	}
-	return l.put(a.in, a.needs, a.domains, grant, a), true
+	return l.put(a, grant, true), true
 }
 
 // isStale reports whether a pool may not be granted more because of other pools' grants since its evaluation. In a domain
@@ -304,20 +298,16 @@ func (l *ledger) list(g policy.GroupKey, namespace string) (list []policy.Member
 	}
 }
 
-// entry returns the entry of a pool.
-func (l *ledger) entry(key types.NamespacedName) (entry, bool) {
+// entry returns the entry of a pool; nil if there is none.
+func (l *ledger) entry(key types.NamespacedName) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := l.entries[key]
-	if known == nil {
-		return entry{}, false
-	}
-	return *known, true
+	return l.entries[key]
 }
 
 // seed records the grant of a pool that has no decision yet.
 func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
-	if _, known := l.entry(keyOf(in.Pool)); !known {
+	if l.entry(keyOf(in.Pool)) == nil {
 		l.enter(in, needs, grant)
 	}
 }
@@ -326,27 +316,24 @@ func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 func (l *ledger) hold(a *Asked, grant Grant) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.put(a.in, a.needs, a.domains, grant, nil)
+	return l.put(a, grant, false)
 }
 
-// enter records a pool's grant and returns the changed groups that rules read.
+// enter records the grant of a pool in no domain, and returns the changed groups that rules read.
 func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []policy.GroupKey {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.put(in, needs, nil, grant, nil)
+	return l.hold(&Asked{in: in, needs: needs}, grant)
 }
 
-// put records a pool's grant like enter, with the lock held. It also takes the pool's domains and, if the grant results
-// from an answer, the answer.
-func (l *ledger) put(in policy.ScalingInput, needs policy.Needs, domains []policy.Domain, grant Grant, asked *Asked) []policy.GroupKey {
-	in.Usage = policy.Usage{}
-	now := &entry{in: in, needs: needs, grant: grant}
-	if needs.Usage() && asked != nil {
-		now.answer, now.read = new(asked.Answer), asked.read
+// put records a pool's grant and, if the grant results from it, the answer. The caller holds the lock.
+func (l *ledger) put(a *Asked, grant Grant, isAnswer bool) []policy.GroupKey {
+	key, now := keyOf(a.in.Pool), &entry{in: a.in, needs: a.needs, grant: grant}
+	now.in.Usage = policy.Usage{}
+	if isAnswer && a.needs.Usage() {
+		now.answer, now.read = new(a.Answer), a.read
 	}
-	l.rise(domains, grant, l.entries[keyOf(in.Pool)], l.fleet.Granted(keyOf(in.Pool)))
-	l.entries[keyOf(in.Pool)] = now
-	return l.fleet.Put(in.Pool, needs, grant.Granted, grant.Wanted)
+	l.rise(a.domains, grant, l.entries[key], l.fleet.Granted(key))
+	l.entries[key] = now
+	return l.fleet.Put(a.in.Pool, a.needs, grant.Granted, grant.Wanted)
 }
 
 // namespaces lists the namespaces whose pools read a group.
@@ -356,19 +343,13 @@ func (l *ledger) namespaces(g policy.GroupKey) []string {
 	return slices.Collect(maps.Keys(l.fleet.Readers(g)))
 }
 
-// keep records the runners that a deleted pool left.
-func (l *ledger) keep(key types.NamespacedName, left int32) []policy.GroupKey {
-	known, ok := l.entry(key)
-	if !ok {
-		return nil
-	}
-	return l.enter(known.in, policy.Needs{}, Grant{Granted: left})
-}
-
-// drop removes a pool that is gone, and returns the changed groups that rules read.
-func (l *ledger) drop(key types.NamespacedName) []policy.GroupKey {
+// drop removes a pool that is gone, except for the runners that it left. It returns the changed groups that rules read.
+func (l *ledger) drop(key types.NamespacedName, left int32) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if known := l.entries[key]; known != nil && left > 0 {
+		return l.put(&Asked{in: known.in}, Grant{Granted: left}, false)
+	}
 	delete(l.entries, key)
 	return l.fleet.Remove(key)
 }

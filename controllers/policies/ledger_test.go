@@ -21,7 +21,7 @@ func facts(namespace, name, connection string, labels map[string]string) policy.
 
 func TestALedgerSumsUpWhatOthersUse(t *testing.T) {
 	l := newLedger()
-	everything := policy.Needs{All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+	everything := policy.Needs{Reads: []string{policy.ReadsAnything}}
 	gpu := map[string]string{"team": "a", "gpu": "yes"}
 	for _, p := range []struct {
 		facts   policy.Pool
@@ -47,14 +47,14 @@ func TestALedgerSumsUpWhatOthersUse(t *testing.T) {
 	if diff := cmp.Diff(want, usageOf(&l, facts("ci", "a", "acme", gpu), everything), cmpopts.IgnoreFields(policy.Group{}, "Version"), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("of one that is in it (-want +got):\n%s", diff)
 	}
-	l.drop(types.NamespacedName{Namespace: "ci", Name: "a"})
-	got := usageOf(&l, facts("ci", "new", "acme", nil), policy.Needs{All: true, Connection: true})
+	l.drop(types.NamespacedName{Namespace: "ci", Name: "a"}, 0)
+	got := usageOf(&l, facts("ci", "new", "acme", nil), policy.Needs{Reads: []string{"usage.all", "usage.connection"}})
 	if diff := cmp.Diff(policy.Usage{All: policy.Group{Granted: 12, Pools: 2}, Labels: map[string]policy.Group{}}, got); diff != "" {
 		t.Errorf("of one that is not, no more than is read (-want +got):\n%s", diff)
 	}
 	for _, name := range []string{"b", "c"} {
-		l.drop(types.NamespacedName{Namespace: "ci", Name: name})
-		l.drop(types.NamespacedName{Namespace: "prod", Name: name})
+		l.drop(types.NamespacedName{Namespace: "ci", Name: name}, 0)
+		l.drop(types.NamespacedName{Namespace: "prod", Name: name}, 0)
 	}
 	if len(l.entries) != 0 {
 		t.Errorf("%d entries are left of no pools", len(l.entries))
@@ -64,13 +64,13 @@ func TestALedgerSumsUpWhatOthersUse(t *testing.T) {
 func TestAChangedGrantConcernsThoseThatReadIt(t *testing.T) {
 	l := newLedger()
 	team := map[string]string{"team": "a"}
-	pools := map[string]policy.Needs{
-		"none": {}, "namespace": {Namespace: true}, "connection": {Connection: true}, "label": {Labels: []string{"team"}}, "other-label": {Labels: []string{"size"}},
+	pools := map[string]string{
+		"none": "", "namespace": "usage.namespace", "connection": "usage.connection", "label": "usage.labels.team", "other-label": "usage.labels.size",
 	}
-	for name, needs := range pools {
-		l.enter(policy.ScalingInput{Pool: facts("ci", name, "acme", team)}, needs, Grant{})
+	for name, part := range pools {
+		l.enter(policy.ScalingInput{Pool: facts("ci", name, "acme", team)}, policy.Needs{Reads: []string{part}}, Grant{})
 	}
-	l.enter(policy.ScalingInput{Pool: facts("far", "all", "acme", nil)}, policy.Needs{All: true}, Grant{})
+	l.enter(policy.ScalingInput{Pool: facts("far", "all", "acme", nil)}, policy.Needs{Reads: []string{"usage.all"}}, Grant{})
 	cases := []struct {
 		name  string
 		pool  policy.Pool

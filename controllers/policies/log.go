@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +41,6 @@ const (
 type DecisionLog struct {
 	logger logr.Logger
 	sample int
-	now    func() time.Time
 
 	mu    sync.Mutex
 	last  map[types.NamespacedName]map[string]uint64 // hash of the outcome by decision and revision
@@ -51,9 +51,9 @@ type DecisionLog struct {
 
 // NewDecisionLog returns a log of the decisions that change something, and of every sample-th of the others; of none of the
 // others if sample is 0.
-func NewDecisionLog(logger logr.Logger, sample int, now func() time.Time) *DecisionLog {
+func NewDecisionLog(logger logr.Logger, sample int) *DecisionLog {
 	return &DecisionLog{
-		logger: logger, sample: sample, now: now, last: map[types.NamespacedName]map[string]uint64{},
+		logger: logger, sample: sample, last: map[types.NamespacedName]map[string]uint64{},
 		queue: share.New[*decisionEvent, struct{}](maxQueued, func(string, *decisionEvent) { unloggedTotal.Inc() }),
 	}
 }
@@ -66,7 +66,7 @@ type decisionEvent struct {
 	bundles  map[string]bundle
 	input    any // ScalingInput, TemplateInput or UpdateInput
 	result   json.RawMessage
-	at       time.Time
+	at       time.Time // when the evaluation began
 	took     time.Duration
 }
 
@@ -100,29 +100,35 @@ type rollout struct {
 }
 
 // recordScaling counts and logs a decision on limits.
-func (e *Engine) recordScaling(b *policy.Bound, in policy.ScalingInput, answer *policy.Scaling, took time.Duration) {
-	if b.Digest() == "" {
-		return
+func (e *Engine) recordScaling(b *policy.Bound, in policy.ScalingInput, answer *policy.Scaling, began time.Time) {
+	o := outcome{Failures: answer.Failures, Audit: answer.Audit}
+	if len(answer.Bounds) > 0 || answer.AssignedJobs == v1alpha1.AssignedJobsWait {
+		o.Outcome = bounded
 	}
-	o := outcome{Outcome: scalingOutcome(b, answer), Failures: answer.Failures, Audit: answer.Audit}
 	if len(answer.Failures) == 0 {
 		o.Limits, o.AssignedJobs, o.Bounds, o.Conflicts = &answer.Scale, answer.AssignedJobs, answer.Bounds, answer.Conflicts
 	}
-	e.record(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, took: took}, &o)
+	e.record(b, in.Pool, "", decisionEvent{id: answer.ID, decision: policy.DecisionScaling, input: in, at: began}, &o)
 }
 
 // recordTemplate counts and logs a decision on the template of a revision.
-func (e *Engine) recordTemplate(b *policy.Bound, revision string, in policy.TemplateInput, answer *policy.Template, took time.Duration) {
-	o := outcome{Outcome: templateOutcome(b, answer), Denials: answer.Denials, Warnings: answer.Warnings, Failures: answer.Failures, Audit: answer.Audit}
-	e.record(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, took: took}, &o)
+func (e *Engine) recordTemplate(b *policy.Bound, revision string, in policy.TemplateInput, answer *policy.Template, began time.Time) {
+	o := outcome{Denials: answer.Denials, Warnings: answer.Warnings, Failures: answer.Failures, Audit: answer.Audit}
+	if len(answer.Denials) > 0 {
+		o.Outcome = denied
+	}
+	e.record(b, in.Pool, revision, decisionEvent{id: answer.ID, decision: policy.DecisionTemplate, input: in, at: began}, &o)
 }
 
 // recordUpdate counts and logs a decision on an update.
-func (e *Engine) recordUpdate(b *policy.Bound, in policy.UpdateInput, answer *policy.Update, took time.Duration) {
-	if b.Digest() == "" {
-		return
+func (e *Engine) recordUpdate(b *policy.Bound, in policy.UpdateInput, answer *policy.Update, began time.Time) {
+	o := outcome{Failures: answer.Failures, Audit: answer.Audit}
+	switch {
+	case answer.Hold:
+		o.Outcome = held
+	case len(answer.Reasons) > 0:
+		o.Outcome = bounded
 	}
-	o := outcome{Outcome: updateOutcome(b, answer), Failures: answer.Failures, Audit: answer.Audit}
 	if len(answer.Failures) == 0 {
 		o.Rollout = &rollout{
 			Hold: answer.Hold, Strategy: answer.Strategy, MaxSurge: answer.MaxSurge, MaxUnavailable: answer.MaxUnavailable, Canary: answer.Canary,
@@ -131,12 +137,18 @@ func (e *Engine) recordUpdate(b *policy.Bound, in policy.UpdateInput, answer *po
 			o.Rollout.Reasons = append(o.Rollout.Reasons, r.Message)
 		}
 	}
-	e.record(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, took: took}, &o)
+	e.record(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, at: began}, &o)
 }
 
-// record counts a decision, and logs it if there is a log.
+// record counts a decision that policies took part in, and logs it if there is a log. o.Outcome is what the decision
+// changes; empty for nothing.
 func (e *Engine) record(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
-	e.count(b, event.decision, o.Outcome)
+	if b.Digest() == "" {
+		return
+	}
+	o.Outcome = outcomeOf(b, event.decision, o.Failures, o.Outcome)
+	event.took = e.Now().Sub(event.at)
+	e.count(b, event.decision, o.Outcome, event.took)
 	if e.Log != nil {
 		e.Log.record(b, pool, revision, event, o)
 	}
@@ -145,15 +157,12 @@ func (e *Engine) record(b *policy.Bound, pool policy.Pool, revision string, even
 // record queues a decision for writing if its outcome differs from the last one for the same pool, decision and revision, or
 // if it is due as a sample.
 func (l *DecisionLog) record(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return // the outcome has nothing that JSON cannot represent
-	}
+	text, _ := json.Marshal(o) // it has nothing that JSON cannot represent
 	quiet := o.Outcome == abstained && len(o.Audit) == 0
 	if !l.isDue(keyOf(pool), event.decision+"/"+revision, text, quiet) {
 		return
 	}
-	event.result, event.at, event.bundles = text, l.now(), map[string]bundle{}
+	event.result, event.bundles = text, map[string]bundle{}
 	event.labels = map[string]string{"app": "corral", "namespace": pool.Namespace, "pool": pool.Name}
 	if revision != "" {
 		event.labels["revision"] = revision
@@ -239,21 +248,23 @@ func (d *decisionEvent) write(logger logr.Logger) {
 		"timestamp", d.at.UTC().Format(time.RFC3339Nano), "metrics", map[string]int64{"timer_rego_query_eval_ns": d.took.Nanoseconds()})
 }
 
+// secret matches the JSON pointers of values that may be secret: those of annotations and of environment variables.
+var secret = regexp.MustCompile(`^/input/(pool|pod/metadata)/annotations/[^/]+$|^/input/pod/spec/(c|initC|ephemeralC)ontainers/\d+/env/\d+/value$`)
+
 // redact removes values from an input that may be secret or are too large, and returns their places.
 func redact(in any) (input any, erased, masked []string) {
 	r := redaction{erased: []string{}, masked: []string{}}
-	switch in := in.(type) {
-	case policy.ScalingInput:
-		r.pool(&in.Pool)
-		r.usage(&in.Usage)
-		input = in
-	case policy.UpdateInput:
-		r.pool(&in.Pool)
-		input = in
-	case policy.TemplateInput:
-		r.pool(&in.Pool)
-		input = map[string]any{"pool": in.Pool, "pod": r.pod(in.Pod)}
+	if scaling, ok := in.(policy.ScalingInput); ok {
+		r.usage(&scaling.Usage)
+		in = scaling
 	}
+	text, err := json.Marshal(in)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err != nil || decoder.Decode(&input) != nil {
+		return nil, []string{"/input"}, r.masked
+	}
+	r.mask("/input", input)
 	slices.Sort(r.erased)
 	slices.Sort(r.masked)
 	return input, r.erased, r.masked
@@ -262,12 +273,23 @@ func redact(in any) (input any, erased, masked []string) {
 // redaction has the JSON pointers of removed values.
 type redaction struct{ erased, masked []string }
 
-// pool masks the values of a pool's annotations.
-func (r *redaction) pool(p *policy.Pool) {
-	p.Annotations = maps.Clone(p.Annotations)
-	for key := range p.Annotations {
-		p.Annotations[key] = mask
-		r.masked = append(r.masked, "/input/pool/annotations/"+token(key))
+// mask masks the secret values within a value.
+func (r *redaction) mask(at string, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			path := at + "/" + token(key)
+			if secret.MatchString(path) && value != nil {
+				v[key] = mask
+				r.masked = append(r.masked, path)
+				continue
+			}
+			r.mask(path, value)
+		}
+	case []any:
+		for i, value := range v {
+			r.mask(fmt.Sprintf("%s/%d", at, i), value)
+		}
 	}
 }
 
@@ -287,44 +309,7 @@ func (r *redaction) usage(u *policy.Usage) {
 	}
 }
 
-// pod masks the values of a pod's environment and annotations.
-func (r *redaction) pod(raw json.RawMessage) any {
-	var pod map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if decoder.Decode(&pod) != nil {
-		r.erased = append(r.erased, "/input/pod")
-		return nil
-	}
-	metadata, _ := pod["metadata"].(map[string]any)
-	annotations, _ := metadata["annotations"].(map[string]any)
-	for key := range annotations {
-		annotations[key] = mask
-		r.masked = append(r.masked, "/input/pod/metadata/annotations/"+token(key))
-	}
-	spec, _ := pod["spec"].(map[string]any)
-	for _, list := range []string{"containers", "initContainers", "ephemeralContainers"} {
-		containers, _ := spec[list].([]any)
-		for i := range containers {
-			r.container(containers[i], fmt.Sprintf("/input/pod/spec/%s/%d", list, i))
-		}
-	}
-	return pod
-}
-
-// container masks the values of a container's environment.
-func (r *redaction) container(c any, at string) {
-	container, _ := c.(map[string]any)
-	env, _ := container["env"].([]any)
-	for i := range env {
-		if variable, ok := env[i].(map[string]any); ok && variable["value"] != nil {
-			variable["value"] = mask
-			r.masked = append(r.masked, fmt.Sprintf("%s/env/%d/value", at, i))
-		}
-	}
-}
-
 // token escapes a name as a part of a JSON pointer.
-func token(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
+func token(name string) string { return pointers.Replace(name) }
+
+var pointers = strings.NewReplacer("~", "~0", "/", "~1")

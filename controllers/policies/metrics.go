@@ -67,54 +67,25 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{decisionsTotal, evaluationSeconds, policiesGauge, unloggedTotal}
 }
 
-// scalingOutcome returns the outcome of a decision on limits.
-func scalingOutcome(b *policy.Bound, answer *policy.Scaling) string {
-	switch {
-	case len(answer.Failures) > 0:
-		return failed
-	case len(answer.Bounds) > 0 || answer.AssignedJobs == v1alpha1.AssignedJobsWait:
-		return bounded
-	}
-	return allowedBy(b, policy.DecisionScaling)
-}
-
-// templateOutcome returns the outcome of a decision on a template.
-func templateOutcome(b *policy.Bound, answer *policy.Template) string {
-	switch {
-	case len(answer.Failures) > 0:
-		return failed
-	case len(answer.Denials) > 0:
-		return denied
-	}
-	return allowedBy(b, policy.DecisionTemplate)
-}
-
-// updateOutcome returns the outcome of a decision on an update.
-func updateOutcome(b *policy.Bound, answer *policy.Update) string {
-	switch {
-	case len(answer.Failures) > 0:
-		return failed
-	case answer.Hold:
-		return held
-	case len(answer.Reasons) > 0:
-		return bounded
-	}
-	return allowedBy(b, policy.DecisionUpdate)
-}
-
-// allowedBy returns allowed if a policy takes part in the decision, and abstained if none does.
-func allowedBy(b *policy.Bound, decision string) string {
-	asked := slices.ContainsFunc(b.Policies(), func(p *policy.Policy) bool {
+// outcomeOf returns the outcome of a decision. change is the outcome if no policy failed; empty if nothing changes.
+func outcomeOf(b *policy.Bound, decision string, failures []policy.Failure, change string) string {
+	isAsked := func(p *policy.Policy) bool {
 		return p.Mode() == v1alpha1.PolicyEnforce && slices.Contains(p.Decisions(), decision)
-	})
-	if asked {
+	}
+	switch {
+	case len(failures) > 0:
+		return failed
+	case change != "":
+		return change
+	case slices.ContainsFunc(b.Policies(), isAsked):
 		return allowed
 	}
 	return abstained
 }
 
 // count counts a decision of policies, and updates their states: the decision may have started or ended a quarantine.
-func (e *Engine) count(b *policy.Bound, decision, outcome string) {
+func (e *Engine) count(b *policy.Bound, decision, outcome string, took time.Duration) {
+	evaluationSeconds.WithLabelValues(decision).Observe(took.Seconds())
 	decisionsTotal.WithLabelValues(decision, outcome).Inc()
 	for _, p := range b.Policies() {
 		if len(p.Diagnostics()) == 0 {
@@ -123,14 +94,6 @@ func (e *Engine) count(b *policy.Bound, decision, outcome string) {
 			e.mu.Unlock()
 		}
 	}
-}
-
-// observe records the duration of evaluating the policies that bind a pool, if there are any.
-func observe(took time.Duration, b *policy.Bound, decision string) time.Duration {
-	if b.Digest() != "" {
-		evaluationSeconds.WithLabelValues(decision).Observe(took.Seconds())
-	}
-	return took
 }
 
 // countState updates the metric of policies by state for one policy. The caller holds the lock.

@@ -52,14 +52,16 @@ func (e *Engine) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		gathered := time.NewTimer(passDelay)
-		select {
-		case <-gathered.C:
-		case <-ctx.Done():
-			gathered.Stop()
-			return nil
-		}
+		pause(ctx, passDelay)
 		e.begin(ctx, &under, &atomic.Int64{})
+	}
+}
+
+// pause waits for a duration, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 
@@ -145,10 +147,7 @@ func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.Gro
 			e.ask(ctx, key, known)
 		}
 	}
-	select {
-	case <-time.After(time.Duration(len(keys)) * perPool):
-	case <-ctx.Done():
-	}
+	pause(ctx, time.Duration(len(keys))*perPool)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	steps := 0

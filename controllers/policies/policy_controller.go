@@ -97,8 +97,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // finds the existing pools, for the count
 		return ctrl.Result{}, unread
 	}
-	r.report(obj, ref)
-	return attempt.Finish(ctx, r.done(obj, ref), err)
+	return attempt.Finish(ctx, r.report(obj, ref), err)
 }
 
 // load puts the policy into force. A policy that cannot be loaded is also in force: the pools that it binds keep their last
@@ -112,15 +111,14 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	case !r.Engine.isLoaded(source):
 		err = r.compile(ctx, source, func() bool { return r.isCurrent(ctx, obj) })
 	}
-	switch known := r.Engine.Loaded(source.Ref()); {
-	case errors.Is(err, policy.ErrOutdated):
+	known := r.Engine.Loaded(source.Ref())
+	if err != nil {
+		if known == nil && !errors.Is(err, policy.ErrOutdated) {
+			r.refuse(source, err.Error())
+		}
 		return err
-	case err != nil && known == nil:
-		r.refuse(source, err.Error())
-		return err
-	case err != nil:
-		return err
-	case len(known.Diagnostics()) > 0:
+	}
+	if len(known.Diagnostics()) > 0 {
 		return kube.Stall(catalog.PolicyBroken.With(wording.Lines(known.Diagnostics(), maxMessageEntries, compile.Format)), catalog.LastDecisionHolds.With())
 	}
 	return nil
@@ -178,9 +176,7 @@ const hereTime = 20 * time.Millisecond
 // rules.
 func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurrent func() bool) (*policy.Policy, error) {
 	if r.Kind == policy.KindClusterRunnerPolicy && source.IsLibrary() {
-		return policy.LoadHere(source, r.Rules, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, hereTime)
-		}), nil
+		return policy.LoadHere(source, r.Rules, hereTime), nil
 	}
 	facts, diagnostics, err := r.Rules.Load(ctx, source, isCurrent)
 	switch {
@@ -193,7 +189,7 @@ func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurr
 }
 
 // report sets the status of the policy.
-func (r *Reconciler) report(obj object, ref string) {
+func (r *Reconciler) report(obj object, ref string) kube.Done {
 	status := obj.GetPolicyStatus()
 	if at, ok := meta.ReconcileAnnotationValue(obj.GetAnnotations()); ok {
 		status.SetLastHandledReconcileRequest(at)
@@ -201,7 +197,7 @@ func (r *Reconciler) report(obj object, ref string) {
 	status.Mode = obj.GetRules().GetMode()
 	loaded := r.Engine.Loaded(ref)
 	if loaded == nil {
-		return
+		return kube.Done{After: recheck}
 	}
 	diagnostics := loaded.Diagnostics()
 	status.Diagnostics = slices.Clone(diagnostics[:min(len(diagnostics), maxStatusEntries)])
@@ -209,25 +205,26 @@ func (r *Reconciler) report(obj object, ref string) {
 	status.Pools = int32(r.Engine.bound(loaded)) //nolint:gosec // far below
 	findings := r.Engine.findings(loaded, status.WouldChange)
 	status.WouldChange = findings[:min(len(findings), maxStatusEntries)]
+	return kube.Done{After: recheck, Message: summary(loaded)}
 }
 
-func (r *Reconciler) done(obj object, ref string) kube.Done {
-	status := obj.GetPolicyStatus()
-	does := "Loaded; it takes part in no decision"
-	if len(status.Decisions) > 0 {
-		does = "Loaded; it decides on " + strings.Join(status.Decisions, ", ")
+// summary describes the effect of a policy without problems.
+func summary(p *policy.Policy) string {
+	facts, quarantined := p.Facts(), p.Quarantined()
+	text := "Loaded; it takes part in no decision"
+	if len(facts.Decisions) > 0 {
+		text = "Loaded; it decides on " + strings.Join(facts.Decisions, ", ")
 	}
-	if obj.GetRules().GetMode() == v1alpha1.PolicyAudit {
-		does += "; audit only"
+	if p.Mode() == v1alpha1.PolicyAudit {
+		text += "; audit only"
 	}
-	loaded := r.Engine.Loaded(ref)
-	if loaded != nil && len(loaded.Quarantined()) > 0 {
-		does += "; it exceeded its limits too often for pools of these namespaces, and is evaluated for them only periodically: " + strings.Join(loaded.Quarantined(), ", ")
+	if len(quarantined) > 0 {
+		text += "; it exceeded its limits too often for pools of these namespaces, and is evaluated for them only periodically: " + strings.Join(quarantined, ", ")
 	}
-	if loaded != nil && len(loaded.Facts().Doubts) > 0 {
-		does += "; warning: " + wording.Lines(loaded.Facts().Doubts, maxMessageEntries, compile.Format)
+	if len(facts.Doubts) > 0 {
+		text += "; warning: " + wording.Lines(facts.Doubts, maxMessageEntries, compile.Format)
 	}
-	return kube.Done{After: recheck, Message: does}
+	return text
 }
 
 func (r *Reconciler) empty() object {

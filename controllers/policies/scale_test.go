@@ -261,9 +261,11 @@ func TestAPolicysChangeLooksAtItsOwnPools(t *testing.T) {
 			source.Namespace = small
 		}
 		seen := 0
-		for range e.pools.reached(policy.Broken(source, nil)) {
+		e.mu.Lock()
+		for range e.reached(policy.Broken(source, nil)) {
 			seen++
 		}
+		e.mu.Unlock()
 		if bound := e.bound(policy.Broken(source, nil)); seen != want || bound != want {
 			t.Errorf("%s: %d pools are looked at and %d bound, want %d", kind, seen, bound, want)
 		}
@@ -315,7 +317,7 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 // changed are handed to the next pass, nor until those are put back that a pass had no time for.
 func TestChangedGroupsAreHandedOverInParts(t *testing.T) {
 	const n = 5*maxReached + 1
-	e, needs := newEngine(), policy.Needs{AnyLabel: true}
+	e, needs := newEngine(), policy.Needs{Reads: []string{"usage.labels"}}
 	for i := range n {
 		p := facts(large, fmt.Sprint("p", i), "acme", map[string]string{fmt.Sprint("l", i): "x"})
 		e.reconsider(e.ledger.enter(policy.ScalingInput{Pool: p}, needs, Grant{Granted: 1}))

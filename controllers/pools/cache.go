@@ -16,7 +16,7 @@ import (
 // poolCache describes the claims of a pool's cache.
 type poolCache struct {
 	claims []runners.PoolClaim
-	// useless lists claims to delete.
+	// useless lists the claims to delete, with the reasons.
 	useless []claims.Removal
 	// status is nil if the pool has neither a cache nor claims.
 	status *v1alpha1.CacheStatus
@@ -28,7 +28,7 @@ func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache,
 	if c.claims, err = r.Claims.Of(ctx, o.pool); err != nil || spec == nil && len(c.claims) == 0 {
 		return c, err
 	}
-	c.status = &v1alpha1.CacheStatus{Claims: int32(len(c.claims))} //nolint:gosec // bounded by their names
+	c.status = &v1alpha1.CacheStatus{Claims: int32(len(c.claims))} //nolint:gosec // the names of claims limit their number
 	if before := o.pool.Status.Cache; before != nil {
 		c.status.LastMiss = before.LastMiss
 	}
@@ -43,14 +43,14 @@ func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache,
 	return c, nil
 }
 
-// missed records the last runner that started without a claim since the last pass; nil for none.
+// missed records the last runner that started without a claim since the previous pass. last is nil if there is none.
 func (c poolCache) missed(last *v1alpha1.CacheMiss) {
 	if c.status != nil {
 		c.status.LastMiss = cmp.Or(last, c.status.LastMiss)
 	}
 }
 
-// checkClaims limits the pool to the number of available claims while a runner waits for one.
+// checkClaims limits the pool to the number of available claims while a runner waits for a claim.
 func checkClaims(pool *v1alpha1.RunnerPool, list runnerList, sources []string) ([]scaling.Hold, notReady) {
 	if pool.Spec.Cache == nil || pool.Spec.Cache.GetOnMissing() != v1alpha1.WaitForClaim {
 		return nil, notReady{}

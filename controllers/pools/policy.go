@@ -208,7 +208,7 @@ func waitUntil(until, now time.Time) time.Duration {
 func reasons(list []policy.UpdateReason) string {
 	var texts []string
 	for _, r := range head(list) {
-		texts = append(texts, r.Rule.Says(r.Message))
+		texts = append(texts, r.Rule.WithReason(r.Message))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -277,7 +277,7 @@ func isAllowed(t *v1alpha1.TemplateVerdict) bool { return t == nil || t.Allowed 
 func boundsText(bounds []v1alpha1.LimitBound) string {
 	var text strings.Builder
 	for _, b := range bounds {
-		fmt.Fprintf(&text, "; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.Says(b.Reason))
+		fmt.Fprintf(&text, "; %s %d → %d by %s", b.Field, b.Declared, b.Value, b.Rule.WithReason(b.Reason))
 	}
 	return text.String()
 }

@@ -424,7 +424,7 @@ func TestAPersistentRunnerThatNeverRegistersIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestAPersistentRunnerThatEndsAgainAndAgainFails(t *testing.T) {
+func TestPersistentRunnerThatExitsRepeatedlyFails(t *testing.T) {
 	b := newPersistentBench(t)
 	b.reconcile()
 	down := ended(b.now)

@@ -199,7 +199,7 @@ func TestARESTRegistrationWhoseAnswerWasLostIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsARESTRunnerFromBeingRegistered(t *testing.T) {
+func TestRESTRegistrationFailures(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(*bench)
 		reason  string
@@ -249,7 +249,7 @@ func (b *bench) failures() []Failure {
 	return b.Memory.SinceLastPass(client.ObjectKey{Namespace: "ci", Name: "linux"}).Failures
 }
 
-func TestARESTRunnerThatEndedInPeaceHadAJobIfGitHubForgotIt(t *testing.T) {
+func TestARunnerThatGitHubRemovedHadAJob(t *testing.T) {
 	for name, seen := range map[string]bool{"that nobody saw": false, "that the collector saw": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newRESTBench(t)
@@ -352,7 +352,7 @@ func (b *bench) newCollector() *RunnerCollector {
 	}
 }
 
-func TestTheCollectorFindsTheJobThatNobodyToldOfAndItsEnd(t *testing.T) {
+func TestCollectorFindsAJobWithoutEvents(t *testing.T) {
 	b := newRESTBench(t)
 	c := b.newCollector()
 	b.reconcile()
@@ -407,7 +407,7 @@ func TestTheCollectorEndsARunnerThatNeverConnects(t *testing.T) {
 
 // The URL of a connection never changes, but the connection may be deleted and another created with its name. There, the
 // runner's ID belongs to another runner.
-func TestARunnerWhoseConnectionLeadsElsewhereIsNotTakenForAnother(t *testing.T) {
+func TestAConnectionIsRecreatedWithAnotherURL(t *testing.T) {
 	b := newRESTBench(t)
 	c := b.newCollector()
 	b.reconcile()

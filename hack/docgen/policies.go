@@ -37,10 +37,7 @@ func policyPages(cookbook string) (map[string]string, error) {
 
 // libraryPage fills tables of rules into the template.
 func libraryPage() (string, error) {
-	modules, err := policy.LibraryModules()
-	if err != nil {
-		return "", fmt.Errorf("reading the library: %w", err)
-	}
+	modules := policy.LibraryModules()
 	annotations, diagnostics := policy.Annotations(modules)
 	if len(diagnostics) > 0 {
 		return "", fmt.Errorf("reading the library: %s", diagnostics[0].Message)
@@ -90,11 +87,11 @@ func ruleTable(rules []policy.Annotation) (string, error) {
 
 const cookbookIntroduction = `# Cookbook
 
-These policies cover frequent requests, each with its tests in [policies/cookbook](../../policies/cookbook). Copy what you need: as
-` + "`spec.modules`" + ` of a RunnerPolicy or ClusterRunnerPolicy, or as a file next to the pools. Many rules need no Rego: see
-[the library](library.md).
+These recipes are policies for common needs. Each has tests in [policies/cookbook](../../policies/cookbook). Copy a recipe into
+` + "`spec.modules`" + ` of a RunnerPolicy or ClusterRunnerPolicy, or into a file next to the pools. For common rules, you need no Rego:
+see [the library](library.md).
 
-A RunnerPolicy applies a recipe to one namespace, and a ClusterRunnerPolicy to all of them. For guard rails, use a ClusterRunnerPolicy
+A RunnerPolicy applies a recipe to one namespace, and a ClusterRunnerPolicy to all namespaces. For guard rails, use a ClusterRunnerPolicy
 from a source that the limited teams cannot change.
 `
 
@@ -128,19 +125,17 @@ func recipeSection(name, text string) (string, error) {
 		return "", fmt.Errorf("its package has no metadata")
 	}
 	of := annotations[0]
-	section := fmt.Sprintf("\n## %s\n\n%s\n\nA %v", of.Title, strings.TrimSpace(of.Description), of.Custom["kind"])
+	section := fmt.Sprintf("\n## %s\n\n%s\n\nUse a %v with ", of.Title, strings.TrimSpace(of.Description), of.Custom["kind"])
 	if parameters, ok := of.Custom["parameters"]; ok {
 		data, err := yaml.Marshal(map[string]any{"parameters": parameters})
 		if err != nil {
 			return "", fmt.Errorf("writing its parameters: %w", err)
 		}
-		section += fmt.Sprintf(" with\n\n```yaml\n%s```\n\nand the module", data)
-	} else {
-		section += " with the module"
+		section += fmt.Sprintf("these parameters:\n\n```yaml\n%s```\n\nand ", data)
 	}
 	_, rules, found := strings.Cut(text, "\npackage ")
 	if !found {
 		return "", fmt.Errorf("it has no package")
 	}
-	return section + fmt.Sprintf("\n\n```rego\npackage %s```\n\n[Its tests](../../policies/cookbook/%s/policy_test.rego).\n", rules, name), nil
+	return section + fmt.Sprintf("this module:\n\n```rego\npackage %s```\n\nThe recipe has [tests](../../policies/cookbook/%s/policy_test.rego).\n", rules, name), nil
 }

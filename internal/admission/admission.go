@@ -6,12 +6,14 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -115,6 +117,31 @@ func WithDefaults(object map[string]any) map[string]any {
 	return full
 }
 
+// suggestion suggests the field that an unknown field of a schema may have meant.
+func suggestion(s *schema.Structural, path string) string {
+	labels := strings.Split(path, ".")
+	last := len(labels) - 1
+	for _, label := range labels[:last] {
+		name, _, isList := strings.Cut(label, "[")
+		next := s.Properties[name]
+		if isList && next.Items != nil {
+			next = *next.Items
+		}
+		s = &next
+	}
+	return wording.Suggestion(labels[last], slices.Sorted(maps.Keys(s.Properties)))
+}
+
+// followsFrom reports whether an error only follows from an unknown field: its struct has too few fields, or the field that it
+// may have meant is missing.
+func followsFrom(unknown field.ErrorList, err *field.Error) bool {
+	name := path.Ext(err.Field)
+	return slices.ContainsFunc(unknown, func(u *field.Error) bool {
+		isMeant := strings.HasPrefix(u.Field, strings.TrimSuffix(err.Field, name)+".") && strings.HasSuffix(u.Detail, " "+name[min(1, len(name)):]+"?")
+		return err.Type == field.ErrorTypeRequired && isMeant || strings.Contains(err.Detail, "should have at least") && strings.HasPrefix(u.Field, err.Field+".")
+	})
+}
+
 func check(object map[string]any) field.ErrorList {
 	o := &unstructured.Unstructured{Object: object}
 	definition, known := byKind()[o.GetKind()]
@@ -132,11 +159,13 @@ func check(object map[string]any) field.ErrorList {
 	object = runtime.DeepCopyJSON(object)
 	unknown := pruning.PruneWithOptions(object, d.schema, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
-		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known" + wording.FieldHint(path)})
+		hint := cmp.Or(wording.FieldHint(path), suggestion(d.schema, path))
+		errs = append(errs, &field.Error{Type: field.ErrorTypeForbidden, Field: path, Detail: "the field is not known" + hint})
 	}
 	defaulting.Default(object, d.schema)
 	defaulting.PruneNonNullableNullsWithoutDefaults(object, d.schema) // for an API server, null means that a field is not set
-	errs = append(errs, validation.ValidateCustomResource(nil, object, d.values)...)
+	follows := func(err *field.Error) bool { return followsFrom(errs, err) }
+	errs = append(errs, slices.DeleteFunc(validation.ValidateCustomResource(nil, object, d.values), follows)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, d.schema, object)...)
 	if len(errs) > 0 {
 		return errs // an API server also skips the rules in this case

@@ -90,14 +90,10 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 		return compiled{}, err
 	}
 	defer closeTree()
-	compiler, err := newCompiler(ctx, 1)
-	if err != nil {
-		return compiled{}, err
-	}
 	if err := t.checkWhole(); err != nil {
 		return compiled{}, err
 	}
-	c, err := compileTree(ctx, compiler, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty, Positions: true})
+	c, err := compileTree(ctx, newCompiler(ctx, 1), t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty, Positions: true})
 	if err != nil {
 		return c, err
 	}

@@ -41,9 +41,9 @@ func WithEngines(ctx context.Context, c Compiler, e Evaluator) context.Context {
 
 // newCompiler returns the compiler of the context, or else a compiler that runs at most concurrency child processes at once. Its limits are
 // the controller's, with less wall time, because a user waits, and Argo CD waits for at most 90 s.
-func newCompiler(ctx context.Context, concurrency int) (Compiler, error) {
+func newCompiler(ctx context.Context, concurrency int) Compiler {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
-		return given.compiler, nil
+		return given.compiler
 	}
 	limits := worker.DefaultLimits()
 	limits.Wall = time.Minute

@@ -36,7 +36,7 @@ func (r *competitor) name() string { return r.pool.Namespace + "/" + r.pool.Name
 
 // events returns how the pools that count webhook events treat a job, by NAMESPACE/NAME. Pools compete for a job if they have the same
 // namespace, the same namespace of their connections, the same GitHub, and either all or none of them only observe.
-func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, s *explain.Snapshot) map[string]explain.JobEvents {
+func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, s *explain.Snapshot) map[string]*explain.JobEvents {
 	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
 	for i := range s.Connections {
 		known[client.ObjectKeyFromObject(&s.Connections[i])] = &s.Connections[i]
@@ -54,11 +54,11 @@ func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []stri
 			webhooks[key] = namesOfAll(webhooksOf(c.Namespace, at.Host, s.Connections))
 		}
 	}
-	all := map[string]explain.JobEvents{}
+	all := map[string]*explain.JobEvents{}
 	job := jobmatch.Job{Host: at.Host, Repository: at.Repository(), Labels: labels}
 	for _, key := range slices.Sorted(maps.Keys(groups)) { // sorted, so that unreadable objects are reported in a stable order
 		for i := range groups[key] {
-			all[groups[key][i].name()] = e.eventsOf(ctx, at.JobID, job, groups[key], i, webhooks[key])
+			all[groups[key][i].name()] = new(e.eventsOf(ctx, at.JobID, job, groups[key], i, webhooks[key]))
 		}
 	}
 	return all

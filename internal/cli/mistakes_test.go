@@ -87,7 +87,7 @@ func TestMistakesInALargeTableAreOneRowEach(t *testing.T) {
 			r := &vetReport{Diagnostics: compile.Compile(files, compile.Options{Tags: m.tags, Check: worker.Check}).Diagnostics, version: "v1.2.3"}
 			var stdout, stderr, sarif bytes.Buffer
 			r.writeText(&stdout, &stderr)
-			if err := report.SARIF(&sarif, r.version, r.findings()); err != nil {
+			if err := writeJSON(&sarif, report.SARIF(r.version, r.findings())); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(r.findings()); n != 1 {

@@ -156,7 +156,7 @@ func (f *format) report(w io.Writer, v any, of forms) error {
 	case "github":
 		return report.GitHub(commandWriter(w), fromCheckout(of.root, of.findings()))
 	case "sarif":
-		return report.SARIF(w, of.version, fromCheckout(of.root, of.findings()))
+		return writeJSON(w, report.SARIF(of.version, fromCheckout(of.root, of.findings())))
 	case "junit":
 		return report.JUnit(w, of.suites())
 	}

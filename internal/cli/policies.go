@@ -119,10 +119,7 @@ func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.
 		p.loaded, diagnostics = policy.Load(p.source)
 		return p.translate(diagnostics), nil
 	}
-	rules, err := o.rules(ctx)
-	if err != nil {
-		return nil, err
-	}
+	rules := o.rules(ctx)
 	p.source.Prints = o.record
 	facts, diagnostics, err := rules.Load(ctx, p.source, nil)
 	var excess *policy.Excess

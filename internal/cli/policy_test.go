@@ -151,7 +151,7 @@ func TestComplaints(t *testing.T) {
 		"the same policy twice": {map[string]string{"guard.rego": cap3}, "vet --policy guard.rego --policy ./guard.rego",
 			"guard.rego:1:1: ClusterRunnerPolicy/guard is declared twice, here and in guard.rego:1\n", 1},
 		"a manifest with a typo": {manifest("---\napiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec:\n  modes: Audit\n"), "vet --policy guard.yaml",
-			"guard.yaml:6:3: spec.modes: the field is not known\n", 1},
+			"guard.yaml:6:3: spec.modes: the field is not known; did you mean mode?\n", 1},
 		"a mode that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolicy\nmetadata: {name: x}\nspec: {mode: audit}\n"), "vet --policy guard.yaml",
 			"guard.yaml:4:8: spec.mode: invalid value \"audit\": supported values: \"Enforce\", \"Audit\"\n", 1},
 		"a kind that is none": {manifest("apiVersion: corral.dev/v1alpha1\nkind: ClusterRunnerPolcy\nmetadata: {name: x}\n"), "vet --policy guard.yaml",

@@ -20,7 +20,7 @@ func TestVetReadsWhatAnotherProgramRendered(t *testing.T) {
 		code                 int
 	}{
 		"well":                {service + pool, "ok: 1 pool, 0 connections\n", "", exitOK},
-		"an unknown field":    {service + pool + "  scael: {max: 1}\n", "", "pools.yaml:11:3: spec.scael: the field is not known\n", exitError},
+		"an unknown field":    {service + pool + "  scael: {max: 1}\n", "", "pools.yaml:11:3: spec.scael: the field is not known; did you mean scale?\n", exitError},
 		"a pod":               {service + strings.Replace(pool, "name: runner,", "name: runer,", 1), "", "pools.yaml:10:", exitError},
 		"another kind":        {strings.Replace(pool, "RunnerPool", "RunnerPol", 1), "", "pools.yaml:2:1: kind: there is no kind RunnerPol in corral.dev", exitError},
 		"a policy beside":     {pool + deny, "", "denied", exitDenied},

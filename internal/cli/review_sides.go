@@ -53,10 +53,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	}
 	defer base.close()
 	defer head.close()
-	compiler, err := newCompiler(ctx, 2)
-	if err != nil {
-		return nil, err
-	}
+	compiler := newCompiler(ctx, 2)
 	var results [2]compiled
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {

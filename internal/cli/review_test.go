@@ -517,10 +517,7 @@ func TestAReviewOfManyPoolsAsksPoliciesOnceEach(t *testing.T) {
 	if _, err := o.sides(t.Context(), []string{"base", "head"}, &in); err != nil {
 		t.Fatal(err)
 	}
-	asked := &counting{}
-	if asked.Asker, err = o.policies.rules(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	asked := &counting{Asker: o.policies.rules(t.Context())}
 	for _, side := range []*review.Side{&in.Base, &in.Head} {
 		for i, p := range side.Policies {
 			side.Policies[i].Policy = policy.Elsewhere(p.Source(), p.Facts(), asked)

@@ -132,11 +132,7 @@ func (r *testReport) runAll(ctx context.Context, w *workspace, only *regexp.Rege
 
 // runRego runs the Rego tests of one policy.
 func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOptions) error {
-	rules, err := o.rules(ctx)
-	if err != nil {
-		return err
-	}
-	result, diagnostics, err := rules.Test(ctx, p.source, policy.TestOptions{
+	result, diagnostics, err := o.rules(ctx).Test(ctx, p.source, policy.TestOptions{
 		Timeout: o.timeout, Run: r.run, Coverage: r.coverage, Questions: p.recorder.questions,
 	})
 	if err != nil {

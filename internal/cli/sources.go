@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -150,8 +152,9 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 		if err != nil {
 			return err
 		}
-		if len(objects) == 0 {
-			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder))
+		if len(objects) == 0 && isWithin(t.path, s.folder) {
+			nothing := s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder)
+			c.Diagnostics = append(c.Diagnostics, t.hiddenIn(s.folder, nothing))
 		}
 		own := compile.IntoNamespace(s.Namespace)
 		for i := range objects {
@@ -169,9 +172,31 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 	return nil
 }
 
+// hiddenTop matches a hidden field of objects at the top of a file.
+var hiddenTop = regexp.MustCompile(`(?m)^_(pools|connections|policies)\s*:`)
+
+// hiddenIn returns a problem about a folder that declares nothing: the first hidden field with the name of one for objects, or the given
+// problem if there is none.
+func (t tree) hiddenIn(folder string, nothing v1alpha1.Diagnostic) v1alpha1.Diagnostic {
+	files, _ := fs.Glob(t.fsys, path.Join(folder, "*.cue")) // the pattern is valid
+	for _, name := range files {
+		text, err := fs.ReadFile(t.fsys, name)
+		if found := hiddenTop.FindSubmatchIndex(text); err == nil && found != nil {
+			nothing.File, nothing.Path = displayPath(t.root, name), ""
+			nothing.Line, nothing.Column = v1alpha1.LineNumber(1+bytes.Count(text[:found[0]], []byte("\n"))), 1
+			nothing.Message = fmt.Sprintf("_%[1]s declares nothing, because names with _ are hidden: write %[1]s", text[found[2]:found[3]])
+			break
+		}
+	}
+	return nothing
+}
+
 // appliedBy returns the objects that a source applies. If the source sets tags, appliedBy compiles its folder again with these tags.
 func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
-	if len(s.Spec.Tags) > 0 && s != d.source {
+	if s == d.source {
+		return c.Objects, nil // the command compiles only what the source applies
+	}
+	if len(s.Spec.Tags) > 0 {
 		tags := maps.Clone(s.Spec.Tags)
 		maps.Copy(tags, d.tags)
 		result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: tags, AllowEmpty: true, Positions: true})
@@ -183,13 +208,28 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 	}
 	folder := path.Join(filepath.ToSlash(t.root), s.folder)
 	applied := map[string]bool{} // cached by file, because one file can declare thousands of pools
-	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
+	own := slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
 		if _, known := applied[o.File]; !known {
 			file, err := filepath.Abs(o.File)
 			applied[o.File] = err == nil && isWithin(folder, filepath.ToSlash(file))
 		}
-		return !applied[o.File] || o.Path == "" && s != d.source
-	}), nil
+		return !applied[o.File] || o.Path == ""
+	})
+	if len(own) > 0 {
+		return own, nil
+	}
+	return d.declaredElsewhere(ctx, s, t, c)
+}
+
+// declaredElsewhere returns the objects that a source applies although no file in its folder declares them: the folder embeds a
+// definition, or has data for the package in a folder above.
+func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
+	result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: d.tags, AllowEmpty: true})
+	applied := map[string]bool{}
+	for _, o := range result.Objects {
+		applied[o.Manifest.GetKind()+"/"+o.Manifest.GetName()] = o.Path != ""
+	}
+	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool { return !applied[o.Manifest.GetKind()+"/"+o.Manifest.GetName()] }), err
 }
 
 // ofSources moves the Rego files in the folders of sources out of the tree's policy, into a policy for each source in the source's namespace.

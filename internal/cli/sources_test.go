@@ -31,6 +31,10 @@ const (
 	denyAll          = "package corral.template\n\ndeny contains \"nothing may run\" if true\n"
 )
 
+// teamDefinition is a package with the pool of a team.
+var teamDefinition = "package lib\n\nimport \"corral.dev/schema@v0\"\n\n#Team: {\n\t#name: string\n\tpools: schema.#Pools & {\"\\(#name)-build\": spec: {connectionRef: {name: \"acme\", namespace: \"runners\"}, " +
+	"template: spec: containers: [{name: \"runner\", image: \"a:1\"}]}}\n}\n"
+
 // vet checks a folder in the same way as the PoolSource that applies it.
 func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -59,6 +63,17 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 		}, want: []string{"spec.scale.max: ", "with the tags of PoolSource ci-web/pools"}},
 		"a folder that does not exist": {args: "vet", code: exitError, files: map[string]string{"cluster/data.yaml": poolSource("ci-data", "teams/dta", "")}, want: []string{
 			"cluster/data.yaml:4:", ": spec.path: PoolSource ci-data/pools applies the folder teams/dta, which does not exist"}},
+		"pools of a definition that a folder embeds": {args: "vet -v", files: map[string]string{
+			"teams/web/pools.cue": "package web\n\nimport \"acme.example/runners/lib\"\n\nlib.#Team\n#name: \"web\"\n", "lib/lib.cue": teamDefinition,
+		}, want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 1 connection\n"}},
+		"pools of a definition that a folder alone embeds": {args: "vet -v teams/web", files: map[string]string{
+			"teams/web/pools.cue": "package web\n\nimport \"acme.example/runners/lib\"\n\nlib.#Team\n#name: \"web\"\n", "lib/lib.cue": teamDefinition,
+		}, want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 0 connections\n"}},
+		"data for the package in a folder above": {args: "vet -v", files: map[string]string{
+			"teams/all.cue":       strings.NewReplacer("package lib", "package teams", "#Team: {", "_names: {}\nfor name, _ in _names {", "\t#name: string\n", "", "#name", "name").Replace(teamDefinition),
+			"teams/web/pools.cue": "package teams\n\n_names: web: {}\n", "teams/data/pools.cue": "package teams\n\n_names: data: {}\n",
+			"cluster/data.yaml": poolSource("ci-data", "teams/data", ""), "connections/acme.cue": strings.Replace(sharedConnection, `"ci-web"`, `"ci-*"`, 1),
+		}, want: []string{"pool ci-data/data-build: asked no policy\n", "pool ci-web/web-build: asked no policy\n", "ok: 2 pools, 1 connection\n"}},
 		"a folder of another branch": {args: "vet", files: map[string]string{"cluster/data.yaml": strings.Replace(poolSource("ci-data", "teams/dta", ""), "git: {", "git: {ref: {branch: next}, ", 1)},
 			want: []string{"ok: 1 pool, 1 connection\n"}},
 		"rights of jobs": {args: "vet", code: exitError, files: map[string]string{

@@ -94,9 +94,7 @@ func titlesOf(policies []*declaredPolicy) map[annotated]string {
 	for _, p := range policies {
 		add(p.source.Ref(), p.source.Modules)
 	}
-	if library, err := policy.LibraryModules(); err == nil {
-		add("", library)
-	}
+	add("", policy.LibraryModules())
 	return titles
 }
 

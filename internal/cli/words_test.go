@@ -42,7 +42,7 @@ func TestVetNamesTheMistakeAndItsRemedy(t *testing.T) {
 		want                       []string
 	}{
 		"a mode in decimal digits": {pod: `volumes: [{name: "a", secret: {secretName: "a", defaultMode: 755}}]`, want: []string{"extra.cue:10:64: ", "volumes[0].secret.defaultMode: invalid value 755:", "did you mean 0o755?"}},
-		"a mount of no volume":     {container: `volumeMounts: [{name: "work", mountPath: "/a"}]`, want: []string{`volumeMounts[0].name: "work" was not found`}},
+		"a mount of no volume":     {container: `volumeMounts: [{name: "work", mountPath: "/a"}]`, want: []string{`volumeMounts[0].name: there is no volume "work" in volumes of the pod: add it`}},
 		"a probe of two kinds":     {container: `livenessProbe: {exec: command: ["a"], tcpSocket: port: 1}`, want: []string{"livenessProbe.tcpSocket: may not specify more than 1 handler type"}},
 		"a long name":              {name: "a-" + strings.Repeat("b", 47), want: []string{"metadata: name must have at most 48 characters"}},
 		"a name with a dot":        {name: "a.b", want: []string{"metadata: name must not contain dots"}},

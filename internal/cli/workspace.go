@@ -36,12 +36,12 @@ type policyOptions struct {
 	// record enables the recording of questions to rules and of their output.
 	record bool
 	// child returns the child process that evaluates policies that users wrote.
-	child func() (*worker.Evaluator, error)
+	child func() *worker.Evaluator
 }
 
 func newPolicyOptions() *policyOptions {
 	o := &policyOptions{timeout: defaultTimeout}
-	o.child = sync.OnceValues(func() (*worker.Evaluator, error) {
+	o.child = sync.OnceValue(func() *worker.Evaluator {
 		limits := worker.DefaultEvaluatorLimits()
 		limits.Ask.Usual, limits.Load.Usual = 0, 0 // a user waits, so that no request counts as slow
 		limits.Ask.CPU, limits.Ask.Wall = o.timeout, max(limits.Ask.Wall, 10*o.timeout)
@@ -51,9 +51,9 @@ func newPolicyOptions() *policyOptions {
 }
 
 // rules returns the evaluator of the context, or else a child process.
-func (o *policyOptions) rules(ctx context.Context) (Evaluator, error) {
+func (o *policyOptions) rules(ctx context.Context) Evaluator {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
-		return given.evaluator, nil
+		return given.evaluator
 	}
 	return o.child()
 }

@@ -55,10 +55,10 @@ type Options struct {
 	// Positions requests the position of each field, too.
 	Positions bool
 	// Check validates an object that the schema accepts, as an API server would. Nil means no check.
-	Check func(object map[string]any) field.ErrorList
+	Check func(object map[string]any) field.ErrorList `json:"-"`
 	// Begin is called before each package is evaluated, with its file, or its folder and a slash if it has several
 	// files. If the evaluation never ends, the last call names the cause. Nil means no call.
-	Begin func(place string)
+	Begin func(place string) `json:"-"`
 }
 
 // Object is one declared object.
@@ -94,21 +94,7 @@ type Result struct {
 }
 
 // Format formats a diagnostic as file:line:col: path: message, and omits empty parts.
-func Format(d v1alpha1.Diagnostic) string {
-	var b strings.Builder
-	if d.File != "" {
-		b.WriteString(d.File)
-		if d.Line > 0 {
-			fmt.Fprintf(&b, ":%d:%d", d.Line, d.Column)
-		}
-		b.WriteString(": ")
-	}
-	if d.Path != "" {
-		b.WriteString(d.Path + ": ")
-	}
-	b.WriteString(d.Message)
-	return b.String()
-}
+func Format(d v1alpha1.Diagnostic) string { return d.String() }
 
 // Compile compiles every package at and below options.Path in fsys. Errors in the definitions are diagnostics in the
 // result. Compile never panics.
@@ -145,7 +131,7 @@ type compilation struct {
 	// importable are the import paths of the current module's folders, and files its files.
 	importable []string
 	files      Files
-	// imports holds the first place of each error of an import, by message.
+	// imports holds the first place of each error of an import, by its key.
 	imports map[string]token.Position
 }
 

@@ -116,7 +116,12 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 		"a field without a value": {pool("scale: max: int\n" + template), []string{
 			"pools.cue:8:8: pools.linux.spec.scale.max: has no value, only >=0 & <=100000 & int: set it, or give it a default"}},
 		"an unknown reference": {pool("scale: max: most\n" + template), []string{
-			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found; put strings in double quotes, or import the package`}},
+			`pools.cue:8:13: pools.linux.spec.scale.max: reference "most" not found; put strings in double quotes`}},
+		"the same wrong value in two rows": {onePool + "_rows: [string]: max: <=5\n_rows: a: max: 9\n_rows: b: max: 9\n", []string{
+			"pools.cue:11:16: _rows.a.max: invalid value 9 (out of bound <=5)",
+			"pools.cue:12:16: _rows.b.max: invalid value 9 (out of bound <=5)"}},
+		"a required field of a value that is referred to": {pool("scale: max: _t.x\n"+template) + "_t: {x!: int}\n", []string{
+			"pools.cue:8:16: pools.linux.spec.scale.max: x must be set"}},
 		"in a comprehension": {
 			head + "for s in [\"a\"] {\n\tpools: \"linux-\\(s)\": schema.#RunnerPool & {\n\t\tmetadata: name: \"linux-\\(s)\"\n\t\tspec: {connectionRef: name: \"acme\", scale: max: -3, " + template + "}\n\t}\n}\n", []string{
 				`pools.cue:8:51: pools."linux-a".spec.scale.max: invalid value -3 (out of bound >=0)`}},
@@ -136,8 +141,8 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 				"pools.cue:11:58: c.a.spec.secretRef.name: must not be empty",
 				"pools.cue:12:52: c.b.spec.secretRef.nam: field not allowed; did you mean name?"}},
 		"of another type than a struct or a list": {pool("deadlines: \"10m\"\nrunnerLabels: \"x\"\n" + template), []string{
-			`pools.cue:8:12: pools.linux.spec.deadlines: invalid value "10m": must be struct, not string`,
-			`pools.cue:9:15: pools.linux.spec.runnerLabels: invalid value "x": must be list, not string`}},
+			`pools.cue:8:12: pools.linux.spec.deadlines: invalid value "10m": must be fields in braces, as {} or {NAME: VALUE}, not string`,
+			`pools.cue:9:15: pools.linux.spec.runnerLabels: invalid value "x": must be a list, as ["x"], not string`}},
 		"a struct or a list where there is none": {pool("runnerGroup: [\"a\"]\nscale: max: {a: 1}\n" + template), []string{
 			`pools.cue:8:14: pools.linux.spec.runnerGroup: invalid value ["a"]: must be string, not list`,
 			"pools.cue:9:8: pools.linux.spec.scale.max: invalid value {a:1}: must be int, not struct"}},

@@ -173,10 +173,11 @@ func (c *compilation) reportFinding(p *pkg, f finding) {
 // withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding. Several
 // fields in building blocks may refer to the same value. The first of their findings remains.
 func withoutCopies(findings []finding) []finding {
-	blocks := map[string][]int{}
+	blocks, positions := map[string][]int{}, make([][]token.Pos, len(findings))
 	inBlock := func(f finding) bool { return len(f.path) > 0 && isBlock(f.path[0]) }
 	for i, f := range findings {
-		if inBlock(f) {
+		positions[i] = userPositions(f.positions)
+		if inBlock(f) && len(positions[i]) > 0 {
 			blocks[f.message] = append(blocks[f.message], i)
 		}
 	}
@@ -184,9 +185,8 @@ func withoutCopies(findings []finding) []finding {
 	var kept []finding
 	for i, f := range findings {
 		isCopy := slices.ContainsFunc(blocks[f.message], func(j int) bool {
-			block := findings[j]
-			return (j < i || !inBlock(f)) && !slices.Equal(f.path, block.path) &&
-				slices.ContainsFunc(userPositions(block.positions), func(pos token.Pos) bool { return slices.Contains(f.positions, pos) })
+			isOther := func(pos token.Pos) bool { return !slices.Contains(f.positions, pos) }
+			return (j < i || !inBlock(f)) && !slices.ContainsFunc(positions[j], isOther) && !slices.Equal(f.path, findings[j].path)
 		})
 		if isCopy {
 			copied[strings.Join(f.path, "\x00")] = true
@@ -347,8 +347,10 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 		return c.explainImport(f)
 	}
 	switch missing := requiredMissing.FindStringSubmatch(f.message); {
-	case missing != nil && len(f.path) > 0: // in the value that a computed name refers to
+	case missing != nil && len(f.path) > 0 && !p.isInObject(f.path): // in the value that a computed name refers to
 		return finding{path: f.path[:1], message: missing[1] + " must be set"}
+	case missing != nil:
+		f.message = missing[1] + " must be set"
 	case p.isNull(f):
 		f.message = "is empty (null): give it a value, or remove the field"
 	case strings.HasPrefix(f.message, "field not allowed"):
@@ -360,47 +362,116 @@ func (c *compilation) explain(p *pkg, f finding) finding {
 	case strings.HasPrefix(f.message, "incomplete value"):
 		return p.explainIncomplete(f)
 	case strings.HasPrefix(f.format, "reference %q not found"):
-		f.message += p.nameHint(fmt.Sprint(f.args[0]))
+		hint := c.nameHint(p, f)
+		f.message += hint
+		if strings.HasPrefix(hint, "; add import") {
+			at := first(userPositions(f.positions))
+			return c.atFirst(f, at, at.Filename+f.message)
+		}
 	case unknownImport.MatchString(f.message):
 		f.at = first(userPositions(f.positions))
 		return c.explainImport(f)
 	default:
-		f.message = valueMessage(f.message) + formatHints[f.format]
+		return p.explainOther(f)
 	}
 	return f
 }
 
-// formatHints explain messages of CUE by their format.
-var formatHints = map[string]string{
-	"imported and not used: %s":           "; remove the import, or use it",
-	"imported and not used: %s as %s":     "; remove the import, or use it",
-	"unreferenced alias or let clause %s": "; " + nameAndValue,
+// isInObject reports whether a path leads to an object or one of its fields.
+func (p *pkg) isInObject(path []string) bool {
+	_, kind := p.enclosingObject(path)
+	return kind != ""
 }
 
-// nameHint suggests what an unknown name may have meant.
-func (p *pkg) nameHint(given string) string {
-	if isBlock(given) {
-		return didYouMean(given, p.written.labels())
+// explainOther explains other messages of CUE by their format.
+func (p *pkg) explainOther(f finding) finding {
+	switch {
+	case strings.HasPrefix(f.format, "imported and not used"):
+		return p.explainUnused(f)
+	case strings.HasPrefix(f.format, "unreferenced alias") && slices.Contains(types, fmt.Sprint(f.args[0])):
+		f.message = nameAndValue // the parser takes int = 5 for an alias
+	case strings.HasPrefix(f.format, "invalid operands") && strings.Contains(f.message, "string"):
+		f.message += `; write "\(NAME)" for a value in a string`
+	default:
+		f.message = valueMessage(f.message)
 	}
-	return "; put strings in double quotes, or import the package"
+	return f
+}
+
+// types are the names of CUE's types.
+var types = []string{"bool", "bytes", "float", "int", "number", "string"}
+
+// otherNames explain names of other languages.
+var otherNames = map[string]string{
+	"True": "did you mean true?", "yes": "did you mean true?", "on": "did you mean true?",
+	"False": "did you mean false?", "no": "did you mean false?", "off": "did you mean false?",
+	"None": "did you mean null?", "nil": "did you mean null?", "boolean": "did you mean bool?", "integer": "did you mean int?", "str": "did you mean string?",
+	"env": setByTag, "getenv": setByTag, "os": setByTag,
+}
+
+const setByTag = "CUE reads no environment: write @tag(NAME) after a field, and set it with --tag NAME=VALUE"
+
+// standardPackages are packages of CUE that definitions often use.
+var standardPackages = []string{"encoding/base64", "encoding/json", "encoding/yaml", "list", "math", "net", "path", "regexp", "strconv", "strings", "struct", "time"}
+
+// nameHint suggests what an unknown name may have meant.
+func (c *compilation) nameHint(p *pkg, f finding) string {
+	given, labels := fmt.Sprint(f.args[0]), p.written().labels()
+	at := first(userPositions(f.positions))
+	source := c.files[at.Filename]
+	before, after := source[:min(at.Offset, len(source))], source[min(at.Offset+len(given), len(source)):]
+	for _, importPath := range slices.Concat(c.importable, standardPackages) {
+		if bytes.HasPrefix(after, []byte(".")) && path.Base(withoutVersion(importPath)) == given {
+			return fmt.Sprintf("; add import %q below the package clause", importPath)
+		}
+	}
+	switch block := blockOf(given, labels); {
+	case block != "":
+		return block
+	case otherNames[given] != "":
+		return "; " + otherNames[given]
+	case isBlock(given):
+		return didYouMeanMember(given, labels)
+	case bytes.HasSuffix(before, []byte(interpolation)):
+		isComputed := func(name string) bool { return name == anyLabel }
+		return "; the names of this package are " + wording.List(slices.DeleteFunc(slices.Sorted(maps.Keys(p.fields.children)), isComputed), maxHit)
+	case bytes.HasPrefix(after, []byte(".")), bytes.HasPrefix(after, []byte("(")):
+		return "; import the package, or use a name of this file"
+	}
+	return "; put strings in double quotes"
+}
+
+// explainUnused explains an import without a use. It may be for a hidden field that is named after a definition of the package.
+func (p *pkg) explainUnused(f finding) finding {
+	f.message += "; remove the import, or use it"
+	imported := strings.Trim(fmt.Sprint(f.args[0]), `"`)
+	for _, definition := range p.written().labels() {
+		name := "_" + strings.ToLower(strings.TrimPrefix(definition, "#"))
+		if rows := p.written().rows[name]; len(rows) == 1 && strings.HasPrefix(definition, "#") && slices.Contains(p.importable, imported) {
+			f.message = fmt.Sprintf("write %s: %s.%s & {…}, or remove the import of %q, which is not used", name, path.Base(imported), definition, imported)
+			f.at = rows[0].node.Pos().Position()
+		}
+	}
+	return f
 }
 
 // explainIncomplete explains a field without a value. In an object, its position is the expression that should have
 // given the value, which may be in an imported package.
 func (p *pkg) explainIncomplete(f finding) finding {
-	if _, kind := p.enclosingObject(f.path); kind == "" {
+	if !p.isInObject(f.path) {
 		f.message += "; begin the name of a building block with _ or #"
 		return f
 	}
 	f.message = fmt.Sprintf("has no value, only %v: set it, or give it a default", f.args[0])
 	f.positions = append(f.positions, operands(p.valueAt(f.path))...)
 	for _, pos := range userPositions(f.positions) {
-		field, name := p.written.origin(pos)
+		field, name := p.written().origin(pos)
 		switch tag := tagOf(field); {
 		case tag != "":
 			f.message += setTag(tag)
 		case name != "" && name == label(field.Label):
-			f.message = "has no value, because " + name + " refers to itself"
+			f.at = field.Pos().Position()
+			f.message = "has no value, because " + name + " refers to itself" + cmp.Or(blockOf(name, p.written().labels()), ": give it a value")
 		}
 	}
 	return f
@@ -455,11 +526,16 @@ func (c *compilation) explainImport(f finding) finding {
 	default:
 		return explainSyntax(f, c.files)
 	}
+	return c.atFirst(f, f.at, f.message)
+}
+
+// atFirst moves a finding about an import to the place of the first one with the same key.
+func (c *compilation) atFirst(f finding, at token.Position, key string) finding {
 	f.path = nil
-	if _, known := c.imports[f.message]; !known {
-		c.imports[f.message] = f.at
+	if _, known := c.imports[key]; !known {
+		c.imports[key] = at
 	}
-	f.at = c.imports[f.message]
+	f.at = c.imports[key]
 	return f
 }
 
@@ -486,7 +562,11 @@ func valueMessage(message string) string {
 		case err == nil && pattern == timeOfDay:
 			return fmt.Sprintf("invalid value %s: must be a time of day, from 00:00 to 23:59, as 07:30", m[1])
 		case err == nil:
-			return fmt.Sprintf("invalid value %s: must match %s", m[1], pattern)
+			message = fmt.Sprintf("invalid value %s: must match %s", m[1], pattern)
+			if strings.Contains(m[1], "${") {
+				message += `; CUE does not expand ${…}: write \(NAME)`
+			}
+			return message
 		}
 	}
 	if m := runes.FindStringSubmatch(message); m != nil {
@@ -522,11 +602,24 @@ func mismatchMessage(message, a, b, typeOfA, typeOfB string) string {
 	isPlain := func(kind string) bool { return kind != "struct" && kind != "list" }
 	switch {
 	case isSchema(b, typeOfB) && !isSchema(a, typeOfA), isPlain(typeOfA) && !isPlain(typeOfB) && !isSchema(a, typeOfA):
-		return fmt.Sprintf("invalid value %s: must be %s, not %s", a, typeOfB, typeOfA)
+		return fmt.Sprintf("invalid value %s: must be %s, not %s", a, described(typeOfB, a), typeOfA)
 	case isSchema(a, typeOfA) && !isSchema(b, typeOfB), isPlain(typeOfB) && !isPlain(typeOfA) && !isSchema(b, typeOfB):
-		return fmt.Sprintf("invalid value %s: must be %s, not %s", b, typeOfA, typeOfB)
+		return fmt.Sprintf("invalid value %s: must be %s, not %s", b, described(typeOfA, b), typeOfB)
 	}
 	return message
+}
+
+// described returns how to write a type, with the given value as an example.
+func described(kind, value string) string {
+	switch {
+	case kind == "struct":
+		return "fields in braces, as {} or {NAME: VALUE}"
+	case kind == "list" && len(value) <= maxQuoted:
+		return "a list, as [" + value + "]"
+	case kind == "string" && number.MatchString(value):
+		return `a string, as "` + value + `"`
+	}
+	return kind
 }
 
 func unquoted(path []string) []string {

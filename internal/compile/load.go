@@ -11,14 +11,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/load"
 	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/schema"
 )
 
@@ -27,11 +30,13 @@ type pkg struct {
 	value cue.Value
 	// fields finds the positions of the user's fields.
 	fields *fieldIndex
-	// written indexes the user's literals and fields.
-	written *written
+	// written returns the index of the user's literals and fields, which only errors need.
+	written func() *written
 	// definitions is the schema package.
 	definitions cue.Value
 	importPath  string
+	// importable are the import paths of the module's folders.
+	importable []string
 	// own holds the names of the package's files.
 	own map[string]bool
 	// faulty holds the paths of values that contain an error.
@@ -41,6 +46,7 @@ type pkg struct {
 // compileModule evaluates the packages of one module and collects their objects.
 func (c *compilation) compileModule(m *module, tags map[string]string) {
 	refused := c.checkPackageClauses(m)
+	before := len(c.problems)
 	for _, name := range m.files.sortedNames() {
 		if folder := path.Dir(name); m.compiles(name) && (strings.ContainsAny(folder, "@:") || strings.Contains(folder, "...")) {
 			c.report(v1alpha1.Diagnostic{File: name, Message: badFolder}) // the loader would not see it as a folder
@@ -62,13 +68,18 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		if slices.ContainsFunc(instance.BuildFiles, func(f *build.File) bool { return refused[path.Dir(m.shownName(f.Filename))] }) {
 			continue
 		}
-		switch packages := packagesOf(instance, map[string]bool{}); {
-		case instance.Err != nil:
+		if instance.Err != nil {
 			c.reportModuleError(m, instance.Err)
-		case !c.reportUndefined(packages):
-			c.compilePackage(instance, packages, definitions)
+			continue
+		}
+		before, packages := len(c.problems), packagesOf(instance, map[string]bool{})
+		c.compilePackage(instance, packages, definitions)
+		if len(c.problems) > before {
+			c.preferUndefined(before, m.undefined(packages))
 		}
 	}
+	follows := func(p problem) bool { return refused[path.Dir(p.File)] }
+	c.problems = append(c.problems[:before], slices.DeleteFunc(c.problems[before:], follows)...)
 	c.reportGuards(m, tags)
 }
 
@@ -94,44 +105,81 @@ func packagesOf(instance *build.Instance, seen map[string]bool) []*build.Instanc
 	return packages
 }
 
-// reportUndefined reports references to fields that an imported package does not have, and returns whether there are any.
-// In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it. A field that
-// is compared with bottom may be absent.
-func (c *compilation) reportUndefined(packages []*build.Instance) bool {
-	before, members := len(c.problems), map[string][]string{}
+// preferUndefined replaces the problems of a package from an index on by references to fields that do not exist, if there
+// are any. In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it.
+func (c *compilation) preferUndefined(from int, undefined []v1alpha1.Diagnostic) {
+	if len(undefined) == 0 {
+		return
+	}
+	c.problems = c.problems[:from]
+	for _, d := range undefined {
+		c.report(d)
+	}
+}
+
+// undefined finds references in the files of a module to fields that an imported package does not have. It omits references
+// that CUE may not evaluate.
+func (m *module) undefined(packages []*build.Instance) (found []v1alpha1.Diagnostic) {
+	members := map[string][]string{}
 	for _, p := range packages {
 		importPath := withoutVersion(p.ImportPath)
 		members[importPath] = append(members[importPath], topLabels(p.Files)...)
 	}
-	optional := map[ast.Node]bool{}
 	for _, file := range userFiles(packages) {
+		if within(path.Join(m.root, "cue.mod"), file.Filename) {
+			continue
+		}
+		skipped := map[ast.Node]bool{}
 		ast.Walk(file, func(node ast.Node) bool {
-			optional[comparedWithBottom(node)] = true
-			if selector, ok := node.(*ast.SelectorExpr); ok && !optional[node] {
-				c.reportMember(selector, members)
+			for _, part := range conditional(node) {
+				skipped[part] = true
 			}
-			return true
+			if selector, ok := node.(*ast.SelectorExpr); ok && !skipped[node] {
+				found = append(found, undefinedMember(selector, members)...)
+			}
+			return !skipped[node]
 		}, nil)
 	}
-	return len(c.problems) > before
+	return found
 }
 
-// reportMember reports a reference to a field that an imported package does not have.
-func (c *compilation) reportMember(selector *ast.SelectorExpr, members map[string][]string) {
+// conditional returns the parts of a node that CUE may not evaluate, or whose errors it may ignore.
+func conditional(node ast.Node) (parts []ast.Node) {
+	switch n := node.(type) {
+	case *ast.Comprehension:
+		for _, clause := range n.Clauses {
+			if _, loops := clause.(*ast.ForClause); !loops || len(parts) > 0 {
+				parts = append(parts, clause)
+			}
+		}
+		if len(parts) > 0 {
+			parts = append(parts[1:], n.Value) // the first condition is always evaluated
+		}
+	case *ast.BinaryExpr:
+		if n.Op == token.OR || comparedWithBottom(n) != nil {
+			parts = append(parts, n.X, n.Y)
+		}
+	}
+	return parts
+}
+
+// undefinedMember returns a diagnostic for a reference to a field that an imported package does not have.
+func undefinedMember(selector *ast.SelectorExpr, members map[string][]string) []v1alpha1.Diagnostic {
 	name, _ := selector.X.(*ast.Ident)
 	if name == nil {
-		return
+		return nil
 	}
 	spec, isImport := name.Node.(*ast.ImportSpec)
 	if !isImport {
-		return
+		return nil
 	}
 	given, names := label(selector.Sel), members[withoutVersion(strings.Trim(spec.Path.Value, `"`))]
-	if len(names) > 0 && !slices.Contains(names, given) && !slices.Contains(names, anyLabel) {
-		at := selector.Sel.Pos().Position()
-		c.report(v1alpha1.Diagnostic{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
-			Message: fmt.Sprintf("undefined field: %s%s", given, didYouMeanMember(given, names))})
+	if len(names) == 0 || slices.Contains(names, given) || slices.Contains(names, anyLabel) {
+		return nil
 	}
+	at := selector.Sel.Pos().Position()
+	return []v1alpha1.Diagnostic{{File: at.Filename, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column),
+		Message: fmt.Sprintf("undefined field: %s%s", given, didYouMeanMember(given, names))}}
 }
 
 // withoutVersion returns an import path without its major version and package name.
@@ -149,9 +197,10 @@ func (c *compilation) compilePackage(instance *build.Instance, packages []*build
 	p := &pkg{
 		value:       c.cue.BuildInstance(instance),
 		fields:      indexFields(instance.Files),
-		written:     indexWritten(userFiles(packages)),
+		written:     sync.OnceValue(func() *written { return indexWritten(userFiles(packages)) }),
 		definitions: definitions,
 		importPath:  instance.ID(),
+		importable:  c.importable,
 		own:         map[string]bool{},
 	}
 	for _, file := range instance.Files {
@@ -284,7 +333,11 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 			continue
 		}
 		if file.PackageName() == "" {
-			refuse(name, 1, "the file is in no package, so it would be passed over: begin it with `package pools`")
+			message := "the file is in no package, so it would be passed over: begin it with `package pools`"
+			if bytes.HasPrefix(m.files[name], []byte("---")) {
+				message = noSeparators
+			}
+			refuse(name, 1, message)
 			continue
 		}
 		folder := path.Dir(name)
@@ -381,7 +434,7 @@ func (c *compilation) checkTags(t *tree, tags map[string]string) {
 		switch {
 		case !ok:
 			d := mentioned[closest(tag, known)].place
-			d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, suggestion(tag, known))
+			d.Message = fmt.Sprintf("tag %q is set, but no field is marked @tag(%s)%s", tag, tag, wording.Suggestion(tag, known))
 			c.report(d)
 		case use.condition && !use.value && tags[tag] != "true" && tags[tag] != "false":
 			use.place.Message = fmt.Sprintf("tag %q is the condition of a file, so its value must be true or false, not %q", tag, tags[tag])

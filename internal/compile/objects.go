@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -50,7 +51,11 @@ func (c *compilation) collect(p *pkg, v cue.Value) {
 			return
 		}
 		if has(v, "spec") {
-			c.reportAt(p, v, "has a spec, but is no object; unify what is around it with `schema.#Pools`, or begin the name of a building block with _ or #")
+			where := "unify what is around it with `schema.#Pools`"
+			if len(v.Path().Selectors()) == 1 {
+				where = "put it in pools: { }"
+			}
+			c.reportAt(p, v, "has a spec, but is no object; "+where+", or begin the name of a building block with _ or #")
 			return
 		}
 		fields, err := v.Fields(cue.Optional(true))
@@ -107,20 +112,30 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 	c.objects = append(c.objects, o)
 }
 
-// reportParameters reports required fields that are not set in the hidden fields of an object: its parameters, such as the
-// row of a table. CUE checks only what is part of the result. It returns whether there are any.
+// reportParameters reports required fields that are not set in the parameters of an object, such as the row of a table. CUE
+// checks only what is part of the result. It returns whether there are any.
 func (c *compilation) reportParameters(p *pkg, v cue.Value) bool {
 	before := len(c.problems)
 	fields, err := v.Fields(cue.Hidden(true))
 	for err == nil && fields.Next() {
 		required, err := fields.Value().Fields(cue.Optional(true))
 		for err == nil && isBlock(fields.Selector().String()) && required.Next() {
-			if required.Selector().ConstraintType() == cue.RequiredConstraint {
+			if required.Selector().ConstraintType() == cue.RequiredConstraint && p.isParameter(fields.Value()) {
 				c.reportFinding(p, finding{path: selectors(v.Path()), message: required.Selector().Unquoted() + " must be set", shared: required.Value().Pos().Position()})
 			}
 		}
 	}
 	return len(c.problems) > before
+}
+
+// isParameter reports whether several fields give a hidden value: the template that uses it, and an object that sets it. A
+// type has only one declaration.
+func (p *pkg) isParameter(v cue.Value) bool {
+	declared := map[*ast.Field]bool{}
+	for _, pos := range userPositions(operands(v)) {
+		declared[p.written().around(pos)] = true
+	}
+	return len(declared) > 1
 }
 
 // refused reports the errors that the check finds in an object, each at its field. It returns whether there are any.

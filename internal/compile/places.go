@@ -6,6 +6,7 @@ package compile
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +21,9 @@ import (
 type written struct {
 	// values are the texts of literals by position, without literals that are a type, a bound or an alternative.
 	values map[token.Position]string
-	// fields are all fields, outermost first.
+	// fields are all fields, outermost first, and byFile those of each file.
 	fields []*ast.Field
+	byFile map[string][]*ast.Field
 	// rows are the fields with a struct, and the strings in lists, by their label or text.
 	rows map[string][]row
 	// lookups are index expressions, and names that a let clause gives to one.
@@ -46,7 +48,7 @@ func (r row) literal(name string, args []string) ast.Node {
 }
 
 func indexWritten(files []*ast.File) *written {
-	w := &written{values: map[token.Position]string{}, rows: map[string][]row{}, lookups: map[ast.Node]*ast.IndexExpr{}}
+	w := &written{byFile: map[string][]*ast.Field{}, values: map[token.Position]string{}, rows: map[string][]row{}, lookups: map[ast.Node]*ast.IndexExpr{}}
 	lets := map[string]*ast.IndexExpr{}
 	for _, file := range files {
 		ast.Walk(file, w.enter, nil)
@@ -113,6 +115,7 @@ func (w *written) lookupAt(pos token.Pos) (lookup *ast.IndexExpr) {
 
 func (w *written) enterField(f *ast.Field) {
 	w.fields = append(w.fields, f)
+	w.byFile[f.Pos().Filename()] = append(w.byFile[f.Pos().Filename()], f)
 	s, ok := f.Value.(*ast.StructLit)
 	if name := label(f.Label); ok && name != anyLabel {
 		r := row{node: f, fields: map[string]ast.Expr{}}
@@ -147,13 +150,30 @@ func (w *written) given(candidates []token.Pos, args []string) (token.Pos, strin
 }
 
 // around returns the innermost field around a position, or nil.
-func (w *written) around(pos token.Pos) (innermost *ast.Field) {
-	for _, f := range w.fields {
-		if contains(f, pos) && (innermost == nil || contains(innermost, f.Pos())) {
-			innermost = f
+func (w *written) around(pos token.Pos) *ast.Field {
+	fields := w.byFile[pos.Filename()]
+	end, _ := slices.BinarySearchFunc(fields, pos.Offset()+1, func(f *ast.Field, offset int) int { return f.Pos().Offset() - offset })
+	for _, f := range slices.Backward(fields[:end]) {
+		if contains(f, pos) {
+			return f
 		}
 	}
-	return innermost
+	return nil
+}
+
+// indentedBelow returns the field that the indentation of the field at a path makes it look part of, or "".
+func (p *pkg) indentedBelow(path []string) string {
+	nodes, depth := p.fields.find(path)
+	for i, f := range p.written().fields {
+		for j := i - 1; j >= 0 && depth == len(path) && slices.Contains(nodes, ast.Node(f)); j-- {
+			around := p.written().fields[j]
+			s, ok := around.Value.(*ast.StructLit)
+			if ok && !s.Lbrace.IsValid() && contains(around, p.written().fields[i-1].Pos()) && s.Elts[0].Pos().IsNewline() && s.Elts[0].Pos().Column() == f.Pos().Column() {
+				return label(around.Label)
+			}
+		}
+	}
+	return ""
 }
 
 // inField returns the position among candidates that is inside a field with the last name of a path.
@@ -193,6 +213,10 @@ func topLabels(files []*ast.File) (names []string) {
 				names = append(names, label(d.Label))
 			case *ast.EmbedDecl, *ast.Comprehension:
 				names = append(names, anyLabel)
+			case *ast.Attribute:
+				if d.Name() == "embed" {
+					names = append(names, anyLabel)
+				}
 			}
 		}
 	}
@@ -262,9 +286,18 @@ func (p *pkg) place(f finding) remedy {
 		args[i] = fmt.Sprint(arg)
 	}
 	if field := p.tagged(candidates); field != nil && strings.HasPrefix(f.message, "invalid value") {
-		return remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field)}
+		m := remedy{at: field.Value.Pos().Position(), message: f.message + ", and comes from the tag " + tagOf(field)}
+		if kind := mustBeOther.FindStringSubmatch(f.message); kind != nil {
+			m.message += fmt.Sprintf("; write @tag(%s,type=%s)", tagOf(field), kind[1])
+		}
+		return m
 	}
-	if pos, text, ok := p.written.given(candidates, args); ok {
+	if pos, text, ok := p.written().given(candidates, args); ok {
+		for _, arg := range args {
+			if number.MatchString(arg) && text[0] >= '0' && text[0] <= '9' { // CUE writes 50Gi as 53687091200
+				f.message = strings.NewReplacer("value "+arg+":", "value "+text+":", `"`+arg+`"`, `"`+text+`"`).Replace(f.message)
+			}
+		}
 		if strings.HasPrefix(f.message, "must ") && text != `""` && len(text) <= maxQuoted {
 			f.message = fmt.Sprintf("invalid value %s: %s", text, f.message)
 		}
@@ -280,17 +313,23 @@ func (p *pkg) place(f finding) remedy {
 	return p.placeOfRow(f, field, candidates, args)
 }
 
+// mustBeOther matches a message about a tag, which is a string unless it has another type.
+var mustBeOther = regexp.MustCompile(`must be (bool|int|number), not string$`)
+
 // lacks reports whether a finding is about a field that is missing in a row: the given field, or any.
 func (r row) lacks(field *ast.Field, candidates []token.Pos) bool {
 	return field == nil && len(candidates) == 0 || field != nil && r.fields[label(field.Label)] == nil
 }
 
+// maxName is the maximum length of an object's name in Kubernetes.
+const maxName = 253
+
 // prefixedRow returns the table row for an object's name, which may be the row's name with a prefix.
 func (w *written) prefixedRow(name string, isObject func(ast.Node) bool) (row, bool) {
 	r, found := w.row(name, isObject)
-	for _, label := range slices.Sorted(maps.Keys(w.rows)) {
-		if !found && strings.HasSuffix(name, "-"+label) {
-			r, found = w.row(label, isObject)
+	for i := range name {
+		if !found && name[i] == '-' && len(name) <= maxName {
+			r, found = w.row(name[i+1:], isObject)
 		}
 	}
 	return r, found
@@ -330,7 +369,7 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 	if len(candidates) > 0 && strings.HasPrefix(f.format, "undefined field") {
 		m.at = candidates[0].Position()
 	}
-	r, found := p.written.prefixedRow(name, p.ofObject(f.path))
+	r, found := p.written().prefixedRow(name, p.ofObject(f.path))
 	_, written := p.fields.find(f.path)
 	if p.fields.dynamic(f.path[:depth]) == 0 && (!found || len(candidates) > 0 || written >= depth) {
 		return m
@@ -343,16 +382,16 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 		m.at, m.shared = r.node.Pos().Position(), m.at
 		return m
 	}
-	if pos, ok := p.written.inField(candidates, f.path); ok && field == nil {
+	if pos, ok := p.written().inField(candidates, f.path); ok && field == nil {
 		m.at = pos.Position()
 	}
 	return m
 }
 
-// tagged returns the field with a tag around one of the positions, or nil.
+// tagged returns the field with a tag around one of the positions, or the one that a field there refers to, or nil.
 func (p *pkg) tagged(candidates []token.Pos) *ast.Field {
 	for _, pos := range candidates {
-		if field := p.written.around(pos); tagOf(field) != "" {
+		if field, _ := p.written().origin(pos); tagOf(field) != "" {
 			return field
 		}
 	}
@@ -370,7 +409,7 @@ func (p *pkg) fieldWithoutValue(f finding, candidates []token.Pos) *ast.Field {
 		own = f.path[len(f.path)-1]
 	}
 	for _, pos := range candidates {
-		field := p.written.around(pos)
+		field := p.written().around(pos)
 		if field == nil || label(field.Label) == anyLabel {
 			continue
 		}
@@ -387,7 +426,7 @@ func (p *pkg) fieldWithoutValue(f finding, candidates []token.Pos) *ast.Field {
 func (p *pkg) placeOfLiteral(f finding, pos token.Pos, candidates []token.Pos) remedy {
 	m := remedy{at: pos.Position(), message: f.message}
 	i := slices.IndexFunc(candidates, func(other token.Pos) bool {
-		_, isLiteral := p.written.values[other.Position()]
+		_, isLiteral := p.written().values[other.Position()]
 		return isLiteral && other != pos
 	})
 	if i < 0 || !isConflict(f) {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,13 +19,14 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxListed is the maximum number of allowed fields to list if none is similar to the given name.
-const maxListed = 12
-
 // explainUnknown finds the first label on the finding's path that the schema does not know. It suggests the allowed
 // field with the most similar name, or lists all allowed fields if there are few.
 func (p *pkg) explainUnknown(f finding) finding {
 	f.message = "field not allowed"
+	if parent := p.indentedBelow(f.path); parent != "" {
+		f.message = "indentation has no meaning in CUE: put the fields of " + parent + " in { }"
+		return f
+	}
 	object, kind := p.enclosingObject(f.path)
 	last := f.path[len(f.path)-1]
 	if kind == "" && slices.Contains([]string{"apiVersion", "kind"}, last) {
@@ -35,18 +37,19 @@ func (p *pkg) explainUnknown(f finding) finding {
 		own := fieldNames(p.valueAt(f.path[:len(f.path)-1]))
 		names := own
 		if len(own) == 0 {
-			names = p.written.labels()
+			names = p.written().labels()
 		}
-		f.message += cmp.Or(didYouMean(last, names), suggestion(last, own))
+		f.message += cmp.Or(didYouMean(last, names), wording.Suggestion(last, own))
 		return f
 	}
 	v, patterned := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))), false
 	for i, label := range f.path[object:] {
-		next := descend(v, label)
-		patterned = patterned || !slices.Contains(fieldNames(v), label)
-		if !next.Exists() {
+		next, isNamed := descend(v, label), slices.Contains(fieldNames(v), label)
+		isLast := object+i+1 == len(f.path) // open structs accept any name, but this one is not allowed
+		patterned = patterned || !isNamed
+		if !next.Exists() || isLast && !isNamed {
 			f.path = f.path[:object+i+1]
-			f.message += cmp.Or(wording.FieldHint(joinPath(f.path[object:])), suggestion(label, fieldNames(v)))
+			f.message += cmp.Or(wording.FieldHint(joinPath(f.path[object:])), wording.Suggestion(label, fieldNames(v)))
 			return f
 		}
 		v = next
@@ -61,16 +64,6 @@ func (p *pkg) explainUnknown(f finding) finding {
 
 // ofClosedDefinition is the message for an object whose own definition allows less than the schema adds.
 const ofClosedDefinition = "a definition of yours allows only its own fields here; begin it with `schema.#RunnerPool &`, or its name with _ instead of #"
-
-func suggestion(given string, allowed []string) string {
-	if best := didYouMean(given, allowed); best != "" {
-		return best
-	}
-	if len(allowed) > 0 && len(allowed) <= maxListed {
-		return "; allowed here: " + strings.Join(slices.DeleteFunc(slices.Clone(allowed), func(name string) bool { return name == given }), ", ")
-	}
-	return ""
-}
 
 // didYouMean suggests the most similar name, if there is one.
 func didYouMean(given string, names []string) string {
@@ -95,12 +88,12 @@ func (p *pkg) explainUndefined(f finding) finding {
 		}
 		if given, rows, ok := p.given(l); ok && rows.children[given] == nil {
 			f.at = l.value.Pos().Position()
-			f.message = fmt.Sprintf("%s has no %s", l.table, given) + suggestion(given, slices.Sorted(maps.Keys(rows.children)))
+			f.message = fmt.Sprintf("%s has no %s", l.table, given) + wording.Suggestion(given, slices.Sorted(maps.Keys(rows.children)))
 			return f
 		}
 	}
 	if len(f.args) > 0 {
-		f.message += didYouMeanMember(fmt.Sprint(f.args[0]), p.written.labels())
+		f.message += didYouMeanMember(fmt.Sprint(f.args[0]), p.written().labels())
 	}
 	return f
 }
@@ -111,6 +104,16 @@ func didYouMeanMember(given string, names []string) string {
 		return "; did you mean " + definition + "?"
 	}
 	return didYouMean(given, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return isBlock(name) != isBlock(given) }))
+}
+
+// blockOf suggests the definition or the hidden field of a name, if there is one.
+func blockOf(given string, names []string) string {
+	for _, block := range []string{"#" + given, "_" + given} {
+		if slices.Contains(names, block) {
+			return "; did you mean " + block + "?"
+		}
+	}
+	return ""
 }
 
 // explainAlternatives explains a looked-up row for which several alternatives hold.
@@ -139,11 +142,11 @@ type lookup struct {
 func (p *pkg) lookupOf(f finding) (lookup, bool) {
 	_, object := p.objectOf(f.path)
 	candidates := userPositions(f.positions)
-	r, found := p.written.row(object, p.ofObject(f.path))
+	r, found := p.written().row(object, p.ofObject(f.path))
 	if !found || len(candidates) == 0 {
 		return lookup{}, false
 	}
-	expr := p.written.lookupAt(candidates[0])
+	expr := p.written().lookupAt(candidates[0])
 	if expr == nil {
 		return lookup{}, false
 	}
@@ -203,8 +206,26 @@ func (p *pkg) missing(findings []finding) []finding {
 	if p.fields.dynamic(one.path[:depth]) > 0 {
 		return append(out, one)
 	}
-	one.message += didYouMean(name, slices.DeleteFunc(fieldNames(p.valueAt(one.path[:depth-1])), func(other string) bool { return len(other) < minSimilar }))
+	if meant := p.meant(name, fieldNames(p.valueAt(one.path[:depth-1]))); meant != "" {
+		one.message = name + " is new here, so " + one.message + meant
+	}
 	return append(out, one)
+}
+
+// meant suggests the object that the name of an incomplete one may have meant: a pool of the team with the first part of the
+// name, a pool that ends with the name, or the pool with the most similar name.
+func (p *pkg) meant(name string, others []string) string {
+	own := withoutVersion(p.importPath)
+	for _, folder := range p.importable {
+		if team := path.Base(folder); path.Dir(folder) == path.Dir(own) && folder != own && strings.HasPrefix(name, team+"-") {
+			return "; if it is of " + path.Join(path.Base(path.Dir(own)), team) + ", change it there"
+		}
+	}
+	others = slices.DeleteFunc(others, func(other string) bool { return len(other) < minSimilar || other == name })
+	if i := slices.IndexFunc(others, func(other string) bool { return strings.HasSuffix(other, "-"+name) }); i >= 0 {
+		return "; did you mean " + others[i] + "?"
+	}
+	return didYouMean(name, others)
 }
 
 // minSimilar is the minimum length of a pool's name to be considered a misspelling of another name.

@@ -5,7 +5,6 @@ package compile
 
 import (
 	"bytes"
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -13,90 +12,97 @@ import (
 // nameAndValue explains fields and defaults.
 const nameAndValue = "write NAME: VALUE, and a default as NAME: *VALUE | TYPE"
 
-// syntaxHints explain lines that CUE cannot parse, and that users of YAML, Helm or shells often write. The first hint whose
-// pattern matches the line counts.
-var syntaxHints = []struct {
+// syntaxHint explains lines that match a pattern. If the pattern has a group, the group is the place to change.
+type syntaxHint struct {
 	line *regexp.Regexp
 	hint string
-}{
-	{regexp.MustCompile(`^\s*#(\s|$)|\s#\s|/\*`), "a comment begins with //"},
+}
+
+// otherLanguages explain lines that are not CUE, and that users of YAML, Helm or shells often write. Their brackets and quotes
+// mean nothing.
+var otherLanguages = []syntaxHint{
+	{regexp.MustCompile(`^\s*#(?:\s|$)|\s#\s|/\*`), "a comment begins with //"},
 	{regexp.MustCompile(`\{\{`), `CUE is not a template language: replace {{ … }} by the name of a field, or by \(NAME) in a string`},
 	{regexp.MustCompile(`\$\{`), `replace ${…} by the name of a field, or by \(NAME) in a string`},
 	{regexp.MustCompile(`[“”‘’]`), `put strings in straight double quotes (")`},
-	{regexp.MustCompile(`^---`), "a CUE file has no separators; remove the line"},
+	{regexp.MustCompile(`^---`), noSeparators},
 	{regexp.MustCompile(`^\s*- `), "write a list as [A, B]"},
+}
+
+const noSeparators = "a CUE file has no separators: remove the line"
+
+// syntaxHints explain lines that CUE cannot parse. The first hint whose pattern matches the line counts.
+var syntaxHints = []syntaxHint{
 	{regexp.MustCompile(`^package\s+\w*[^\w\s]`), "the name of a package has letters, digits and _ only"},
 	{regexp.MustCompile(`^\s*import\b`), "put imports below the package clause, with their paths in double quotes"},
-	{regexp.MustCompile(`^\s*(if|for)\b[^{]*:\s*`), "put the fields after if or for in braces"},
-	{regexp.MustCompile(`^\s*\w+(\.\w+)+\s*:`), "write A: B: VALUE for a nested field"},
-	{regexp.MustCompile(`(^|[{,\s])[A-Za-z_]\w*(-\w+)+\s*:`), "put names with a dash in double quotes"},
-	{regexp.MustCompile(`(^|[{,\s])\d\w*[A-Za-z]\w*\s*:`), "put names that begin with a digit in double quotes"},
+	{regexp.MustCompile(`^\s*(?:if|for)\b[^{]*:\s*`), "put the fields after if or for in braces"},
+	{regexp.MustCompile(`^\s*\w+(?:\.\w+)+\s*:`), "write A: B: VALUE for a nested field"},
+	{regexp.MustCompile(`(?:^|[{,\s])[A-Za-z_]\w*(?:-\w+)+\s*:`), "put names with a dash in double quotes"},
+	{regexp.MustCompile(`(?:^|[{,\s])\d\w*[A-Za-z]\w*\s*:`), "put names that begin with a digit in double quotes"},
 	{regexp.MustCompile(`\s\?\s.*:`), "CUE has no ? operator; write the field in if CONDITION {…}"},
-	{regexp.MustCompile(`(:|\w)\s*=\s`), nameAndValue},
+	{regexp.MustCompile(`(?::|\w)\s*(=)\s`), nameAndValue},
 	{regexp.MustCompile(`;`), "separate fields with commas"},
-	{regexp.MustCompile(`:\s*([,}]|$)`), "give each field a value"},
-	{regexp.MustCompile(`^[^"]*("[^"]*"[^"]*)*"[^"]*$`), "close each string with a double quote on the same line"},
+	{regexp.MustCompile(`:\s*(?:[,}]|$)`), "give each field a value"},
 	{regexp.MustCompile(`[\w)]\s*\{\s*$`), "write & between a definition and {"},
 	{regexp.MustCompile(`[{,]\s*\w+\s+[\w"]`), "put a colon between a name and its value"},
 	{regexp.MustCompile(`"\s+\w+:`), "put a comma between fields of one line"},
 	{regexp.MustCompile(`\w/\w`), "put strings in double quotes"},
 }
 
-// explainSyntax explains an error of the parser by the line that it is about, or by the bracket that is not closed.
+// maxLine is the maximum length of a line to explain. A generated file may have all its text in one line.
+const maxLine = 1000
+
+// saysNothing matches messages of the parser that only say where it stopped.
+var saysNothing = regexp.MustCompile(`^missing ','|^expected label or ':'`)
+
+// explainSyntax explains an error of the parser by the line that it is about, or by a bracket or a quote that does not fit.
 func explainSyntax(f finding, files Files) finding {
 	text := files[f.at.Filename]
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(strings.ReplaceAll(string(text), "\r", ""), "\n")
 	if f.at.Line < 1 || f.at.Line > len(lines) {
 		return f
 	}
-	if opened := unclosed(text); opened >= 0 && f.at.Line >= len(lines)-1 {
-		f.at.Line, f.at.Column = placeIn(text, opened)
-		f.message = fmt.Sprintf("the %c here is never closed", text[opened])
+	line := lines[f.at.Line-1]
+	if explainLine(&f, line, otherLanguages) {
 		return f
 	}
-	line := lines[f.at.Line-1]
+	if offset, message := bracketMistake(text, f.at.Line); message != "" {
+		f.message = message
+		f.at.Line, f.at.Column = placeIn(text, offset)
+		return f
+	}
 	if f.at.Line > 1 && f.at.Column == 1+len(line)-len(strings.TrimLeft(line, "\t ")) && strings.HasSuffix(lines[f.at.Line-2], ":") { // a value is missing there
 		f.at.Line--
 		line = lines[f.at.Line-1]
 		f.at.Column = len(line) + 1
 	}
-	for _, h := range syntaxHints {
-		if h.line.MatchString(line) {
-			f.message += "; " + h.hint
-			return f
-		}
-	}
+	explainLine(&f, line, syntaxHints)
 	return f
+}
+
+// explainLine adds the first hint whose pattern matches the line of a finding. It reports whether there is one.
+func explainLine(f *finding, line string, hints []syntaxHint) bool {
+	if len(line) > maxLine {
+		return false
+	}
+	for _, h := range hints {
+		at := h.line.FindStringSubmatchIndex(line)
+		if at == nil {
+			continue
+		}
+		if saysNothing.MatchString(f.message) {
+			f.message = ""
+		}
+		f.message = strings.TrimPrefix(f.message+"; "+h.hint, "; ")
+		if len(at) > 2 {
+			f.at.Column = at[2] + 1
+		}
+		return true
+	}
+	return false
 }
 
 // placeIn returns the line and column of an offset.
 func placeIn(text []byte, offset int) (line, column int) {
 	return 1 + bytes.Count(text[:offset], []byte("\n")), offset - bytes.LastIndexByte(text[:offset], '\n')
-}
-
-// withoutBrackets matches strings and comments, whose brackets do not count.
-var withoutBrackets = regexp.MustCompile(`"""[^"]*"""|"(\\.|[^"\\\n])*"|//.*`)
-
-// unclosed returns the offset of the bracket that is probably not closed, or -1: the innermost bracket that a less indented
-// line closes, or else the last one that is open at the end.
-func unclosed(text []byte) int {
-	text = withoutBrackets.ReplaceAllFunc(text, func(found []byte) []byte { return bytes.Repeat([]byte("."), len(found)) })
-	indent := func(offset int) int {
-		line := text[bytes.LastIndexByte(text[:offset], '\n')+1:]
-		return len(line) - len(bytes.TrimLeft(line, "\t "))
-	}
-	open := []int{-1}
-	for offset, char := range text {
-		last := open[len(open)-1]
-		switch {
-		case bytes.IndexByte([]byte("{[("), char) >= 0:
-			open = append(open, offset)
-		case bytes.IndexByte([]byte("}])"), char) < 0:
-		case last < 0 || indent(offset) < indent(last):
-			return last
-		default:
-			open = open[:len(open)-1]
-		}
-	}
-	return open[len(open)-1]
 }

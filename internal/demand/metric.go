@@ -45,7 +45,7 @@ func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error)
 	reason := "the value is " + shown
 	if average != nil {
 		share = average.Float()
-		reason = fmt.Sprintf("%s, at %s a runner", reason, *average)
+		reason = fmt.Sprintf("%s, at %s per runner", reason, *average)
 	}
 	if !(share > 0) || math.IsInf(share, 0) {
 		return 0, "", &NoSignal{Reason: fmt.Sprintf("averageValue is %s, and must be a number above 0", *average)}
@@ -74,15 +74,15 @@ func withCut(reason string, cut bool) string {
 func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	busy, before = max(0, busy), min(max(0, before), MostJobs)
 	if before == 0 {
-		return 0, "no runners, so that none can be busy"
+		return 0, "no runners, so none can be busy"
 	}
 	percent := int64(busy) * 100 / int64(before)
 	reason := fmt.Sprintf("%d of %d busy", busy, before)
 	switch {
 	case int64(busy)*100 >= int64(before)*int64(b.GetScaleUpThresholdPercent()):
-		return changed(before, 1, b.GetScaleUpBy()), fmt.Sprintf("%s: %d %%, no less than %d %%", reason, percent, b.GetScaleUpThresholdPercent())
+		return changed(before, 1, b.GetScaleUpBy()), fmt.Sprintf("%s: %d %%, at least the threshold of %d %%", reason, percent, b.GetScaleUpThresholdPercent())
 	case int64(busy)*100 < int64(before)*int64(b.GetScaleDownThresholdPercent()):
-		return changed(before, -1, b.GetScaleDownBy()), fmt.Sprintf("%s: %d %%, less than %d %%", reason, percent, b.GetScaleDownThresholdPercent())
+		return changed(before, -1, b.GetScaleDownBy()), fmt.Sprintf("%s: %d %%, below the threshold of %d %%", reason, percent, b.GetScaleDownThresholdPercent())
 	}
 	return before, reason
 }

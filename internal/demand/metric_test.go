@@ -23,17 +23,17 @@ func TestFromBusy(t *testing.T) {
 		busy, before, want int32
 		reason             string
 	}{
-		"at the threshold there are more":             {v1alpha1.BusyMetric{}, 4, 5, 7, "4 of 5 busy: 80 %, no less than 80 %"}, // ARC: ceil(5 × 1.3)
+		"at the threshold there are more":             {v1alpha1.BusyMetric{}, 4, 5, 7, "4 of 5 busy: 80 %, at least the threshold of 80 %"}, // ARC: ceil(5 × 1.3)
 		"between the thresholds as many":              {v1alpha1.BusyMetric{}, 2, 5, 5, "2 of 5 busy"},
 		"at the lower threshold as many":              {v1alpha1.BusyMetric{}, 3, 10, 10, "3 of 10 busy"},
-		"below it there are fewer":                    {v1alpha1.BusyMetric{}, 1, 5, 3, "1 of 5 busy: 20 %, less than 30 %"}, // ARC: floor(5 × 0.7)
-		"none busy leads to zero":                     {v1alpha1.BusyMetric{}, 0, 1, 0, "0 of 1 busy: 0 %, less than 30 %"},
-		"at zero there is nothing to go by":           {v1alpha1.BusyMetric{}, 0, 0, 0, "no runners, so that none can be busy"},
-		"more busy than there were to be":             {v1alpha1.BusyMetric{}, 9, 5, 7, "9 of 5 busy: 180 %, no less than 80 %"},
-		"its own thresholds and changes":              {v1alpha1.BusyMetric{ScaleUpThresholdPercent: new(int32(50)), ScaleUpBy: new(intstr.FromString("100%"))}, 3, 6, 12, "3 of 6 busy: 50 %, no less than 50 %"},
-		"a number instead of a percentage, upwards":   {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromInt32(2))}, 10, 10, 12, "10 of 10 busy: 100 %, no less than 80 %"},
-		"a number instead of a percentage, downwards": {v1alpha1.BusyMetric{ScaleDownBy: new(intstr.FromInt32(4))}, 0, 3, 0, "0 of 3 busy: 0 %, less than 30 %"},
-		"as many as there may be":                     {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromString("900%"))}, math.MaxInt32, math.MaxInt32, demand.MostJobs, "2147483647 of 100000 busy: 2147483 %, no less than 80 %"},
+		"below it there are fewer":                    {v1alpha1.BusyMetric{}, 1, 5, 3, "1 of 5 busy: 20 %, below the threshold of 30 %"}, // ARC: floor(5 × 0.7)
+		"none busy leads to zero":                     {v1alpha1.BusyMetric{}, 0, 1, 0, "0 of 1 busy: 0 %, below the threshold of 30 %"},
+		"at zero there is nothing to go by":           {v1alpha1.BusyMetric{}, 0, 0, 0, "no runners, so none can be busy"},
+		"more busy than there were to be":             {v1alpha1.BusyMetric{}, 9, 5, 7, "9 of 5 busy: 180 %, at least the threshold of 80 %"},
+		"its own thresholds and changes":              {v1alpha1.BusyMetric{ScaleUpThresholdPercent: new(int32(50)), ScaleUpBy: new(intstr.FromString("100%"))}, 3, 6, 12, "3 of 6 busy: 50 %, at least the threshold of 50 %"},
+		"a number instead of a percentage, upwards":   {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromInt32(2))}, 10, 10, 12, "10 of 10 busy: 100 %, at least the threshold of 80 %"},
+		"a number instead of a percentage, downwards": {v1alpha1.BusyMetric{ScaleDownBy: new(intstr.FromInt32(4))}, 0, 3, 0, "0 of 3 busy: 0 %, below the threshold of 30 %"},
+		"as many as there may be":                     {v1alpha1.BusyMetric{ScaleUpBy: new(intstr.FromString("900%"))}, math.MaxInt32, math.MaxInt32, demand.MostJobs, "2147483647 of 100000 busy: 2147483 %, at least the threshold of 80 %"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, reason := demand.FromBusy(&tc.metric, tc.busy, tc.before); got != tc.want || reason != tc.reason {
@@ -54,10 +54,10 @@ func TestFromValue(t *testing.T) {
 	}{
 		"one runner for each":         {value: 7, want: 7, reason: "the value is 7"},
 		"a part is a runner":          {value: 7.01, want: 8, reason: "the value is 7.01"},
-		"a runner for so much":        {value: 25, average: quantity("10"), want: 3, reason: "the value is 25, at 10 a runner"},
-		"fractions are exact":         {value: 0.3, average: quantity("100m"), want: 3, reason: "the value is 0.3, at 100m a runner"},
+		"a runner for so much":        {value: 25, average: quantity("10"), want: 3, reason: "the value is 25, at 10 per runner"},
+		"fractions are exact":         {value: 0.3, average: quantity("100m"), want: 3, reason: "the value is 0.3, at 100m per runner"},
 		"zero is a number":            {value: 0, want: 0, reason: "the value is 0"},
-		"more than may be is cut":     {value: 1e300, average: quantity("1m"), want: demand.MostJobs, reason: "the value is 1e+300, at 1m a runner, cut to 100000"},
+		"more than may be is cut":     {value: 1e300, average: quantity("1m"), want: demand.MostJobs, reason: "the value is 1e+300, at 1m per runner, cut to 100000"},
 		"no number":                   {value: math.NaN(), reason: "the value is NaN, which is not a valid number of jobs", silent: true},
 		"without end":                 {value: math.Inf(1), reason: "the value is +Inf, which is not a valid number of jobs", silent: true},
 		"negative":                    {value: -1, reason: "the value is -1, which is not a valid number of jobs", silent: true},

@@ -46,12 +46,12 @@ func readiness() []variant {
 		{"ready", func(*Snapshot) {}},
 		{"never looked at", func(s *Snapshot) { pool(s).Status = v1alpha1.RunnerPoolStatus{ObservedGeneration: -1} }},
 		{"under way", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "the scale set is being created")
+			setCondition(&pool(s).Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "the scale set is being created")
 		}},
 	}
 	for _, reason := range sorted() {
 		if !catalog.IsFine(reason) {
-			all = append(all, variant{reason, func(s *Snapshot) { fails(&pool(s).Status.Conditions, reason, "message of "+reason) }})
+			all = append(all, variant{reason, func(s *Snapshot) { setNotReady(&pool(s).Status.Conditions, reason, "message of "+reason) }})
 		}
 	}
 	return all
@@ -61,7 +61,7 @@ func readiness() []variant {
 func sessions() []variant {
 	listening := func(status metav1.ConditionStatus, reason, message string) func(*Snapshot) {
 		return func(s *Snapshot) {
-			is(&scaleSet(s).Status.Conditions, v1alpha1.ListeningCondition, status, reason, message)
+			setCondition(&scaleSet(s).Status.Conditions, v1alpha1.ListeningCondition, status, reason, message)
 		}
 	}
 	return []variant{
@@ -74,7 +74,7 @@ func sessions() []variant {
 		{"in another group", func(s *Snapshot) { scaleSet(s).Status.RunnerGroup = "other" }},
 		{"of a former pool", func(s *Snapshot) { scaleSet(s).Spec.PoolUID = "former" }},
 		{"set not ready", func(s *Snapshot) {
-			fails(&scaleSet(s).Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `runner group "big" not found`)
+			setNotReady(&scaleSet(s).Status.Conditions, v1alpha1.RunnerGroupNotFoundReason, `runner group "big" not found`)
 		}},
 	}
 }
@@ -117,8 +117,8 @@ func records(t *testing.T) []variant {
 		return func(s *Snapshot) {
 			status := &scaleSet(s).Status
 			status.Outage = outage
-			fails(&status.Conditions, reason, "message of "+reason)
-			is(&status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session")
+			setNotReady(&status.Conditions, reason, "message of "+reason)
+			setCondition(&status.Conditions, v1alpha1.ListeningCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "opening a session")
 		}
 	}
 	all := []variant{{"record ready", func(*Snapshot) {}}}
@@ -140,7 +140,7 @@ func connections(t *testing.T) []variant {
 		{"no connection", func(s *Snapshot) { s.Connections = nil }},
 		{"connection never looked at", func(s *Snapshot) { *of(s) = v1alpha1.GitHubConnectionStatus{ObservedGeneration: -1} }},
 		{"connection under way", func(s *Snapshot) {
-			is(&of(s).Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "reconciling")
+			setCondition(&of(s).Conditions, v1alpha1.ReadyCondition, metav1.ConditionUnknown, v1alpha1.ProgressingReason, "reconciling")
 		}},
 		{"events refused", func(s *Snapshot) {
 			of(s).MissingFeatures = []v1alpha1.MissingFeature{{Name: v1alpha1.FeatureEvents, Message: "incoming events aren't signed with the secret in Secret hook"}}
@@ -148,17 +148,17 @@ func connections(t *testing.T) []variant {
 		{"token ends", func(s *Snapshot) { of(s).TokenExpires = &metav1.Time{Time: noon.Add(time.Hour)} }},
 	}
 	for _, reason := range reasonsIn(t, "githubconnection.md") {
-		all = append(all, variant{"connection " + reason, func(s *Snapshot) { fails(&of(s).Conditions, reason, "message of "+reason) }})
+		all = append(all, variant{"connection " + reason, func(s *Snapshot) { setNotReady(&of(s).Conditions, reason, "message of "+reason) }})
 	}
 	for name, outage := range outages {
 		all = append(all, variant{"connection " + name, func(s *Snapshot) {
-			fails(&of(s).Conditions, v1alpha1.GitHubUnavailableReason, "GitHub: "+name)
+			setNotReady(&of(s).Conditions, v1alpha1.GitHubUnavailableReason, "GitHub: "+name)
 			of(s).Outage = outage
 		}})
 	}
 	for _, reason := range []string{v1alpha1.CredentialsMissingReason, v1alpha1.CredentialsRefusedReason, v1alpha1.GitHubUnavailableReason} {
 		all = append(all, variant{"former credentials, " + reason, func(s *Snapshot) {
-			fails(&of(s).Conditions, reason, "message of "+reason)
+			setNotReady(&of(s).Conditions, reason, "message of "+reason)
 			of(s).FormerCredentials = true
 		}})
 	}
@@ -168,15 +168,17 @@ func connections(t *testing.T) []variant {
 // policies returns variants of a policy in the pool's namespace and of a cluster-wide one.
 func policies() []variant {
 	guard := func(s *Snapshot, namespaces ...string) *v1alpha1.ClusterRunnerPolicy {
-		p := v1alpha1.ClusterRunnerPolicy{ObjectMeta: of("", "guard")}
+		p := v1alpha1.ClusterRunnerPolicy{ObjectMeta: observed("", "guard")}
 		p.Spec.Namespaces, p.Status.ObservedGeneration = namespaces, 1
-		is(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "loaded")
+		setCondition(&p.Status.Conditions, v1alpha1.ReadyCondition, metav1.ConditionTrue, v1alpha1.SucceededReason, "loaded")
 		s.ClusterPolicies = append(s.ClusterPolicies, p)
 		return &s.ClusterPolicies[0]
 	}
-	invalid := func(conditions *[]metav1.Condition) { fails(conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3") }
+	invalid := func(conditions *[]metav1.Condition) {
+		setNotReady(conditions, v1alpha1.PolicyInvalidReason, "limits.rego:3")
+	}
 	failed := func(s *Snapshot, reason string) {
-		is(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, reason, "RunnerPolicy/ci/limits: TimedOut")
+		setCondition(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, reason, "RunnerPolicy/ci/limits: TimedOut")
 	}
 	return []variant{
 		{"policy ready", func(*Snapshot) {}},
@@ -185,7 +187,7 @@ func policies() []variant {
 		{"policy invalid", func(s *Snapshot) { invalid(&s.Policies[0].Status.Conditions) }},
 		{"policy invalid, and asked", func(s *Snapshot) { invalid(&s.Policies[0].Status.Conditions); failed(s, v1alpha1.PolicyFailedReason) }},
 		{"policy retried", func(s *Snapshot) {
-			fails(&s.Policies[0].Status.Conditions, v1alpha1.ProgressingWithRetryReason, "loading the policy: killed")
+			setNotReady(&s.Policies[0].Status.Conditions, v1alpha1.ProgressingWithRetryReason, "loading the policy: killed")
 		}},
 		{"policy times out", func(s *Snapshot) { failed(s, v1alpha1.PolicyFailedReason) }},
 		{"policy never decided", func(s *Snapshot) { pool(s).Status.Decision = nil; failed(s, v1alpha1.PolicyPendingReason) }},
@@ -215,7 +217,7 @@ func decisions() []variant {
 		{"saturated", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Status.Jobs, p.Status.JobsWaiting, p.Status.Runners = new(int32(10)), 4, v1alpha1.RunnerCounts{Total: 10, Busy: 10}
 			d.Desired, d.Reason = 10, "10 jobs: full (max 10); 4 more wait on GitHub"
-			is(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
+			setCondition(&p.Status.Conditions, v1alpha1.SaturatedCondition, metav1.ConditionTrue, v1alpha1.MaxReachedReason, "the pool runs the maximum of 10 jobs and more jobs wait")
 		})},
 		{"unbounded", decided(func(p *v1alpha1.RunnerPool, d *v1alpha1.Decision) {
 			p.Spec.Scale.Max, d.Announced, d.Limits.Max = nil, v1alpha1.UnboundedMax, nil
@@ -245,17 +247,17 @@ func others() []variant {
 	return []variant{
 		{"fine", func(*Snapshot) {}},
 		{"runners fail", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed")
+			setCondition(&pool(s).Status.Conditions, v1alpha1.HealthyCondition, metav1.ConditionFalse, v1alpha1.RunnersFailingReason, "3 runners in a row failed")
 		}},
 		{"template denied", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "no root")
+			setCondition(&pool(s).Status.Conditions, v1alpha1.PolicyCondition, metav1.ConditionFalse, v1alpha1.PolicyDeniedReason, "no root")
 		}},
 		{"drains fail", func(s *Snapshot) {
-			is(&pool(s).Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine")
+			setCondition(&pool(s).Status.Conditions, v1alpha1.DrainableCondition, metav1.ConditionFalse, v1alpha1.DisruptionBudgetsReason, "PodDisruptionBudget mine")
 		}},
 		{"update held", func(s *Snapshot) {
 			pool(s).Status.Update = &v1alpha1.UpdateStatus{From: "a", To: "b", Phase: v1alpha1.UpdateHeld, Since: ago(time.Hour), Reason: "paused"}
-			is(&pool(s).Status.Conditions, v1alpha1.UpdatedCondition, metav1.ConditionFalse, v1alpha1.UpdateHeldReason, "paused")
+			setCondition(&pool(s).Status.Conditions, v1alpha1.UpdatedCondition, metav1.ConditionFalse, v1alpha1.UpdateHeldReason, "paused")
 		}},
 	}
 }

@@ -114,7 +114,7 @@ func (l *search) checkRead(of object, src *v1alpha1.PoolSource, ready *Condition
 	if l.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
 		return
 	}
-	one := found(of, catalog.SourceUnread.With(ready.Reason).Detailed(ready.Message), ready.Reason).from(ready.Since.Time)
+	one := found(of, catalog.SourceUnread.With(ready.text()), ready.Reason).from(ready.Since.Time)
 	one.do = RemedyFor(sourceKind, src, ready)
 	l.add(one)
 }

@@ -201,7 +201,7 @@ func restJob(state JobState, change ...func(*JobFacts, *PoolFacts, *JobEvents)) 
 		}
 		f.Pools = append(f.Pools, gpu)
 		if f.Events == nil {
-			f.Events = map[string]JobEvents{"ci/gpu": e}
+			f.Events = map[string]*JobEvents{"ci/gpu": &e}
 		}
 	}
 }
@@ -229,11 +229,11 @@ func TestJobByEvents(t *testing.T) {
 			f.Pools = []PoolFacts{small}
 			e.Winner, e.Why = "ci/small", "ci/small has fewer labels beyond those asked for: 4 in all, ci/gpu has 5"
 			gpu.Pool.Spec.RunnerLabels = append(gpu.Pool.Spec.RunnerLabels, "big")
-			f.Events = map[string]JobEvents{"ci/gpu": *e, "ci/small": {Webhooks: e.Webhooks, Winner: "ci/small", State: JobQueued, HoldFor: e.HoldFor}}
+			f.Events = map[string]*JobEvents{"ci/gpu": e, "ci/small": {Webhooks: e.Webhooks, Winner: "ci/small", State: JobQueued, HoldFor: e.HoldFor}}
 		}),
 		"job-of-a-run": restJob("", func(f *JobFacts, _ *PoolFacts, _ *JobEvents) { f.URL.JobID = 0 }),
 		"job-only-metrics": restJob("", func(f *JobFacts, p *PoolFacts, _ *JobEvents) {
-			p.Pool.Spec.Demand.Webhook, f.Events = nil, map[string]JobEvents{}
+			p.Pool.Spec.Demand.Webhook, f.Events = nil, map[string]*JobEvents{}
 		}),
 		"job-observed": restJob(JobRunning, func(_ *JobFacts, p *PoolFacts, _ *JobEvents) { observes(p) }),
 		"job-only-observed": restJob(JobQueued, func(f *JobFacts, p *PoolFacts, _ *JobEvents) {

@@ -184,7 +184,7 @@ type JobFacts struct {
 	// Pools of the cluster, or of the namespaces that can be read, sorted.
 	Pools []PoolFacts
 	// Events by NAMESPACE/NAME of the pools that count GitHub's events.
-	Events map[string]JobEvents
+	Events map[string]*JobEvents
 	// Connections by NAMESPACE/NAME.
 	Connections map[string]Connection
 	// Unknown lists what could not be read, and why.

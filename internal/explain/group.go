@@ -81,9 +81,7 @@ func (s *symptom) failedAt() time.Time { return cmp.Or(s.failed, &v1alpha1.Runne
 // count counts an object. Pools are counted separately, by whether they are affected.
 func (h *Hurts) count(kind string) {
 	counts := map[string]*int{sourceKind: &h.Sources, connectionKind: &h.Connections, policyKind: &h.Policies, clusterPolicyKind: &h.Policies, runnerKind: &h.Runners}
-	if n := counts[kind]; n != nil {
-		*n++
-	}
+	*cmp.Or(counts[kind], new(int))++
 }
 
 func (h Hurts) total() int { return h.Pools + h.Runners + h.Sources + h.Connections + h.Policies }

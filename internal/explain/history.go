@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -66,10 +67,7 @@ type Entry struct {
 
 // start returns the time of the entry's first decision.
 func (e *Entry) start() time.Time {
-	if e.Since != nil {
-		return e.Since.Time
-	}
-	return e.Time.Time
+	return cmp.Or(e.Since, &e.Time).Time
 }
 
 // SameDecision reports whether two decisions have the same numbers, limits and policies. Either may be nil.
@@ -223,10 +221,7 @@ func encode(e *Entry) string {
 }
 
 func marshal(e *Entry) string {
-	text, err := json.Marshal(e)
-	if err != nil {
-		return "{}" // cannot happen, because all values can be encoded
-	}
+	text, _ := json.Marshal(e) // all its values can be encoded
 	return string(text)
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -26,10 +27,7 @@ func Waiting(s *v1alpha1.RunnerPoolStatus) int32 {
 
 // unserved returns the number of accepted jobs that are known to have no runner.
 func unserved(s *v1alpha1.RunnerPoolStatus) int32 {
-	if n := Known(s); n != nil {
-		return max(0, *n-s.Runners.Busy)
-	}
-	return 0
+	return max(0, ptr.Deref(Known(s), 0)-s.Runners.Busy)
 }
 
 // More returns how many waiting jobs are not among the pool's jobs: jobs that only other sources than its scale set report,

@@ -124,8 +124,7 @@ func Job(f JobFacts) JobAnswer {
 		a.Summary = phrase("has-job", a.Found[0])
 		return a
 	}
-	for i := range f.Pools {
-		pool := &f.Pools[i]
+	for pool := range pointers(f.Pools) {
 		c, ok := f.Connections[pool.Pool.Spec.ConnectionRef.From(pool.Pool.Namespace).String()]
 		covers, certain := c.covers(f.URL)
 		switch {
@@ -172,13 +171,8 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 	c := Candidate{
 		Pool: f.name(), Serves: connection.String(), Certain: certain, Offer: f.offer(job.RunsOn), Sources: f.sources(),
 		Ready: ConditionOf(p, v1alpha1.ReadyCondition), Jobs: Known(&p.Status), Runners: p.Status.Runners,
+		Announced: cmp.Or(p.Status.Decision, &v1alpha1.Decision{}).Announced, Events: job.Events[f.name()],
 		Unserved: Unserved{Waiting: unserved(&p.Status), Stuck: len(slices.Concat(f.stuck()...))},
-	}
-	if d := p.Status.Decision; d != nil {
-		c.Announced = d.Announced
-	}
-	if e, ok := job.Events[c.Pool]; ok {
-		c.Events = &e
 	}
 	if c.isOut() {
 		c.Situation = "doesn't offer " + strings.Join(c.Missing, ", ")
@@ -251,12 +245,13 @@ func (f *PoolFacts) situate(c *Candidate) {
 
 // summary answers in one or two sentences.
 func (a *JobAnswer) summary() string {
+	running := slices.DeleteFunc(slices.Clone(a.Found), func(j FoundJob) bool { return j.Job.CompletedAt != nil })
 	s := struct {
 		*JobAnswer
 		Fit      []*Candidate // pools that offer all labels of the job
 		Open     *Candidate   // the first of them that accepts jobs
 		Has, Had int          // jobs of the run that have a runner now, and jobs that had one
-	}{JobAnswer: a, Has: len(a.Found)}
+	}{JobAnswer: a, Has: len(running), Had: len(a.Found) - len(running)}
 	for c := range pointers(a.Pools) {
 		if c.isOut() || c.Observes {
 			continue
@@ -264,12 +259,6 @@ func (a *JobAnswer) summary() string {
 		s.Fit = append(s.Fit, c)
 		if s.Open == nil && c.Open {
 			s.Open = c
-		}
-	}
-	for _, found := range a.Found {
-		if found.Job.CompletedAt != nil {
-			s.Had++
-			s.Has--
 		}
 	}
 	return cmp.Or(a.byEvents(), phrase("summary", s))

@@ -19,7 +19,7 @@ func (l *search) checkLeaving() {
 	for r := range pointers(l.Runners) {
 		if l.isLeft(r) {
 			of := object{poolKind, r.Namespace, r.Spec.PoolRef.Name}
-			left[of] = append(left[of], Runner{Object: r, Judgement: Judgement{State: r.Status.State}})
+			left[of] = append(left[of], reported(r))
 		}
 	}
 	for of, runners := range left {

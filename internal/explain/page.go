@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -28,21 +29,16 @@ var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 // book renders the answers. Its functions must not call phrase: they would depend on it.
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	"when": when, "prefixed": strings.HasPrefix,
-	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stampOf,
+	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stamp,
 	"advice":      func(code string, values ...any) string { return catalog.Of(code).Advice(values...) },
 	"conditionOf": ConditionOf, "isFalse": (*Condition).isFalse, "remedy": catalog.RemedyOf, "remedyFor": RemedyFor, "runnerRemedy": RunnerRemedy, "trim": strings.TrimRight, "alike": strings.EqualFold, "first": wording.FirstLine,
 	"demand": (*PoolFacts).demand, "limits": (*PoolFacts).limitAdvice, "stuck": (*PoolFacts).stuck, "unready": (*PoolFacts).unready,
 	"labels": (*PoolFacts).labels, "isOfConnection": (*PoolFacts).isOfConnection,
-	"at":    func(now time.Time, value any) moment { return moment{now, value} },
-	"max":   func(n int32) string { return wording.Max(n) },
-	"deref": func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
-	"join":  func(texts []string) string { return strings.Join(texts, ", ") },
-	"split": func(text string) []string { return strings.SplitN(text, "/", 2) },
-	"upper": func(s Severity) string { return strings.ToUpper(string(s)) },
-	"brief": func(text string) string { return wording.TruncateRunes(problems(text), maxMessage) },
-	"count": func(n any, noun string) string {
-		return wording.Count(int(reflect.Indirect(reflect.ValueOf(n)).Int()), noun)
-	},
+	"at":      func(now time.Time, value any) moment { return moment{now, value} },
+	"deref":   func(v any) any { return reflect.Indirect(reflect.ValueOf(v)).Interface() },
+	"split":   func(text string) []string { return strings.SplitN(text, "/", 2) },
+	"upper":   func(s Severity) string { return strings.ToUpper(string(s)) },
+	"brief":   func(text string) string { return wording.TruncateRunes(problems(text), maxMessage) },
 	"length":  func(d metav1.Duration) string { return zeros.ReplaceAllString(d.Duration.String(), "$1") },
 	"capital": capital, "condition": (*Condition).text, "why": briefReason, "blames": (*PoolAnswer).blames, "loses": (*Candidate).loses,
 	"named": (*Finding).named, "unseen": (*Page).unseen, "lacks": (*Page).isUnread, "isStuck": (*Judgement).isStuck, "troubles": (*Page).Troubles,
@@ -81,38 +77,23 @@ type instant interface{ UTC() time.Time }
 
 // when writes a time, and its distance from now.
 func when(now time.Time, t instant) string {
-	return fmt.Sprintf("%s (%s)", stampOf(t), distance(t.UTC(), now))
+	return fmt.Sprintf("%s (%s)", stamp(t), distance(t.UTC(), now))
 }
 
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func stamp(t instant) string { return t.UTC().Format(time.RFC3339) }
 
-func stampOf(t instant) string { return stamp(t.UTC()) }
-
-// distance writes how long ago a time was, or in how long it comes.
+// distance writes how long ago a time was, or in how long it comes, as kubectl does.
 func distance(t, now time.Time) string {
-	d := now.Sub(t)
-	switch {
+	switch d := now.Sub(t); {
 	case d < -time.Second:
-		return "in " + span(-d)
+		return "in " + duration.HumanDuration(-d)
 	case d < time.Second:
 		return "now"
+	default:
+		return duration.HumanDuration(d) + " ago"
 	}
-	return span(d) + " ago"
-}
-
-// span writes a time span in one unit, or two.
-func span(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
 // text returns a condition's reason and message. It does not repeat the reason if the message contains it.
@@ -120,13 +101,5 @@ func (c *Condition) text() string {
 	if c.Row().Role == catalog.Named {
 		return c.Message
 	}
-	return with(c.Reason, c.Message)
-}
-
-// with appends a detail, if there is one.
-func with(text, detail string) string {
-	if detail == "" {
-		return text
-	}
-	return text + ": " + detail
+	return strings.TrimSuffix(c.Reason+": "+c.Message, ": ")
 }

@@ -167,12 +167,8 @@ func past(f PoolFacts) (PoolAnswer, error) {
 		PoolNumbers: PoolNumbers{Jobs: known(entry.Jobs, entry.Decision), Runners: entry.Runners, Decision: entry.Decision, Limits: pastLimits(entry.Decision), First: entry.Since},
 		Unknown:     f.Unknown, now: f.Now,
 	}
-	for _, e := range f.History {
-		if e.Template != nil && !e.start().After(f.At) {
-			a.Template = e.Template
-			break
-		}
-	}
+	judged, _ := At(slices.DeleteFunc(slices.Clone(f.History), func(e Entry) bool { return e.Template == nil }), f.At)
+	a.Template = judged.Template
 	return a, nil
 }
 

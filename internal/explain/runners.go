@@ -28,15 +28,12 @@ var reasonsOf = map[v1alpha1.RunnerCause]string{
 func (l *search) checkRunners() {
 	byReason, causes := l.found.byReason(), l.found.causes()
 	for r := range pointers(l.Runners) {
-		runner := Runner{Object: r, Judgement: judged(r)}
+		runner := reported(r)
 		l.checkSpec(r)
 		if !runner.isStuck() || runner.Cause == "" || runner.Cause.IsExternal() || runner.Cause == v1alpha1.CauseDeadline || !r.DeletionTimestamp.IsZero() {
 			continue
 		}
-		row := catalog.RunnersWait
-		if runner.State == v1alpha1.RunnerFailed {
-			row = catalog.RunnersEnd
-		}
+		row := map[v1alpha1.RunnerState]*catalog.Row{v1alpha1.RunnerPending: catalog.RunnersWait, v1alpha1.RunnerFailed: catalog.RunnersEnd}[runner.State]
 		one := found(object{runnerKind, r.Namespace, r.Name}, row.With(runner.Cause).Detailed(runner.Reason), string(runner.Cause), alike(runner.Reason)).from(r.CreationTimestamp.Time)
 		one.reason, one.do = string(runner.Cause), RunnerRemedy(&runner)
 		if pool := l.pools[r.Namespace+"/"+r.Spec.PoolRef.Name]; pool != nil {

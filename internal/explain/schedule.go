@@ -83,16 +83,10 @@ func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 
 // decider returns the name of the schedule that sets a number now; "" if there is none.
 func (f *PoolFacts) decider(field string) string {
-	if s := f.schedule(); s != nil {
-		return s.decides[field]
-	}
-	return ""
+	return cmp.Or(f.schedule(), &Schedule{}).decides[field]
 }
 
 // declared returns the numbers that the pool declares now, after its schedules.
 func (f *PoolFacts) declared() v1alpha1.Scale {
-	if s := f.schedule(); s != nil {
-		return s.Numbers
-	}
-	return f.Pool.Spec.Scale.Numbers()
+	return cmp.Or(f.schedule(), &Schedule{Numbers: f.Pool.Spec.Scale.Numbers()}).Numbers
 }

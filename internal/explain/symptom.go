@@ -12,6 +12,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/policy"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 // Kinds of objects.
@@ -31,10 +32,7 @@ const (
 type object struct{ kind, namespace, name string }
 
 func (o object) String() string {
-	if o.namespace == "" {
-		return o.kind + "/" + o.name
-	}
-	return o.kind + "/" + o.namespace + "/" + o.name
+	return o.kind + "/" + wording.Qualified(o.namespace, o.name)
 }
 
 // kinds lists the order in which objects are named. Kinds that cause problems of others come first.

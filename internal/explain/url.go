@@ -48,11 +48,7 @@ func number64(digits string) int64 {
 
 // hostOf returns a host in the form used for comparisons.
 func hostOf(host string) string {
-	host = strings.ToLower(host)
-	if host == "www.github.com" {
-		return "github.com"
-	}
-	return host
+	return strings.TrimPrefix(strings.ToLower(host), "www.")
 }
 
 // Repository returns OWNER/NAME.

@@ -4,7 +4,6 @@
 package explain
 
 import (
-	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -82,8 +81,7 @@ func (v view) poolOf(set *v1alpha1.RunnerScaleSet) *v1alpha1.RunnerPool {
 // poolsBy groups the pools, as NAMESPACE/NAME, by owner.
 func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
 	pools := map[string][]string{}
-	for i := range v.Pools {
-		p := &v.Pools[i]
+	for p := range pointers(v.Pools) {
 		pools[owner(p)] = append(pools[owner(p)], nameOf(p))
 	}
 	return pools
@@ -131,13 +129,12 @@ func (s *Snapshot) PoliciesOf(pool *v1alpha1.RunnerPool) (all []Policy) {
 // Facts returns what is known about each pool, sorted, with the states of its runners from their status.
 func (s *Snapshot) Facts() []PoolFacts {
 	v, runners := viewOf(s), map[string][]Runner{}
-	for i := range s.Runners {
-		r := &s.Runners[i]
+	for r := range pointers(s.Runners) {
 		of := r.Namespace + "/" + r.Spec.PoolRef.Name
-		runners[of] = append(runners[of], Runner{Object: r, Judgement: Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}})
+		runners[of] = append(runners[of], reported(r))
 	}
 	var all []PoolFacts
-	for _, name := range slices.SortedFunc(maps.Keys(v.pools), func(a, b string) int { return compareObjects(v.pools[a], v.pools[b]) }) {
+	for _, name := range slices.Sorted(maps.Keys(v.pools)) {
 		p := v.pools[name]
 		f := PoolFacts{Pool: p, ScaleSet: v.setOf(p), Runners: runners[name], Now: s.Now}
 		if c := v.connections[p.Spec.ConnectionRef.From(p.Namespace).String()]; c != nil {
@@ -148,15 +145,11 @@ func (s *Snapshot) Facts() []PoolFacts {
 	return all
 }
 
-func compareObjects(a, b metav1.Object) int {
-	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
-}
-
 // totals counts what was read.
 func (v view) totals() Totals {
 	t := Totals{Sources: len(v.Sources), Connections: len(v.Connections), Policies: len(v.Policies) + len(v.ClusterPolicies), Pools: len(v.Pools)}
-	for i := range v.Pools {
-		s := &v.Pools[i].Status
+	for p := range pointers(v.Pools) {
+		s := &p.Status
 		t.Runners = poolstatus.Sum(t.Runners, s.Runners)
 		if n := Known(s); n != nil {
 			t.Jobs += *n + More(s)
@@ -166,8 +159,8 @@ func (v view) totals() Totals {
 		}
 		t.Waiting += Waiting(s)
 	}
-	for i := range v.Runners {
-		if r := &v.Runners[i]; v.isLeft(r) {
+	for r := range pointers(v.Runners) {
+		if v.isLeft(r) {
 			t.Runners.Total++
 			if r.Status.State == v1alpha1.RunnerBusy {
 				t.Runners.Busy++
@@ -190,7 +183,7 @@ func pointers[T any](list []T) iter.Seq[*T] {
 	}
 }
 
-// judged returns the state that a runner's status reports.
-func judged(r *v1alpha1.Runner) Judgement {
-	return Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}
+// reported returns a runner with the state that its status reports.
+func reported(r *v1alpha1.Runner) Runner {
+	return Runner{Object: r, Judgement: Judgement{State: r.Status.State, Reason: r.Status.Reason, Cause: r.Status.Cause}}
 }

@@ -16,23 +16,24 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// decoded lists the types that answers and events of GitHub are decoded to.
+// decoded lists the types into which GitHub's answers and events are decoded.
 var decoded = []any{
 	rest.Runner{}, rest.Group{}, rest.Job{}, rest.Delivery{}, poolstatus.Release{},
 	scaleset.JobEvent{}, scaleset.Set{}, scaleset.Runner{}, webhook.Delivery{},
 }
 
-// GitHub's maximum sizes in bytes, where they differ from the default of 256. Free text written by users is truncated.
+// maxima lists GitHub's maximum sizes in bytes, by struct and field, where they differ from the default of 256.
 var maxima = map[string]int{
 	"JobEvent.Repository": 140, "Repository.FullName": 140, "Delivery.Organization": 39, "Delivery.Branch": 255,
 	"WorkflowJob.Branch": 255, "WorkflowJob.Name": 1024, "WorkflowJob.Workflow": 1024, "CheckRun.Name": 1024, "Delivery.Identity": 1024,
 	"Job.Name": 1024, "Job.Workflow": 1024, "JobEvent.Name": 1024, "JobEvent.Workflow": 1024,
 }
 
+// cut lists the fields that Fit truncates, because they contain free text written by users.
 var cut = []string{"WorkflowJob.Branch", "WorkflowJob.Name", "WorkflowJob.Workflow", "CheckRun.Name", "Job.Name", "Job.Workflow", "JobEvent.Name", "JobEvent.Workflow"}
 
-// Each text of a decoded value has GitHub's maximum size.
-func TestNamesHaveGitHubsMaxima(t *testing.T) {
+// Fit limits every string of a decoded value to GitHub's maximum size: it refuses a longer string, or truncates it.
+func TestFitLimitsEveryStringToGitHubsMaximum(t *testing.T) {
 	seen := map[string]bool{}
 	for _, zero := range decoded {
 		root := reflect.New(reflect.TypeOf(zero))
@@ -50,19 +51,19 @@ func TestNamesHaveGitHubsMaxima(t *testing.T) {
 				isCut := err == nil && text.Len() < length
 				wantCut := !fits && strings.Contains(strings.Join(cut, " ")+" ", name+" ")
 				if isCut != wantCut || (err == nil) != (fits || wantCut) || text.Len() > most && err == nil {
-					t.Errorf("%s of %d bytes: %v, %d bytes are left", name, length, err, text.Len())
+					t.Errorf("%s of %d bytes: got error %v and %d bytes", name, length, err, text.Len())
 				}
 			}
 		})
 	}
 	for name := range maxima {
 		if !seen[name] {
-			t.Errorf("nothing that is decoded has a %s", name)
+			t.Errorf("no decoded type has the field %s", name)
 		}
 	}
 }
 
-// fill gives each pointer and list an element.
+// fill allocates every pointer, and gives every slice one element.
 func fill(v reflect.Value) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
@@ -79,7 +80,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// walk visits the texts of a value with the name of their struct and field.
+// walk visits the strings of a value, with the names of their struct and field.
 func walk(v reflect.Value, name string, visit func(name string, text reflect.Value)) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():

@@ -15,17 +15,19 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// dialTimeout limits the time to connect. GitHub accepts a connection within milliseconds or not at all.
+// dialTimeout limits the time to connect, and the time of the TLS handshake. GitHub accepts a connection within
+// milliseconds or not at all.
 const dialTimeout = 5 * time.Second
 
 const (
-	// maxHeaders is the maximum size of an answer's headers. GitHub sends about 4 kB.
+	// maxHeaders is the maximum size of a response's headers. GitHub sends about 4 kB.
 	maxHeaders = 64 << 10
-	// maxUnread is how much of an answer HTTP/2 receives before it is read. Go's default is 4 MiB, and nothing counts these bytes.
+	// maxUnread is how much of a response the HTTP/2 client buffers before it is read. Go's default is 4 MiB. Corral's
+	// memory limits do not count this buffer, so it must be small.
 	maxUnread = 256 << 10
 )
 
-// NewTransport returns the network for clients of GitHub. It uses the proxies of the environment, allows many
+// NewTransport returns the HTTP transport for GitHub clients. It uses the proxies of the environment, keeps many idle
 // connections per host, and detects dead HTTP/2 connections.
 func NewTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -33,19 +35,20 @@ func NewTransport() *http.Transport {
 	t.TLSHandshakeTimeout = dialTimeout
 	t.MaxResponseHeaderBytes = maxHeaders
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, turns.Most
-	t.ResponseHeaderTimeout = 0 // a message poll is answered after up to 90 s; requests have deadlines
+	t.ResponseHeaderTimeout = 0 // GitHub answers a message poll after up to 90 s; each request has its own deadline
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxReceiveBufferPerStream: maxUnread}
 	return t
 }
 
-// Meter counts requests by class and status code, and times them by class.
+// Meter counts requests by class and status code, and records their latency by class.
 type Meter struct {
 	Requests  *prometheus.CounterVec
 	Latencies *prometheus.HistogramVec
 }
 
-// Send sends a request of a class and counts it. Reading the answer fails with TooLarge if it exceeds the bounds, and
-// with ErrCrowded if its memory is needed for others. The answer uses memory until its body is closed.
+// Send sends a request of a class and counts it. Reading the response fails with TooLarge if the body exceeds the
+// bounds, and with ErrCrowded if other responses need its memory. The response counts against the memory limit until
+// its body is closed.
 func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (*http.Response, error) {
 	begun := time.Now()
 	ctx, cancel := context.WithCancel(req.Context())
@@ -69,7 +72,7 @@ func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (
 // flowKey is the context key of the flow.
 type flowKey struct{}
 
-// InFlow sets the flow of calls, NAMESPACE/NAME. Waiting calls are served round-robin by namespace, and within a
+// InFlow returns a context for the calls of a flow, which is named NAMESPACE/NAME. Waiting calls are served round-robin by namespace, and within a
 // namespace round-robin by flow.
 func InFlow(ctx context.Context, flow string) context.Context {
 	return context.WithValue(ctx, flowKey{}, flow)
@@ -102,15 +105,15 @@ func (g *Gate) Do(ctx context.Context, call func(context.Context) error) error {
 	return call(ctx)
 }
 
-// Leave ends a turn. The call's error, or nil, indicates GitHub's load.
+// Leave ends a turn. The result of the call shows the limiter whether GitHub is overloaded.
 func (g *Gate) Leave(ctx context.Context, round int, err error) {
-	bearing := turns.Good
+	load := turns.Good
 	if _, away := ComeBack(err); err != nil && ctx.Err() != nil {
-		bearing = turns.Unknown
+		load = turns.Unknown
 	} else if away {
-		bearing = turns.Overloaded
+		load = turns.Overloaded
 	}
-	g.turns.Leave(round, bearing)
+	g.turns.Leave(round, load)
 }
 
 // Abandon ends a turn without a call.

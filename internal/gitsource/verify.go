@@ -13,18 +13,18 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// Verification describes the required signatures of a revision. Nil requires none.
+// Verification describes the signatures that a revision must have. Nil means that it needs none.
 type Verification struct {
 	// Commit is true if the commit must be signed.
 	Commit bool
-	// Tag is true if the tag must be annotated and signed. The Ref must be a tag or a range.
+	// Tag is true if the tag must be annotated and signed. The Ref must then name a tag or a version range.
 	Tag bool
 	// Signers are the trusted signers.
 	Signers *Signers
 }
 
-// Digest identifies the requirements, so that a revision that was accepted for one set of signers is verified again for
-// another. The digest of nil is empty.
+// Digest identifies the requirements, so that an accepted revision is verified again when the signers change. The digest
+// of nil is empty.
 func (v *Verification) Digest() string {
 	if v == nil {
 		return ""
@@ -32,10 +32,10 @@ func (v *Verification) Digest() string {
 	return fmt.Sprintf("commit=%t tag=%t %s", v.Commit, v.Tag, v.Signers.digest)
 }
 
-// checkRef refuses a verification that could never succeed.
+// checkRef rejects a verification that cannot succeed for any revision of the Ref.
 func (v *Verification) checkRef(ref Ref) error {
 	if v != nil && v.Tag && ref.Tag == "" && ref.SemVer == "" {
-		return fmt.Errorf("%w: a signed tag is required (verify.mode), but ref names no tag; set ref.tag or ref.semver, or mode HEAD", ErrNotAllowed)
+		return fmt.Errorf("%w: verify.mode requires a signed tag, but ref names no tag: set ref.tag or ref.semver, or set verify.mode to HEAD", ErrNotAllowed)
 	}
 	return nil
 }
@@ -56,11 +56,11 @@ func (v *Verification) check(objects storer.EncodedObjectStorer, ref Ref, found 
 	return nil
 }
 
-// checkTag also checks the content of the tag. Otherwise anyone with push access could present a tag that was signed
-// under another name, and the server could present one for another commit.
+// checkTag checks the signature, name and target of a tag. Without the last two checks, anyone with push access could
+// reuse a tag that was signed under another name, and the Git server could return a tag of another commit.
 func (v *Verification) checkTag(objects storer.EncodedObjectStorer, name string, found target) error {
 	if found.tag.IsZero() {
-		return fmt.Errorf("%w: tag %.100s is not signed: it is a lightweight tag; make it with git tag -s", ErrUnsigned, name)
+		return fmt.Errorf("%w: tag %.100s is not signed: it is a lightweight tag; create it with git tag -s", ErrUnsigned, name)
 	}
 	tag, err := object.GetTag(objects, found.tag)
 	if err != nil {
@@ -68,9 +68,9 @@ func (v *Verification) checkTag(objects storer.EncodedObjectStorer, name string,
 	}
 	switch {
 	case tag.Name != name:
-		return fmt.Errorf("%w: tag %.100s was made and signed as %.100q", ErrUnsigned, name, tag.Name)
+		return fmt.Errorf("%w: tag %.100s was signed under the name %.100q", ErrUnsigned, name, tag.Name)
 	case tag.TargetType != plumbing.CommitObject || tag.Target != found.commit:
-		return fmt.Errorf("%w: tag %.100s is of %s %s, not of commit %s", ErrUnsigned, name, tag.TargetType, tag.Target, found.commit)
+		return fmt.Errorf("%w: tag %.100s points to %s %s, not to commit %s", ErrUnsigned, name, tag.TargetType, tag.Target, found.commit)
 	}
 	what := fmt.Sprintf("tag %.100s by %s", name, author(tag.Tagger))
 	return v.checkSignature(what, tag.PGPSignature, tag)
@@ -85,14 +85,14 @@ func (v *Verification) checkCommit(objects storer.EncodedObjectStorer, hash plum
 	return v.checkSignature(what, commit.PGPSignature, commit)
 }
 
-// author truncates names, because the author of a commit chooses them.
+// author formats a name and email address for messages. It truncates both, because the author can choose any text.
 func author(who object.Signature) string {
 	return fmt.Sprintf("%.60q <%.60s>", who.Name, who.Email)
 }
 
-// signed is a commit or a tag.
+// signed is a commit or a tag that may have a signature.
 type signed interface {
-	// EncodeWithoutSignature encodes the signed content.
+	// EncodeWithoutSignature encodes the content that the signature covers.
 	EncodeWithoutSignature(plumbing.EncodedObject) error
 }
 
@@ -119,7 +119,7 @@ func (v *Verification) checkSignature(what, signature string, of signed) error {
 	return nil
 }
 
-// blocks counts signatures. With several, the signer would be ambiguous.
+// blocks counts the armored blocks of a signature. With more than one, the signer would be ambiguous.
 func blocks(signature []byte) int {
 	count := 0
 	for line := range bytes.Lines(signature) {

@@ -243,7 +243,7 @@ func TestVerification(t *testing.T) {
 		"an annotated tag":                {tag, Ref{Tag: "v0.9.0"}, ErrUnsigned, `tag v0.9.0 by "Test" <test@example.com> is not signed`},
 		"a lightweight tag":               {tag, Ref{Tag: "v1.5.0"}, ErrUnsigned, "is a lightweight tag"},
 		"a tag by another":                {tag, Ref{Tag: "v1.6.0"}, ErrUnsigned, "is signed by SSH key " + s.fingerprint("mallory")},
-		"an old tag as a new version":     {tag, Ref{SemVer: "1.x"}, ErrUnsigned, `tag v1.7.0 was made and signed as "v1.0.0"`},
+		"an old tag as a new version":     {tag, Ref{SemVer: "1.x"}, ErrUnsigned, `tag v1.7.0 was signed under the name "v1.0.0"`},
 		"a tag wanted of a branch":        {tag, Ref{Branch: "ssh"}, ErrNotAllowed, "ref names no tag"},
 	}
 	url, certificate := start(t, r.serve())

@@ -13,11 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWhatACloneLacksOfAWorkTree(t *testing.T) {
+// The rules of each .gitignore apply to its folder. Tracked files are in a clone, even if a rule matches them.
+func TestIgnoredFilesOfAWorkTree(t *testing.T) {
 	r := newRepo(t)
-	r.commit(map[string]string{"infra/held.local.cue": "h"})
+	r.commit(map[string]string{"infra/tracked.local.cue": "t"})
 	r.commit(map[string]string{".gitignore": "*.local.cue\n/infra/gen/\n", "infra/pools/.gitignore": "secret.cue\n!kept.local.cue\n"})
-	files := []string{"held.local.cue", "a.local.cue", "gen/b.cue", "new.cue", "pools/secret.cue", "pools/kept.local.cue", "secret.cue"}
+	files := []string{"tracked.local.cue", "a.local.cue", "gen/b.cue", "new.cue", "pools/secret.cue", "pools/kept.local.cue", "secret.cue"}
 	for name, want := range map[string][]string{
 		filepath.Join(r.dir, "infra"): {"a.local.cue", "gen/b.cue", "pools/secret.cue"},
 		t.TempDir():                   nil,
@@ -29,6 +30,7 @@ func TestWhatACloneLacksOfAWorkTree(t *testing.T) {
 	}
 }
 
+// Submodules outside of the folder are not reported.
 func TestSubmodulesOfAWorkTree(t *testing.T) {
 	r := newRepo(t)
 	commit := plumbing.NewHash(r.commit(map[string]string{"infra/pools/a.cue": "a"}))

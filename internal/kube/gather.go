@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Gathered delays status writes, so that several changes in a row cost one write. A delayed status may be lost. Its contents
-// must therefore be recoverable, or the write must be Urgent.
+// Gathered delays status writes, so that several changes in a row cost one write. If the process ends, delayed statuses are
+// lost. A status that cannot be computed again must therefore be Urgent.
 type Gathered struct {
 	after     time.Duration
 	perSecond int
@@ -23,16 +23,17 @@ type Gathered struct {
 
 	mu    sync.Mutex
 	since map[types.UID]time.Time // time of the first change that is not written yet
-	// parts counts the writes of each namespace in the current window, which ends at a full second. The window is longer
-	// than one second if more namespaces write than writes are allowed per second, so that each namespace may write at least
-	// once.
-	parts       map[string]int
+	// parts counts the writes of each namespace in the current window.
+	parts map[string]int
+	// window is the length of the current window, and end the Unix time at which it ends, both in seconds. The window is one
+	// second long, unless the number of namespaces exceeds perSecond. Then it is long enough for one write of each namespace.
 	window, end int64
 }
 
-// Gather returns a Gathered that delays changes by the given time after the first of them, and by up to five times as long
-// while more than perSecond writes are due. Even urgent news is then delayed, so that reports about some objects do not
-// hinder the work of others. Namespaces share the rate, so that changes in one do not delay those in another.
+// Gather returns a Gathered that writes an object's changes at the given time after the first of them. While more than
+// perSecond writes are due, it waits up to five times as long. It then delays news, too, so that reports about some objects
+// do not slow down the work on others; only Urgent writes are never delayed. Namespaces share the rate, so that changes in
+// one namespace do not delay changes in another.
 func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
 	return &Gathered{
 		after: after, perSecond: perSecond, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now,
@@ -40,9 +41,9 @@ func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered 
 	}
 }
 
-// allows reports whether a namespace may write once more now. The caller holds the lock. Each namespace gets an equal part
-// of the writes in a window. It may also use what others leave, but at most a quarter of a second's writes while there are
-// others.
+// allows reports whether a namespace may write once more now. The caller holds the lock. Each namespace has an equal share
+// of the writes in a window. While the rate has capacity left, a namespace may exceed its share: up to a quarter of
+// perSecond if other namespaces write in the same window, and without this limit otherwise.
 func (g *Gathered) allows(namespace string, now time.Time) bool {
 	if second := now.Unix(); second >= g.end || second < g.end-g.window {
 		g.window = int64(max(1, (len(g.parts)+g.perSecond-1)/g.perSecond))
@@ -51,15 +52,15 @@ func (g *Gathered) allows(namespace string, now time.Time) bool {
 	}
 	g.parts[namespace]++
 	own, others := g.parts[namespace], len(g.parts)-1
-	isLeft := (others == 0 || own <= max(1, g.perSecond/4)) && g.rate.AllowN(now, 1)
-	if isLeft {
+	hasSpare := (others == 0 || own <= max(1, g.perSecond/4)) && g.rate.AllowN(now, 1)
+	if hasSpare {
 		return true
 	}
-	isOwn := own <= min(g.perSecond, g.perSecond*int(g.window)/(others+1))
-	if !isOwn {
+	inShare := own <= min(g.perSecond, g.perSecond*int(g.window)/(others+1))
+	if !inShare {
 		g.parts[namespace]--
 	}
-	return isOwn
+	return inShare
 }
 
 // Forget drops the state of a deleted object.
@@ -72,11 +73,11 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
-// stretch is the maximum factor between the delay and its shortest value. It always applies to objects that are being deleted, because they are
+// stretch is the factor by which a delay may grow. It always applies to objects that are being deleted, because they are
 // usually gone before a user could read their status.
 const stretch = 5
 
-// left returns how much longer a change of the object may wait; 0 when it is due. News is due at once.
+// left returns how much longer to delay the status of an object; 0 if the write is due. News is due at once.
 func (g *Gathered) left(obj Object, news bool) time.Duration {
 	uid, after := obj.GetUID(), g.after
 	switch {
@@ -100,8 +101,8 @@ func (g *Gathered) left(obj Object, news bool) time.Duration {
 	return max(0, after-age)
 }
 
-// putOff returns how long the status write of this attempt may wait; 0 if there is nothing to write, or if it must be
-// written now.
+// putOff returns how long to delay the status write of this attempt; 0 if there is nothing to write, or if the write is
+// due.
 func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	g := a.reporter.Gathered
 	if g == nil {
@@ -116,8 +117,8 @@ func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	return 0
 }
 
-// isNews reports whether a condition changed in a way that a user or a program may wait for: a problem or, for kinds that
-// live long, any change of a status or reason.
+// isNews reports whether a condition changed in a way that a user or a program may be waiting for: its status or reason
+// changed. For Quiet kinds, this counts only if the outcome is a problem.
 func (a *Attempt) isNews(outcome error) bool {
 	if a.reporter.Quiet && (outcome == nil || IsProgress(outcome)) {
 		return false
@@ -125,7 +126,7 @@ func (a *Attempt) isNews(outcome error) bool {
 	return !equality.Semantic.DeepEqual(statuses(a.saved.GetConditions()), statuses(a.obj.GetConditions()))
 }
 
-// statuses returns the status and reason of each condition, by type. Programs only read these.
+// statuses returns the status and reason of each condition, by type. Programs read nothing else of a condition.
 func statuses(conditions []metav1.Condition) map[string]string {
 	short := make(map[string]string, len(conditions))
 	for _, c := range conditions {

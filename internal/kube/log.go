@@ -25,24 +25,24 @@ func Warn(ctx context.Context, message string, about ...any) {
 	}
 }
 
-// note logs the result of every reconciliation at debug level, even if nothing changed.
-func (a *Attempt) note(ctx context.Context, result ctrl.Result, outcome error) {
+// logResult logs the result of every reconciliation at debug level, even if nothing changed.
+func (a *Attempt) logResult(ctx context.Context, result ctrl.Result, outcome error) {
 	debug := log.FromContext(ctx).V(1)
 	if !debug.Enabled() {
 		return
 	}
-	about := []any{"again", result.RequeueAfter.String()}
+	about := []any{"requeueAfter", result.RequeueAfter.String()}
 	if ready := conditions.Get(a.obj, v1alpha1.ReadyCondition); ready != nil {
 		about = append(about, "status", ready.Status, "reason", ready.Reason, "message", ready.Message)
 	}
 	if outcome != nil {
-		about = append(about, "outcome", outcome.Error())
+		about = append(about, "error", outcome.Error())
 	}
-	debug.Info("Pass", about...)
+	debug.Info("Reconciled", about...)
 }
 
-// LogDeleted logs the deletion of an object, with its revision and the reason.
-func LogDeleted(ctx context.Context, c client.Client, obj client.Object, revision, why string) {
+// LogDeleted logs the deletion of an object, with its revision and the reason. revision is "" if the object has none.
+func LogDeleted(ctx context.Context, c client.Client, obj client.Object, revision, reason string) {
 	kind, _ := apiutil.GVKForObject(obj, c.Scheme()) // the kind is "" if it is unknown
-	log.FromContext(ctx).Info("Deleted", "deleted", kind.Kind+" "+client.ObjectKeyFromObject(obj).String(), "revision", revision, "reason", why)
+	log.FromContext(ctx).Info("Deleted", "deleted", kind.Kind+" "+client.ObjectKeyFromObject(obj).String(), "revision", revision, "reason", reason)
 }

@@ -127,7 +127,7 @@ func TestTroubleIsLoggedAsAWarningAndAPassAtTheLevelOfDebug(t *testing.T) {
 	for _, l := range lines.All() {
 		got = append(got, l.Level.String()+" "+l.Message)
 	}
-	pass := "debug Pass"
+	pass := "debug Reconciled"
 	if want := []string{pass, "info Ready changed", pass, pass, "warn Ready changed", pass, "warn Ready changed", pass, "info Deleted"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -131,7 +131,7 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 	result, retry := a.summarize(done, outcome)
 	a.settle()
 	a.keepBeginnings()
-	a.note(ctx, result, outcome)
+	a.logResult(ctx, result, outcome)
 	if wait := a.putOff(done, outcome); wait > 0 {
 		if retry != nil {
 			return ctrl.Result{}, retry

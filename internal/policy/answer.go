@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/corral-dev/corral/internal/wording"
 )
@@ -59,18 +60,25 @@ func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Pol
 			h.enforced = append(h.enforced, elements...)
 		}
 	}
-	sortFailures(h.failures)
+	slices.SortFunc(h.failures, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Message, b.Message))
+	})
 	return h
 }
 
 // askOne asks one policy, in this process or in another.
 func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
-	if failure := p.unasked(ctx, q); failure != nil {
-		return nil, failure
+	switch {
+	case !p.isLoaded():
+		return nil, p.failure(NotLoaded, "%s", p.whyNotLoaded())
+	case !p.quarantine.admit(q):
+		return nil, p.quarantined(q)
+	case ctx.Err() != nil:
+		return nil, p.failure(TimedOut, "it wasn't evaluated: no time was left for the decision")
 	}
 	if p.program != nil {
 		here, end := p.limited(ctx)
-		elements, failure := decodeAll(here, p, q, decode)
+		elements, failure := askHere(here, p, q, decode)
 		end()
 		if failure == nil || failure.Kind != TimedOut || p.asker == nil || ctx.Err() != nil {
 			p.quarantine.answered(q)
@@ -88,50 +96,59 @@ func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Pol
 	return r.Elements, r.Failure
 }
 
-// decodeAll evaluates the rules in this process and decodes their answer.
-func decodeAll[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
-	given, failure := p.ask(ctx, q)
-	if failure != nil {
-		return nil, failure
+// askHere evaluates the rules in this process and decodes their answer.
+func askHere[T any](ctx context.Context, p *Policy, q *question, decode func(*Policy, *element) T) ([]T, *Failure) {
+	given, err := p.program.evaluate(ctx, q)
+	switch {
+	case err != nil && (topdown.IsCancel(err) || ctx.Err() != nil):
+		return nil, p.failure(TimedOut, "the time for the decision was over before it answered")
+	case err != nil:
+		return nil, p.failure(EvaluationError, "%s", describe(err))
+	case q.Decision != DecisionTemplate && len(given) > maxElements:
+		return nil, p.failure(InvalidAnswer, "it gave %d elements, more than %d: give one for each limit", len(given), maxElements)
 	}
 	all := make([]T, 0, len(given))
+	var failure *Failure
 	for _, g := range given {
-		e := elementOf(g)
+		e := p.program.elementOf(g)
 		decoded := decode(p, e)
 		switch {
 		case e.err == nil:
 			all = append(all, decoded)
 		case failure == nil:
-			at := g.origin.rule
-			failure = p.failure(InvalidAnswer, "%s:%d: %s: %v", at.File, at.Line, at.Name, e.err)
+			failure = p.failure(InvalidAnswer, "%s:%d: %s: %v", e.rule.File, e.rule.Line, e.rule.Name, e.err)
 		}
 	}
 	return all, failure
 }
 
-// element reads the properties of an element. It keeps the first error as err.
+// element reads the properties of an element of an answer. It keeps the first error as err.
 type element struct {
+	// origin is the rule that produced it.
 	*origin
-	object ast.Object
+	value *ast.Term
 	// plain is set if the element is a string.
 	plain string
 	err   error
 }
 
-func elementOf(g given) *element {
-	e := &element{origin: g.origin}
-	switch v := g.element.(type) {
+// elementOf returns an element of the set of answers.
+func (p *program) elementOf(wrapped *ast.Term) *element {
+	index, _ := within(wrapped, indexKey).Value.(ast.Number).Int()
+	e := &element{origin: &p.origins[index], value: within(wrapped, valueKey)}
+	switch v := e.value.Value.(type) {
 	case ast.Object:
-		e.object = v
 		v.Foreach(func(k, _ *ast.Term) { e.checkKey(k) })
 	case ast.String:
 		e.plain = clean(string(v))
 		e.require(e.promise.plain && e.plain != "", "an element is an object with %s, not a string", strings.Join(e.promise.keys, ", "))
 	default:
-		e.require(false, "an element is an object with %s, not %s", strings.Join(e.promise.keys, ", "), ast.ValueName(g.element))
+		e.require(false, "an element is an object with %s, not %s", strings.Join(e.promise.keys, ", "), ast.ValueName(v))
 	}
 	return e
 }
+
+var indexKey, valueKey = ast.StringTerm("i"), ast.StringTerm("v")
 
 func (e *element) checkKey(k *ast.Term) {
 	name, ok := k.Value.(ast.String)
@@ -144,63 +161,46 @@ func (e *element) checkKey(k *ast.Term) {
 // require records an error if ok is false. Only the first error is kept. Keys are checked by name, so that it is always
 // the same one.
 func (e *element) require(ok bool, format string, args ...any) {
-	if ok {
-		return
-	}
-	if err := fmt.Errorf(format, args...); e.err == nil {
-		e.err = err
+	if !ok && e.err == nil {
+		e.err = fmt.Errorf(format, args...)
 	}
 }
 
 // get returns a property, or nil.
 func (e *element) get(name string) ast.Value {
-	if e.object == nil {
-		return nil
+	if term := within(e.value, ast.StringTerm(name)); term != nil {
+		return term.Value
 	}
-	term := e.object.Get(ast.StringTerm(name))
-	if term == nil {
-		return nil
-	}
-	return term.Value
+	return nil
 }
 
 // has reports whether there is such a property.
 func (e *element) has(name string) bool { return e.get(name) != nil }
 
-func (e *element) text(name string) string {
-	switch v := e.get(name).(type) {
-	case nil:
-		return ""
-	case ast.String:
-		return clean(string(v))
-	default:
-		e.require(false, "%s is a string, not %s", name, ast.ValueName(v))
-		return ""
+// property returns a property of one type, or the zero value if there is none.
+func property[T ast.Value](e *element, name, kind string) (value T) {
+	v := e.get(name)
+	if v == nil {
+		return value
 	}
+	value, ok := v.(T)
+	e.require(ok, "%s is %s, not %s", name, kind, ast.ValueName(v))
+	return value
+}
+
+func (e *element) text(name string) string {
+	return clean(string(property[ast.String](e, name, "a string")))
 }
 
 func (e *element) boolean(name string) bool {
-	switch v := e.get(name).(type) {
-	case nil:
-		return false
-	case ast.Boolean:
-		return bool(v)
-	default:
-		e.require(false, "%s is true or false, not %s", name, ast.ValueName(v))
-		return false
-	}
+	return bool(property[ast.Boolean](e, name, "true or false"))
 }
 
 // number reads a number of runners.
 func (e *element) number(name string) int32 {
-	v := e.get(name)
-	if v == nil {
-		return 0
-	}
-	n, ok := v.(ast.Number)
-	e.require(ok, "%s is a number, not %s", name, ast.ValueName(v))
+	n := property[ast.Number](e, name, "a number")
 	whole, fits := wholeNumber(n)
-	e.require(!ok || fits && whole >= 0 && whole <= math.MaxInt32, "%s is a whole number from 0 to %d, not %s", name, math.MaxInt32, clean(string(n)))
+	e.require(n == "" || fits && whole >= 0 && whole <= math.MaxInt32, "%s is a whole number from 0 to %d, not %s", name, math.MaxInt32, clean(string(n)))
 	return int32(whole)
 }
 
@@ -219,27 +219,26 @@ func wholeNumber(n ast.Number) (int64, bool) {
 
 // until reads a time: RFC 3339, or nanoseconds since 1970.
 func (e *element) until() time.Time {
+	var at time.Time
 	switch v := e.get("until").(type) {
 	case nil:
-		return time.Time{}
 	case ast.String:
-		at, err := time.Parse(time.RFC3339Nano, string(v))
+		var err error
+		at, err = time.Parse(time.RFC3339Nano, string(v))
 		e.require(err == nil, "until must be a time such as 2026-05-01T06:00:00Z, not %q", clean(string(v)))
-		return at.UTC()
 	case ast.Number:
 		ns, ok := wholeNumber(v)
 		e.require(ok, "until is a whole number of nanoseconds, not %s", clean(string(v)))
-		return time.Unix(0, ns).UTC()
+		at = time.Unix(0, ns)
 	default:
 		e.require(false, "until is a string or a number, not %s", ast.ValueName(v))
-		return time.Time{}
 	}
+	return at.UTC()
 }
 
 // reason reads the reason. The default is the title in the rule's metadata.
 func (e *element) reason() string {
-	reason := e.text("reason")
-	reason = cmp.Or(reason, e.title)
+	reason := cmp.Or(e.text("reason"), e.title)
 	e.require(reason != "", "it must have a reason")
 	return reason
 }

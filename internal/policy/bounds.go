@@ -72,10 +72,9 @@ func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
 
 // checkModules limits the number and size of modules.
 func checkModules(s *Source, d *diagnostics) {
-	count, size := 0, len(jsonOf(s.Data))+len(jsonOf(s.Parameters))+len(jsonOf(s.Library))
+	count := 0
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
 		text := s.Modules[name]
-		size += len(text)
 		if !strings.HasSuffix(name, ".rego") {
 			d.add(&ast.Location{File: name}, "a module is named NAME.rego: rename it")
 		}
@@ -86,13 +85,10 @@ func checkModules(s *Source, d *diagnostics) {
 			count++
 		}
 	}
-	for _, text := range s.DataFiles {
-		size += len(text)
-	}
 	if count > v1alpha1.MaxPolicyModules {
 		d.add(nil, "the policy has %d modules, more than %d: join some, or make two policies of it", count, v1alpha1.MaxPolicyModules)
 	}
-	if size > v1alpha1.MaxPolicyBytes {
+	if size := s.Size(); size > v1alpha1.MaxPolicyBytes {
 		d.add(nil, "the policy's modules and data take %d bytes, more than %d: make two policies of it", size, v1alpha1.MaxPolicyBytes)
 	}
 }

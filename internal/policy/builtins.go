@@ -13,6 +13,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 	"github.com/open-policy-agent/opa/v1/types"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
@@ -40,90 +41,31 @@ func register(name, description string, call topdown.BuiltinFunc, result types.T
 }
 
 // callWindows implements corral.windows(now, zone, windows), which returns {"open": bool, "until": ns}. A window is
-// {"days": […], "from": "HH:MM", "to": "HH:MM"}; without days it applies to every day. A window that ends before it
-// begins continues past midnight. While a window is open, until is the end of the open window that ends last. Otherwise
-// it is the beginning of the next window; it is absent if there are no windows.
-//
-// Times are in the given zone. When the clock is put back, a repeated time counts when it occurs first. When the clock
-// is put forward, a skipped time counts at that moment. OPA's own functions could do all this at a hundred times the
-// cost.
+// {"days": […], "from": "HH:MM", "to": "HH:MM"}, as in a pool's schedules. While a window is open, until is the end of
+// the open window that ends last. Otherwise it is the beginning of the next window; it is absent if there are no
+// windows. OPA's own functions could do all this at a hundred times the cost.
 func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	now, ok := operands[0].Value.(ast.Number).Int64()
 	if !ok {
 		return errors.New("now is a whole number of nanoseconds")
 	}
-	location, err := schedule.Location(string(operands[1].Value.(ast.String)))
+	place, err := schedule.Location(string(operands[1].Value.(ast.String)))
 	if err != nil {
 		return err
 	}
-	list, ok := operands[2].Value.(*ast.Array)
-	if !ok {
-		return fmt.Errorf("windows are an array, not %s", ast.ValueName(operands[2].Value))
+	var windows []v1alpha1.WeeklyWindow
+	if err := ast.As(operands[2].Value, &windows); err != nil {
+		return fmt.Errorf("windows are objects with days, from and to: %w", err)
 	}
-	windows := make([]window, list.Len())
-	for i := range windows {
-		if windows[i], err = windowOf(list.Elem(i).Value); err != nil {
-			return fmt.Errorf("window %d: %w", i, err)
-		}
+	isOpen, until, err := schedule.Weekly(place, windows, time.Unix(0, now))
+	if err != nil {
+		return err
 	}
-	open, until := windowsAt(time.Unix(0, now).In(location), windows)
-	state := ast.NewObject([2]*ast.Term{ast.InternedTerm("open"), ast.InternedTerm(open)})
+	state := ast.NewObject([2]*ast.Term{ast.InternedTerm("open"), ast.InternedTerm(isOpen)})
 	if !until.IsZero() {
 		state.Insert(ast.InternedTerm("until"), ast.NewTerm(ast.Number(strconv.FormatInt(until.UnixNano(), 10))))
 	}
 	return give(ast.NewTerm(state))
-}
-
-var weekdays = map[ast.String]time.Weekday{
-	"Sunday": time.Sunday, "Monday": time.Monday, "Tuesday": time.Tuesday, "Wednesday": time.Wednesday,
-	"Thursday": time.Thursday, "Friday": time.Friday, "Saturday": time.Saturday,
-}
-
-var daysKey, fromKey, toKey = ast.StringTerm("days"), ast.StringTerm("from"), ast.StringTerm("to")
-
-func windowOf(v ast.Value) (window, error) {
-	o, ok := v.(ast.Object)
-	if !ok {
-		return window{}, fmt.Errorf("it is an object, not %s", ast.ValueName(v))
-	}
-	var w window
-	var err error
-	if w.from, err = minutesOf(o.Get(fromKey)); err != nil {
-		return w, fmt.Errorf("from: %w", err)
-	}
-	if w.to, err = minutesOf(o.Get(toKey)); err != nil {
-		return w, fmt.Errorf("to: %w", err)
-	}
-	days := o.Get(daysKey)
-	if days == nil {
-		w.days = everyDay
-		return w, nil
-	}
-	list, ok := days.Value.(*ast.Array)
-	if !ok {
-		return w, fmt.Errorf("days are an array, not %s", ast.ValueName(days.Value))
-	}
-	for i := range list.Len() {
-		name, _ := list.Elem(i).Value.(ast.String)
-		day, known := weekdays[name]
-		if !known {
-			return w, fmt.Errorf("days: %s is no weekday: use Monday to Sunday", list.Elem(i))
-		}
-		w.days[day] = true
-	}
-	return w, nil
-}
-
-// minutesOf reads HH:MM, up to 24:00.
-func minutesOf(t *ast.Term) (int, error) {
-	if t == nil {
-		return 0, errors.New("it is missing")
-	}
-	text, ok := t.Value.(ast.String)
-	if !ok {
-		return 0, fmt.Errorf("it is HH:MM, not %s", clean(t.String()))
-	}
-	return schedule.Minutes(string(text))
 }
 
 // textOf returns a string term's text, or "" for any other term.

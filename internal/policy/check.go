@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +22,12 @@ type promise struct {
 	choices map[string][]string
 	// plain is true if an element may be a string.
 	plain bool
+	// example is an element for messages.
+	example string
 }
+
+// name returns the name of the set, with its package.
+func (p *promise) name() string { return "corral." + p.decision + "." + p.set }
 
 // promises lists all sets that decisions read. It is the whole contract with policies.
 var promises = []promise{
@@ -30,13 +36,15 @@ var promises = []promise{
 		keys:     []string{"field", "atMost", "atLeast", "reason", "until", "assignedJobs"},
 		required: []string{"field"},
 		choices:  map[string][]string{"field": fields, "assignedJobs": assignedJobs},
+		example:  `{"field": "max", "atMost": 10, "reason": "…"}`,
 	},
-	{decision: DecisionTemplate, set: "deny", keys: findingKeys, required: []string{"msg"}, plain: true},
-	{decision: DecisionTemplate, set: "warn", keys: findingKeys, required: []string{"msg"}, plain: true},
+	{decision: DecisionTemplate, set: "deny", keys: findingKeys, required: []string{"msg"}, plain: true, example: `"…"`},
+	{decision: DecisionTemplate, set: "warn", keys: findingKeys, required: []string{"msg"}, plain: true, example: `"…"`},
 	{
 		decision: DecisionUpdate, set: "rollout",
 		keys:    []string{"hold", "strategy", "maxSurge", "maxUnavailable", "canary", "reason", "until"},
 		choices: map[string][]string{"strategy": {"RollingUpdate", "Recreate", "OnIdle"}},
+		example: `{"hold": true, "reason": "…"}`,
 	},
 }
 
@@ -92,8 +100,8 @@ func checkModule(module *ast.Module, d *diagnostics) {
 
 // noSet explains the error of a rule that should add to a set.
 func noSet(p *promise, rule *ast.Rule) string {
-	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
-	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example())
+	name := p.name()
+	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example)
 	switch {
 	case rule.Default:
 		return fmt.Sprintf("%s can't have a default: it is a set, empty if no rule adds to it; remove the default", name)
@@ -110,33 +118,21 @@ func noSet(p *promise, rule *ast.Rule) string {
 	}
 }
 
-func (p *promise) example() string {
-	switch p.decision {
-	case DecisionScaling:
-		return `{"field": "max", "atMost": 10, "reason": "…"}`
-	case DecisionTemplate:
-		return `"…"`
-	default:
-		return `{"hold": true, "reason": "…"}`
-	}
-}
-
 // checkElement reports errors in an element that are visible in the rule's head.
 func checkElement(p *promise, key *ast.Term, d *diagnostics) {
-	name := fmt.Sprintf("corral.%s.%s", p.decision, p.set)
 	switch value := key.Value.(type) {
 	case ast.Boolean, ast.Null, ast.Number, *ast.Array, ast.Set:
-		d.add(key.Location, "an element of %s can't be %s, which says nothing: write %s contains %s if { … }", name, key, p.set, p.example())
+		d.add(key.Location, "an element of %s can't be %s, which says nothing: write %s contains %s if { … }", p.name(), key, p.set, p.example)
 	case ast.String:
 		if !p.plain {
-			d.add(key.Location, "an element of %s can't be a string: write %s contains %s if { … }", name, p.set, p.example())
+			d.add(key.Location, "an element of %s can't be a string: write %s contains %s if { … }", p.name(), p.set, p.example)
 		}
 	case ast.Object:
-		checkObject(p, name, key, value, d)
+		checkObject(p, key, value, d)
 	}
 }
 
-func checkObject(p *promise, name string, key *ast.Term, object ast.Object, d *diagnostics) {
+func checkObject(p *promise, key *ast.Term, object ast.Object, d *diagnostics) {
 	var have []string
 	open := false // true if some keys are only known when the rule runs
 	object.Foreach(func(k, v *ast.Term) {
@@ -147,25 +143,17 @@ func checkObject(p *promise, name string, key *ast.Term, object ast.Object, d *d
 		}
 		have = append(have, string(property))
 		if !slices.Contains(p.keys, string(property)) {
-			d.add(at(k, key), "an element of %s has no %s: %s", name, property, oneOf(string(property), p.keys))
+			d.add(cmp.Or(k.Location, key.Location), "an element of %s has no %s: %s", p.name(), property, oneOf(string(property), p.keys))
 		}
 		if word, ok := v.Value.(ast.String); ok && p.choices[string(property)] != nil && !slices.Contains(p.choices[string(property)], string(word)) {
-			d.add(at(v, key), "%s of %s can't be %q: %s", property, name, string(word), oneOf(string(word), p.choices[string(property)]))
+			d.add(cmp.Or(v.Location, key.Location), "%s of %s can't be %q: %s", property, p.name(), string(word), oneOf(string(word), p.choices[string(property)]))
 		}
 	})
 	for _, required := range p.required {
 		if !open && !slices.Contains(have, required) {
-			d.add(key.Location, "an element of %s must have %s: write %s contains %s if { … }", name, required, p.set, p.example())
+			d.add(key.Location, "an element of %s must have %s: write %s contains %s if { … }", p.name(), required, p.set, p.example)
 		}
 	}
-}
-
-// at returns the position of a term, or of the whole that contains it.
-func at(term, whole *ast.Term) *ast.Location {
-	if term.Location != nil {
-		return term.Location
-	}
-	return whole.Location
 }
 
 // checkOverlap reports rules with the same name as a library rule. OPA would merge the two.

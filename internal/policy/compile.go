@@ -5,7 +5,7 @@ package policy
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,7 +28,6 @@ type program struct {
 	// origins are the rules of the promised sets. Answers contain indexes into it.
 	origins []origin
 	needs   Needs
-	prints  bool
 	doubted []v1alpha1.Diagnostic
 	tracer  topdown.QueryTracer // of each question; nil for none
 }
@@ -38,32 +37,32 @@ const answer = ast.Var("answer")
 
 // build compiles a policy's modules. It returns nil if there are diagnostics.
 func build(s *Source, d *diagnostics) *program {
-	own, chosen := parseModules(s, false, d), parseLibrary(s, d)
+	own, chosen := parseModules(s, false, d), parseLibrary(s)
 	checkOverlap(own, chosen, d)
 	if len(*d) > 0 {
 		return nil
 	}
-	p := &program{queries: map[string][]gatedQuery{}, prints: s.Prints}
+	p := &program{queries: map[string][]gatedQuery{}}
 	all := maps.Clone(chosen)
 	maps.Copy(all, own)
-	names := slices.Sorted(maps.Keys(all))
-	var list []*ast.Module
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p.origins = copyRules(all[name], s.Ref(), own[name] != nil, p.origins)
-		list = append(list, all[name])
 	}
-	typeInputs(list)
+	typeInputs(all)
 	data := dataOf(s, d)
 	if data == nil {
 		return nil
 	}
 	p.store = inmem.NewFromASTObject(data)
-	p.compile(all, d)
+	p.compile(all, s.Prints, d)
 	if len(*d) > 0 {
 		return nil
 	}
 	p.checkReach(s, own, data, d)
 	p.needs, p.doubted = p.readOf(s), p.doubts(own)
+	if n := p.needs.labels(); n > maxUsageLabels {
+		d.add(nil, "the rules read the usage of %d labels in input.usage.labels, more than %d: read fewer labels, or move some of the rules to another policy", n, maxUsageLabels)
+	}
 	if len(*d) > 0 {
 		return nil
 	}
@@ -92,13 +91,9 @@ func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module 
 }
 
 // parseLibrary returns copies of the library modules that the policy enables.
-func parseLibrary(s *Source, d *diagnostics) map[string]*ast.Module {
-	chosen, err := libraryFor(s)
-	if err != nil {
-		d.add(nil, "%v", err)
-	}
+func parseLibrary(s *Source) map[string]*ast.Module {
 	modules := map[string]*ast.Module{}
-	for name, m := range chosen {
+	for name, m := range libraryFor(s) {
 		modules[name] = m.module.Copy()
 	}
 	return modules
@@ -112,17 +107,9 @@ func dataOf(s *Source, d *diagnostics) ast.Object {
 	if len(*d) > 0 {
 		return nil
 	}
-	data["parameters"] = s.Parameters
-	if s.Parameters == nil {
-		data["parameters"] = map[string]any{}
-	}
+	data["parameters"] = notNil(s.Parameters)
 	if s.Library != nil {
-		var content any
-		if err := json.Unmarshal(jsonOf(withPreset(s.Library)), &content); err != nil {
-			d.add(nil, "spec.library: %v", err)
-			return nil
-		}
-		data["library"] = content
+		data["library"] = withPreset(s.Library)
 	}
 	value, err := ast.InterfaceToValue(data)
 	if err != nil {
@@ -132,16 +119,12 @@ func dataOf(s *Source, d *diagnostics) ast.Object {
 	return value.(ast.Object)
 }
 
-// compile checks and compiles all modules, and prepares the queries.
-func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
+// compile checks and compiles all modules, with or without their calls of print, and prepares the queries.
+func (p *program) compile(modules map[string]*ast.Module, prints bool, d *diagnostics) {
 	ctx := context.Background() // the store is in memory, so nothing blocks
-	txn, err := p.store.NewTransaction(ctx)
-	if err != nil {
-		d.add(nil, "reading data: %v", err)
-		return
-	}
+	txn := storage.NewTransactionOrDie(ctx, p.store)
 	defer p.store.Abort(ctx, txn)
-	p.compiler = newCompiler().WithEnablePrintStatements(p.prints).WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn))
+	p.compiler = newCompiler().WithEnablePrintStatements(prints).WithPathConflictsCheck(storage.NonEmpty(ctx, p.store, txn))
 	p.compiler.Compile(modules)
 	if p.compiler.Failed() {
 		d.addErrors("", withoutCopies(p.compiler.Errors))
@@ -158,7 +141,7 @@ func (p *program) compile(modules map[string]*ast.Module, d *diagnostics) {
 
 // prepare creates the query for a decision's rules that need a field, once.
 func (p *program) prepare(decision, field string) error {
-	if wants(p.queries[decision], field) {
+	if slices.ContainsFunc(p.queries[decision], func(q gatedQuery) bool { return q.field == field }) {
 		return nil
 	}
 	query, err := p.compiler.QueryCompiler().Compile(ast.NewBody(ast.Equality.Expr(
@@ -173,8 +156,9 @@ func (p *program) prepare(decision, field string) error {
 func newCompiler() *ast.Compiler {
 	set := ast.NewSchemaSet()
 	for name, schema := range schemas() {
-		set.Put(schemaRef(name), schema)
+		set.Put(ast.Ref{ast.SchemaRootDocument, ast.StringTerm(name)}, schema)
 	}
+	set.Put(ast.SchemaRootRef, schemas()["any"])
 	return ast.NewCompiler().WithStrict(true).WithCapabilities(sandbox()).WithSchemas(set).
 		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics)
 }
@@ -182,40 +166,22 @@ func newCompiler() *ast.Compiler {
 // withoutCopies drops errors about the engine's copies of rules, because the same errors are reported for the original
 // rules.
 func withoutCopies(errors ast.Errors) ast.Errors {
-	var kept ast.Errors
-	for _, e := range errors {
-		if !strings.Contains(e.Message, answers) {
-			kept = append(kept, e)
-		}
-	}
-	if kept == nil {
+	kept := slices.DeleteFunc(slices.Clone(errors), func(e *ast.Error) bool { return strings.Contains(e.Message, answers) })
+	if len(kept) == 0 {
 		return errors
 	}
 	return kept
 }
 
-// decisions returns the decisions that the policy has rules for, sorted.
-func (p *program) decisions() []string {
-	return slices.Sorted(maps.Keys(p.queries))
-}
+// version of the engine's answers, as part of digests.
+const version = "corral policy 2"
 
 // digest returns a hash of everything that determines a policy's answers.
 func digest(s *Source) string {
-	h := newHash()
-	h.text("corral policy 1") // change the number when the engine's answers change
-	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
-		if !testFile(name) {
-			h.text(name, s.Modules[name])
-		}
+	modules, library := maps.Clone(s.Modules), map[string]string{}
+	maps.DeleteFunc(modules, func(name, _ string) bool { return testFile(name) })
+	for name, m := range libraryFor(s) {
+		library[name] = m.text
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.DataFiles)) {
-		h.text(name, s.DataFiles[name])
-	}
-	h.text(string(jsonOf(s.Data)), string(jsonOf(s.Parameters)), string(jsonOf(withPreset(s.Library))))
-	if chosen, err := libraryFor(s); err == nil {
-		for _, name := range slices.Sorted(maps.Keys(chosen)) {
-			h.text(name, chosen[name].text)
-		}
-	}
-	return fmt.Sprintf("sha256:%x", h.sum())
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(jsonOf([]any{version, modules, s.DataFiles, s.Data, s.Parameters, withPreset(s.Library), library})))
 }

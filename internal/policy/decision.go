@@ -13,7 +13,7 @@ import (
 )
 
 // ErrLate is the error for a policy that did not answer in time.
-var ErrLate = errors.New("there was no answer in time")
+var ErrLate = errors.New("there was no answer")
 
 // Failure is the reason why a policy could not be evaluated, or why its answer is invalid. A failure of an enforced
 // policy makes the decision void: the previous decision stays in force.

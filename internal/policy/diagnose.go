@@ -49,14 +49,9 @@ func (d *diagnostics) addErrors(file string, err error) {
 		*d = append(*d, v1alpha1.Diagnostic{File: file, Message: err.Error()})
 	}
 	for _, e := range list {
-		at := e.Location
-		if at == nil {
-			at = &ast.Location{}
-		}
-		if at.File == "" {
-			at = &ast.Location{File: file, Row: at.Row, Col: at.Col}
-		}
-		d.add(at, "%s", local.ReplaceAllString(explain(e), "_")) // the number differs between the copies of a rule
+		at := *cmp.Or(e.Location, &ast.Location{})
+		at.File = cmp.Or(at.File, file)
+		d.add(&at, "%s", local.ReplaceAllString(explain(e), "_")) // the number differs between the copies of a rule
 	}
 }
 
@@ -71,20 +66,16 @@ func (d diagnostics) sorted() []v1alpha1.Diagnostic {
 
 // explain returns OPA's message with a hint.
 func explain(e *ast.Error) string {
-	var ref *ast.RefErrInvalidDetail
-	var unification *ast.UnificationErrDetail
+	message := e.Message
 	switch detail := e.Details.(type) {
 	case *ast.RefErrInvalidDetail:
-		ref = detail
+		if detail.Pos < len(detail.Ref) {
+			return fmt.Sprintf("%s: %s", message, missing(detail))
+		}
 	case *ast.UnificationErrDetail:
-		unification = detail
+		return fmt.Sprintf("%s: the two sides can never be equal, %s and %s; compare values of one type", message, typeName(detail.Left), typeName(detail.Right))
 	}
-	message := e.Message
 	switch {
-	case ref != nil && ref.Pos < len(ref.Ref):
-		return fmt.Sprintf("%s: %s", message, missing(ref))
-	case unification != nil:
-		return fmt.Sprintf("%s: the two sides can never be equal, %s and %s; compare values of one type", message, typeName(unification.Left), typeName(unification.Right))
 	case strings.HasPrefix(message, "undefined function "):
 		return message + ": " + undefinedFunction(strings.TrimPrefix(message, "undefined function "))
 	case strings.Contains(message, "may be recursive"), e.Code == ast.RecursionErr && strings.Contains(message, answers):
@@ -121,10 +112,15 @@ func missing(detail *ast.RefErrInvalidDetail) string {
 
 // oneOf suggests one of the known names for an unknown one.
 func oneOf(name string, known []string) string {
+	return didYouMean(name, known, "there are "+strings.Join(known, ", "))
+}
+
+// didYouMean suggests the most similar of the known names. It returns otherwise if none is similar.
+func didYouMean(name string, known []string, otherwise string) string {
 	if close := closest(name, known); close != "" {
 		return fmt.Sprintf("did you mean %s?", close)
 	}
-	return "there are " + strings.Join(known, ", ")
+	return otherwise
 }
 
 // closest returns the known name that is most similar, or "" if none is.
@@ -143,10 +139,7 @@ func undefinedFunction(name string) string {
 	for _, b := range sandbox().Builtins {
 		known = append(known, b.Name)
 	}
-	if close := closest(name, known); close != "" {
-		return fmt.Sprintf("did you mean %s?", close)
-	}
-	return "OPA has no such function; define it, or correct its name"
+	return didYouMean(name, known, "OPA has no such function; define it, or correct its name")
 }
 
 // hints maps a part of OPA's message to a hint.

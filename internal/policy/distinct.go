@@ -17,7 +17,7 @@ import (
 // of a pod have the same value, so checking each distinct value is cheaper than checking each container.
 func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
-	err := eachContainer(operands[0], func(container *ast.Term) {
+	err := eachContainer(operands[0], func(_, container *ast.Term) {
 		value := within(container, operands[1])
 		if value == nil {
 			value = operands[2]
@@ -35,21 +35,16 @@ func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
 	note := func(image *ast.Term) {
-		if image == nil {
-			return
-		}
-		if _, named := image.Value.(ast.String); named {
+		if image != nil && ast.ValueName(image.Value) == "string" {
 			found.Add(image)
 		}
 	}
-	err := eachContainer(operands[0], func(container *ast.Term) { note(within(container, imageKey)) })
+	err := eachContainer(operands[0], func(_, container *ast.Term) { note(within(container, imageKey)) })
 	if err != nil {
 		return err
 	}
 	if volumes := within(operands[0], volumesKey); volumes != nil {
-		if array, ok := volumes.Value.(*ast.Array); ok {
-			array.Foreach(func(volume *ast.Term) { note(within(within(volume, imageKey), referenceKey)) })
-		}
+		each(volumes, func(volume *ast.Term) { note(within(within(volume, imageKey), referenceKey)) })
 	}
 	return give(ast.NewTerm(found))
 }
@@ -78,7 +73,7 @@ func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.
 		return kinds.Until(func(kind *ast.Term) bool { return within(within(resources, kind), name) != nil })
 	}
 	found := ast.NewSet()
-	err := eachContainer(operands[0], func(container *ast.Term) {
+	err := eachContainer(operands[0], func(_, container *ast.Term) {
 		names.Foreach(func(name *ast.Term) {
 			if !has(container, name) && !has(operands[0], name) {
 				found.Add(name)
@@ -91,8 +86,8 @@ func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.
 	return give(ast.NewTerm(found))
 }
 
-// eachContainer calls f for each container and init container of a pod.
-func eachContainer(of *ast.Term, f func(*ast.Term)) error {
+// eachContainer calls f for each container and init container of a pod, with the key of the list that it is in.
+func eachContainer(of *ast.Term, f func(kind, container *ast.Term)) error {
 	spec, ok := of.Value.(ast.Object)
 	if !ok {
 		return fmt.Errorf("the spec of a pod is an object, not %s", ast.ValueName(of.Value))
@@ -106,7 +101,7 @@ func eachContainer(of *ast.Term, f func(*ast.Term)) error {
 		if !ok {
 			return fmt.Errorf("the %s of a pod are an array, not %s", kind.Value, ast.ValueName(list.Value))
 		}
-		array.Foreach(f)
+		array.Foreach(func(container *ast.Term) { f(kind, container) })
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ package policy
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -20,8 +19,8 @@ const anyElement = "[_]"
 
 // reading is what one rule of a policy reads of the input.
 type reading struct {
-	decision string // empty for the rules of other packages
-	rule     *ast.Rule
+	schema string // the name of the input's schema: the decision, or any
+	rule   *ast.Rule
 	// promised is true for rules that the engine asks.
 	promised bool
 	// holds are the fields that variables hold.
@@ -30,17 +29,13 @@ type reading struct {
 
 // doubts returns warnings about the policy's own rules, as compiled.
 func (p *program) doubts(own map[string]*ast.Module) []v1alpha1.Diagnostic {
-	var all []*reading
+	all := map[*ast.Rule]*reading{}
 	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
-		if own[file] == nil || isAnswers(rule) {
-			return
+		if own[file] != nil && !isAnswers(rule) {
+			r := &reading{schema: schemaName(packageName(module)), rule: rule, promised: promised(module, rule) != nil, holds: map[ast.Var][]string{}}
+			r.bind()
+			all[rule] = r
 		}
-		r := &reading{rule: rule, promised: promised(module, rule) != nil, holds: map[ast.Var][]string{}}
-		if name, ok := strings.CutPrefix(packageName(module), "corral."); ok && inputs[name] != nil {
-			r.decision = name
-		}
-		r.bind()
-		all = append(all, r)
 	})
 	var d diagnostics
 	handled := map[string]bool{}
@@ -159,7 +154,7 @@ func (r *reading) doubtComparisons(handled map[string]bool, d *diagnostics) {
 			case field == nil || len(operands) != 2:
 			case ordering[operator] && isQuantity(field):
 				d.add(at, "%s is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it with corral.quantity(…)", named(field))
-			case operator == "neq" && e != nil && !e.Negated && !isNegated && !isEmpty(operands[1-i]) && !handled[named(field)] && mayLack(cmp.Or(r.decision, "any"), field):
+			case operator == "neq" && e != nil && !e.Negated && !isNegated && !isEmpty(operands[1-i]) && !handled[named(field)] && mayLack(r.schema, field):
 				d.add(at, "%s may be missing, and != then never holds; write not … == …, or compare object.get(…) with a default", named(field))
 			}
 		}
@@ -183,26 +178,19 @@ func isEmpty(t *ast.Term) bool {
 // alwaysSet are fields that the schema of pods does not require, and that every pod has.
 var alwaysSet = []string{"name", "namespace", "image"}
 
-// mayLack reports whether the input of a decision may lack a field. A field above the last element counts as present, because a rule that
+// mayLack reports whether an input may lack a field. A field above the last element counts as present, because a rule that
 // iterates over nothing is not meant to hold.
-func mayLack(decision string, path []string) (lacks bool) {
-	root := schemas()[decision].(map[string]any)
-	node := root
+func mayLack(schema string, path []string) (lacks bool) {
+	node := schemaOf(schema)
 	for _, step := range path {
-		if reference, ok := node["$ref"].(string); ok {
-			node, _ = root["definitions"].(map[string]any)[strings.TrimPrefix(reference, "#/definitions/")].(map[string]any)
-		}
-		properties, _ := node["properties"].(map[string]any)
-		required, _ := node["required"].([]any)
-		below, known := properties[step].(map[string]any)
+		below, known := node.field(step)
+		required, _ := node.schema["required"].([]any)
 		switch {
 		case step == anyElement:
-			below, known = cmp.Or[any](node["items"], node["additionalProperties"]).(map[string]any)
 			lacks = false
-		case known:
-			lacks = lacks || !slices.Contains(required, any(step)) && !slices.Contains(alwaysSet, step)
-		default:
-			below, known = node["additionalProperties"].(map[string]any)
+		case node.properties()[step] == nil:
+			lacks = true
+		case !slices.Contains(required, any(step)) && !slices.Contains(alwaysSet, step):
 			lacks = true
 		}
 		if !known {
@@ -215,17 +203,13 @@ func mayLack(decision string, path []string) (lacks bool) {
 
 // doubtContainers reports rules about pods that judge containers and no init containers, although sidecars are init containers. Another rule of the
 // policy may judge these, and a rule about a container of a given name means only that one.
-func (p *program) doubtContainers(all []*reading, d *diagnostics) {
-	of := map[*ast.Rule]*reading{}
-	for _, r := range all {
-		of[r.rule] = r
-	}
+func (p *program) doubtContainers(all map[*ast.Rule]*reading, d *diagnostics) {
 	var onlyMain []*reading
 	for _, r := range all {
-		if !r.promised || r.decision != DecisionTemplate {
+		if !r.promised || r.schema != DecisionTemplate {
 			continue
 		}
-		lists := p.listsOf(r, of)
+		lists := p.listsOf(r, all)
 		main, early := lists[containerLists[0]], lists[containerLists[1]]
 		if early && !main {
 			return // the rules share the work
@@ -243,10 +227,10 @@ func (p *program) doubtContainers(all []*reading, d *diagnostics) {
 const byName = "name"
 
 // listsOf returns the lists of containers that a rule looks into, also by way of other rules.
-func (p *program) listsOf(r *reading, of map[*ast.Rule]*reading) map[string]bool {
+func (p *program) listsOf(r *reading, all map[*ast.Rule]*reading) map[string]bool {
 	lists := map[string]bool{}
 	for rule := range p.reach(r.rule) {
-		if own := of[rule]; own != nil {
+		if own := all[rule]; own != nil {
 			own.noteLists(lists)
 		} else if rule.Ref().HasPrefix(podContainers) {
 			lists[containerLists[1]] = true

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -33,13 +34,10 @@ func (e *Excess) Diagnostics() []v1alpha1.Diagnostic {
 	return []v1alpha1.Diagnostic{{Message: e.Message}}
 }
 
-// Limit returns a context that ends when an evaluation in this process has taken too long.
-type Limit func(context.Context) (context.Context, context.CancelFunc)
-
 // LoadHere returns a policy whose rules and parameters are trusted. This process evaluates it, because that is
-// cheapest. The input is not trusted: if an evaluation exceeds the limit, the asker evaluates it instead, which can
+// cheapest. The input is not trusted: if an evaluation exceeds the time limit, the asker evaluates it instead, which can
 // measure and stop it.
-func LoadHere(source Source, asker Asker, limit Limit) *Policy {
+func LoadHere(source Source, asker Asker, limit time.Duration) *Policy {
 	p, _ := Load(source)
 	p.source, p.asker, p.limit = source, asker, limit
 	return p
@@ -47,10 +45,10 @@ func LoadHere(source Source, asker Asker, limit Limit) *Policy {
 
 // limited returns the context of an evaluation in this process.
 func (p *Policy) limited(ctx context.Context) (context.Context, context.CancelFunc) {
-	if p.limit == nil {
+	if p.limit == 0 {
 		return ctx, func() {}
 	}
-	return p.limit(ctx)
+	return context.WithTimeout(ctx, p.limit)
 }
 
 // reply is the answer of one policy to a question.
@@ -95,13 +93,13 @@ func (p *Policy) Answer(ctx context.Context, asked Question) ([]byte, error) {
 	case !p.isLoaded():
 		return nil, errors.New(p.whyNotLoaded())
 	case q.Decision == DecisionScaling:
-		limits, failure := decodeAll(ctx, p, q, decodeLimit)
+		limits, failure := askHere(ctx, p, q, decodeLimit)
 		return answerOf(q, limits, failure)
 	case q.Decision == DecisionTemplate:
-		found, failure := decodeAll(ctx, p, q, decodeFinding)
+		found, failure := askHere(ctx, p, q, decodeFinding)
 		return answerOf(q, fewFindings(found), failure)
 	case q.Decision == DecisionUpdate:
-		rollouts, failure := decodeAll(ctx, p, q, decodeRollout)
+		rollouts, failure := askHere(ctx, p, q, decodeRollout)
 		return answerOf(q, rollouts, failure)
 	}
 	return nil, fmt.Errorf("there is no decision %q", q.Decision)

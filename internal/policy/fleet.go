@@ -99,11 +99,14 @@ func (f *Fleet) read(groups []GroupKey) []GroupKey {
 }
 
 // Readers counts the pools whose rules read a group, by namespace.
-func (f *Fleet) Readers(key GroupKey) map[string]int {
+func (f *Fleet) Readers(key GroupKey) map[string]int { return f.group(key).readers }
+
+// group returns a group, which is empty if it has no pools.
+func (f *Fleet) group(key GroupKey) *fleetGroup {
 	if g := f.groups[key]; g != nil {
-		return g.readers
+		return g
 	}
-	return nil
+	return &fleetGroup{}
 }
 
 // Granted returns a pool's grant.
@@ -140,10 +143,7 @@ func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 
 // others returns the pools of a group without the given pool.
 func (f *Fleet) others(key GroupKey, p Pool) claimants {
-	g := f.groups[key]
-	if g == nil {
-		g = &fleetGroup{}
-	}
+	g := f.group(key)
 	var own Member
 	in := int64(0)
 	if self := f.pools[nameOf(p)]; self != nil && HasGroup(self.groups, key) {
@@ -166,8 +166,8 @@ func (f *Fleet) others(key GroupKey, p Pool) claimants {
 func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
 	others := f.others(key, p)
 	sum := Group{Granted: clamp(others.granted), Pools: clamp(others.pools)}
-	if g := f.groups[key]; g != nil && needs.Members {
-		sum.Version = g.version
+	if needs.reads(ReadsMembers) {
+		sum.Version = f.group(key).version
 	}
 	return sum
 }
@@ -186,10 +186,7 @@ func (f *Fleet) Left(p Pool, needs Needs) []int64 {
 
 // Members returns pools of a group, sorted, starting at the given one, up to a maximum number.
 func (f *Fleet) Members(key GroupKey, from types.NamespacedName, most int) []Member {
-	g := f.groups[key]
-	if g == nil {
-		return nil
-	}
+	g := f.group(key)
 	rest := g.members[g.place(from):]
 	list := make([]Member, 0, min(len(rest), most))
 	for _, m := range rest[:min(len(rest), most)] {

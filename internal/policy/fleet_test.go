@@ -48,7 +48,7 @@ func TestAFleetsSumsAreThoseOfItsMembers(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		needs := Needs{Ceilings: fairCeilings(random)}
 		policy := load(t, Source{Kind: KindClusterRunnerPolicy, Name: "guard", Library: &v1alpha1.PolicyLibrary{Ceilings: needs.Ceilings}})
-		listed := Needs{Ceilings: needs.Ceilings, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true}
+		listed := Needs{Ceilings: needs.Ceilings, Reads: []string{ReadsAnything}}
 		f := NewFleet()
 		for step := range 120 {
 			i := random.IntN(30)
@@ -120,7 +120,7 @@ func TestALabelTooManyMakesNoGroup(t *testing.T) {
 		t.Errorf("%d groups", len(f.groups))
 	}
 	other := Pool{Namespace: "ci", Name: "o", Labels: p.Labels}
-	u := f.Usage(other, Needs{AnyLabel: true})
+	u := f.Usage(other, Needs{Reads: []string{"usage.labels"}})
 	if u.Labels["l63"].Granted != 3 || u.Labels["l64"].Granted != 0 {
 		t.Errorf("%+v, %+v", u.Labels["l63"], u.Labels["l64"])
 	}
@@ -130,14 +130,13 @@ func TestALabelTooManyMakesNoGroup(t *testing.T) {
 // each group occurs once, whatever names it.
 func TestGroupsOfAPoolAreSorted(t *testing.T) {
 	p := Pool{Namespace: "ci", Name: "p", Connection: "acme", Labels: map[string]string{"team": "a", "size": "l", "a": "b"}}
-	needs := Needs{All: true, Ceilings: []v1alpha1.Ceiling{
+	needs := Needs{Reads: []string{"usage.all"}, Ceilings: []v1alpha1.Ceiling{
 		{By: v1alpha1.CeilingLabel, LabelKey: "team"}, {By: v1alpha1.CeilingLabel, LabelKey: "none"}, {By: v1alpha1.CeilingNamespace}, {By: v1alpha1.CeilingAll},
 	}}
 	for i := range 5000 {
-		needs.Labels = append(needs.Labels, fmt.Sprint("l", i))
+		needs.Reads = append(needs.Reads, fmt.Sprint("usage.labels.l", i))
 	}
-	needs.Labels = append(needs.Labels, "size", "team")
-	needs = needs.normal()
+	needs.Reads = sortedSet(append(needs.Reads, "usage.labels.size", "usage.labels.team"))
 	want := []GroupKey{{by: byAll}, {by: byNamespace, value: "ci"}, {byLabel, "size", "l"}, {byLabel, "team", "a"}}
 	got := needs.Groups(p)
 	if !slices.Equal(got, want) {

@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"slices"
 	"strings"
 	"sync"
 
@@ -33,11 +32,7 @@ func onlyWith(rule *ast.Rule) []string {
 // gates are the fields that rules of the library list.
 var gates = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
-	all, err := library()
-	if err != nil {
-		return names // no library rule can be loaded
-	}
-	for _, m := range all {
+	for _, m := range library() {
 		for _, rule := range m.module.Rules {
 			for _, field := range onlyWith(rule) {
 				names[field] = true
@@ -62,11 +57,6 @@ func isAnswers(rule *ast.Rule) bool { return strings.HasPrefix(ruleName(rule), a
 type gatedQuery struct {
 	field string
 	query ast.Body
-}
-
-// wants reports whether there is already a query for rules that need a field.
-func wants(list []gatedQuery, field string) bool {
-	return slices.ContainsFunc(list, func(q gatedQuery) bool { return q.field == field })
 }
 
 // noteSet records which of the named fields are set. A name matches exactly, or by its prefix up to the slash.

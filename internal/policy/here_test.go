@@ -24,11 +24,8 @@ func (c *counting) Ask(context.Context, *Policy, Question) ([]byte, error) {
 	return []byte(`{"elements":[{"field":"max","n":3,"reason":"elsewhere"}]}`), c.err
 }
 
-func over(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, end := context.WithCancel(ctx)
-	end()
-	return ctx, end
-}
+// over is a limit that each evaluation exceeds.
+const over = time.Nanosecond
 
 // endless never ends while there are jobs.
 const endless = `{"field": "max", "atMost": 9, "reason": "r"} if {
@@ -43,18 +40,16 @@ func TestAnEvaluationHereEndsAndAnotherProcessAnswers(t *testing.T) {
 	quick := `{"field": "max", "atMost": 7, "reason": "r"}`
 	for name, tc := range map[string]struct {
 		rule       string
-		limit      Limit
+		limit      time.Duration
 		isOver     bool // the time for the decision is over
 		most       int32
 		asked      int
 		isAnswered bool
 	}{
-		"quick":                       {quick, nil, false, 7, 0, true},
+		"quick":                       {quick, 0, false, 7, 0, true},
 		"the limit is passed":         {endless, over, false, 3, 1, true},
 		"the decision's time is over": {endless, over, true, 0, 0, false},
-		"it would never end": {endless, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 10*time.Millisecond)
-		}, false, 3, 1, true},
+		"it would never end":          {endless, 10 * time.Millisecond, false, 3, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asker := &counting{}
@@ -91,7 +86,7 @@ func TestAnAnswerHereEndsTheQuarantine(t *testing.T) {
 	if got := loaded.Quarantined(); !cmp.Equal(got, []string{p.Namespace}) {
 		t.Fatalf("in quarantine for %v", got)
 	}
-	loaded.limit = nil
+	loaded.limit = 0
 	if failures := ask(time.Minute, 0); len(failures) != 1 || failures[0].Kind != Quarantined {
 		t.Errorf("in quarantine: %v", failures)
 	}

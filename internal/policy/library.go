@@ -4,7 +4,6 @@
 package policy
 
 import (
-	"fmt"
 	"io/fs"
 	"path"
 	"reflect"
@@ -32,33 +31,25 @@ type libraryModule struct {
 }
 
 // library is the built-in library, parsed once.
-var library = sync.OnceValues(func() (map[string]libraryModule, error) {
+var library = sync.OnceValue(func() map[string]libraryModule {
 	families := map[string]bool{podHelper: true}
 	for field := range reflect.TypeFor[v1alpha1.PolicyLibrary]().Fields() {
 		families[strings.ToLower(field.Name)] = true
 	}
 	modules := map[string]libraryModule{}
-	err := fs.WalkDir(policies.FS, ".", func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".rego") || testFile(file) {
-			return err
+	files, _ := fs.Glob(policies.FS, "*/*.rego") // the pattern is valid
+	for _, file := range files {
+		if testFile(file) {
+			continue
 		}
-		text, err := fs.ReadFile(policies.FS, file)
-		if err != nil {
-			return fmt.Errorf("reading the library: %w", err)
-		}
-		name := libraryPrefix + file
-		module, err := parse(name, string(text))
-		if err != nil {
-			return fmt.Errorf("reading the library: %w", err)
-		}
-		family := strings.TrimSuffix(path.Base(file), ".rego")
+		text, _ := fs.ReadFile(policies.FS, file) // it is embedded
+		name, family := libraryPrefix+file, strings.TrimSuffix(path.Base(file), ".rego")
 		if !families[family] {
 			family = ""
 		}
-		modules[name] = libraryModule{text: string(text), module: module, family: family}
-		return nil
-	})
-	return modules, err
+		modules[name] = libraryModule{text: string(text), module: mustParse(name, string(text)), family: family}
+	}
+	return modules
 })
 
 // podHelper is the family of the helper for the containers of a pod. Policies whose modules name its package get it.
@@ -67,11 +58,7 @@ const podHelper = "pod"
 var namesPodHelper = regexp.MustCompile(`\bdata\.corral\.pod\b`)
 
 // libraryFor returns the modules of the enabled families, and their helpers.
-func libraryFor(s *Source) (map[string]libraryModule, error) {
-	all, err := library()
-	if err != nil {
-		return nil, err
-	}
+func libraryFor(s *Source) map[string]libraryModule {
 	on := map[string]bool{}
 	for _, text := range s.Modules {
 		on[podHelper] = on[podHelper] || namesPodHelper.MatchString(text)
@@ -83,12 +70,12 @@ func libraryFor(s *Source) (map[string]libraryModule, error) {
 		}
 	}
 	chosen := map[string]libraryModule{}
-	for name, m := range all {
+	for name, m := range library() {
 		if on[m.family] {
 			chosen[name] = m
 		}
 	}
-	return chosen, nil
+	return chosen
 }
 
 // withPreset adds the families of a preset that have no parameters of their own.
@@ -123,4 +110,13 @@ func parse(file, text string) (*ast.Module, error) {
 	return ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
 		RegoVersion: ast.RegoV1, ProcessAnnotation: true, Capabilities: sandbox(),
 	})
+}
+
+// mustParse parses a module of this program.
+func mustParse(file, text string) *ast.Module {
+	module, err := parse(file, text)
+	if err != nil {
+		panic(err)
+	}
+	return module
 }

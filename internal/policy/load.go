@@ -5,9 +5,11 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -84,9 +86,9 @@ type Policy struct {
 	selector    labels.Selector // nil if the source has none
 	diagnostics []v1alpha1.Diagnostic
 	facts       Facts
-	program     *program // nil with diagnostics, and if only another process has the rules
-	asker       Asker    // nil if only this process evaluates the rules
-	limit       Limit    // of an evaluation in this process; nil for none
+	program     *program      // nil with diagnostics, and if only another process has the rules
+	asker       Asker         // nil if only this process evaluates the rules
+	limit       time.Duration // of an evaluation in this process; 0 for none
 	quarantine  quarantine
 	retired     atomic.Bool
 }
@@ -104,10 +106,6 @@ type Facts struct {
 	Doubts []v1alpha1.Diagnostic `json:",omitempty"`
 }
 
-// maxUsageLabels is the maximum number of labels whose usage the rules of a policy read by name. Each pool that the policy
-// binds keeps them.
-const maxUsageLabels = 16
-
 // Load parses, checks and compiles a policy. A policy with diagnostics still binds its pools and fails every decision
 // with NotLoaded. Untrusted rules must be loaded in a limited process: compiling them may use all memory, or never end.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
@@ -116,14 +114,10 @@ func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	if len(d) == 0 {
 		p.program = tryBuild(&source, &d)
 	}
-	if len(d) == 0 && len(p.program.needs.Labels) > maxUsageLabels {
-		d.add(nil, "the rules read input.usage.labels of %d labels, more than %d: read fewer, or make two policies of it", len(p.program.needs.Labels), maxUsageLabels)
+	if p.program != nil {
+		p.facts = Facts{Decisions: slices.Sorted(maps.Keys(p.program.queries)), Needs: p.program.needs, Doubts: p.program.doubted}
 	}
-	if p.diagnostics = d.sorted(); len(p.diagnostics) > 0 {
-		p.program = nil
-	} else {
-		p.facts = Facts{Decisions: p.program.decisions(), Needs: p.program.needs, Doubts: p.program.doubted}
-	}
+	p.diagnostics = d.sorted()
 	p.source.Modules, p.source.Data, p.source.DataFiles, p.source.Parameters = nil, nil, nil, nil // the program contains them
 	return p, p.Diagnostics()
 }
@@ -137,7 +131,7 @@ func Elsewhere(source Source, facts Facts, asker Asker) *Policy {
 
 // declared returns a policy without its rules.
 func declared(source Source) (*Policy, diagnostics) {
-	p := &Policy{source: source, ref: source.Ref(), digest: digest(&source)}
+	p := &Policy{source: source, ref: source.Ref(), digest: digest(&source), quarantine: quarantine{of: map[string]excesses{}}}
 	var d diagnostics
 	selector, err := metav1.LabelSelectorAsSelector(source.Selector)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 func lines(list []v1alpha1.Diagnostic) []string {
 	var all []string
 	for _, d := range list {
-		all = append(all, place(d.File, int(d.Line), int(d.Column))+d.Message)
+		all = append(all, d.String())
 	}
 	return all
 }
@@ -255,7 +255,7 @@ func TestLoadTellsWhatIsWrongInASource(t *testing.T) {
 		"too many modules": {Source{Modules: many}, []string{"the policy has 65 modules, more than 64: join some, or make two policies of it"}},
 		"too many bytes": {
 			Source{Modules: map[string]string{"p.rego": fine}, Data: map[string]any{"a": strings.Repeat("a", v1alpha1.MaxPolicyBytes)}},
-			[]string{"the policy's modules and data take 131148 bytes, more than 131072: make two policies of it"},
+			[]string{"the policy's modules and data take 131154 bytes, more than 131072: make two policies of it"},
 		},
 		"name":         {Source{Modules: map[string]string{"p.txt": fine}}, []string{"p.txt: a module is named NAME.rego: rename it"}},
 		"no text":      {Source{Modules: map[string]string{"p.rego": fine + "# \xff"}}, []string{"p.rego: the module isn't UTF-8 text: save it as UTF-8"}},
@@ -383,7 +383,7 @@ func TestRulesNameFewLabelsOfTheUsage(t *testing.T) {
 			read = append(read, fmt.Sprintf("input.usage.labels.l%d.granted", i))
 		}
 		_, diagnostics := Load(namespaced("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"} if " + strings.Join(read, " + ") + " > 3\n"))
-		if refused := len(diagnostics) == 1 && strings.Contains(diagnostics[0].Message, "17 labels, more than 16"); refused != isRefused || len(diagnostics) > 1 {
+		if refused := len(diagnostics) == 1 && strings.Contains(diagnostics[0].Message, "the usage of 17 labels in input.usage.labels, more than 16"); refused != isRefused || len(diagnostics) > 1 {
 			t.Errorf("%d labels: %v", n, lines(diagnostics))
 		}
 	}

@@ -5,7 +5,9 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -53,11 +55,6 @@ func copyRule(module *ast.Module, rule *ast.Rule, set string, index int) {
 		ast.Item(ast.StringTerm("i"), ast.InternedTerm(index)),
 	).SetLocation(rule.Head.Location)
 	module.Rules = append(module.Rules, c)
-	for _, a := range rule.Annotations {
-		if a.Scope == "rule" {
-			module.Annotations = append(module.Annotations, a.Copy(c))
-		}
-	}
 }
 
 func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
@@ -73,7 +70,7 @@ func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
 		o.severity, o.remediation = custom(a, "severity"), custom(a, "remediation")
 	}
 	o.rule = v1alpha1.RuleReference{
-		Policy: policy, Name: fmt.Sprintf("corral.%s.%s", p.decision, p.set),
+		Policy: policy, Name: p.name(),
 		File: rule.Location.File, Line: v1alpha1.LineNumber(rule.Location.Row),
 	}
 	if o.code != "" {
@@ -87,38 +84,26 @@ func custom(a *ast.Annotations, key string) string {
 	return text
 }
 
-// typeInputs gives each package the schema of its decision's input, and other packages the schema of all inputs. It
-// ignores the modules' own schema annotations.
-func typeInputs(modules []*ast.Module) {
-	packages := map[string]*ast.Annotations{}
+// typeInputs gives the package of each decision the schema of its input; the compiler has the schema for all others. It
+// ignores the modules' own schema annotations. It also drops the metadata of packages: OPA accepts only one for each
+// package, and recipes are copied side by side.
+func typeInputs(modules map[string]*ast.Module) {
 	for _, module := range modules {
 		module.Annotations = slices.DeleteFunc(module.Annotations, func(a *ast.Annotations) bool {
 			a.Schemas = nil
-			other := packages[packageName(module)]
-			if a.Scope == "package" && other == nil {
-				packages[packageName(module)] = a
-			}
-			return a.Scope == "package" && other != nil // OPA takes one in each package, and recipes are copied side by side
+			return a.Scope == "package"
 		})
 	}
-	for _, module := range modules {
-		name := packageName(module)
-		a := packages[name]
-		if a == nil {
-			a = (&ast.Annotations{Scope: "package", Location: module.Package.Location}).Copy(module.Package)
-			module.Annotations = append(module.Annotations, a)
-			packages[name] = a
-		}
-		schema := "any"
-		for decision := range inputs {
-			if name == "corral."+decision {
-				schema = decision
-			}
-		}
-		a.Schemas = []*ast.SchemaAnnotation{{Path: ast.InputRootRef, Schema: schemaRef(schema)}}
-	}
+	maps.Copy(modules, inputModules())
 }
 
-func schemaRef(name string) ast.Ref {
-	return ast.Ref{ast.SchemaRootDocument, ast.StringTerm(name)}
-}
+// inputModules have no rules, but name the schema of each decision's input.
+var inputModules = sync.OnceValue(func() map[string]*ast.Module {
+	modules := map[string]*ast.Module{}
+	for decision := range inputs {
+		name := libraryPrefix + "inputs/" + decision + ".rego"
+		text := fmt.Sprintf("# METADATA\n# scope: package\n# schemas:\n# - input: schema.%[1]s\npackage corral.%[1]s\n", decision)
+		modules[name] = mustParse(name, text)
+	}
+	return modules
+})

@@ -4,8 +4,10 @@
 package policy
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -14,140 +16,124 @@ import (
 
 // Needs lists the inputs that scaling rules read, where the inputs change often or are costly.
 type Needs struct {
-	// Ceilings are the library's ceilings. What they need of input.usage is not included in the other fields, which
-	// cover user-written rules.
+	// Ceilings are the library's ceilings. What they need of input.usage is not included in Reads.
 	Ceilings []v1alpha1.Ceiling
-	// Fields are the top-level input fields that a rule reads, sorted, without the pool, the clock, its zone and usage.
-	// AnyField is true if they cannot be determined.
-	Fields   []string
-	AnyField bool
-	// Granted is true if a rule reads the grant of the pool itself.
-	Granted bool
-	// All, Namespace and Connection are true if a rule reads that group of input.usage.
-	All, Namespace, Connection bool
-	// Labels are the labels whose groups a rule reads, sorted. AnyLabel is true if they cannot be determined.
-	Labels   []string
-	AnyLabel bool
-	// Members is true if a rule reads the members of a group, or what they claim.
-	Members bool
-	// Clock is true if a user-written rule reads the time.
-	Clock bool
+	// Reads are the parts of the input that user-written rules read, sorted: the names of fields and, for the usage, what
+	// the constants below stand for.
+	Reads []string
 }
 
-// everything is used if the inputs of a rule cannot be determined.
-var everything = Needs{AnyField: true, Granted: true, All: true, Namespace: true, Connection: true, AnyLabel: true, Members: true, Clock: true}
+const (
+	// ReadsAnything stands for rules whose inputs cannot be determined.
+	ReadsAnything = "*"
+	// ReadsUsage is the prefix of what rules read of input.usage: "granted", or the name of a group. A group of pools
+	// with the same label is labels.KEY, or labels if the key cannot be determined.
+	ReadsUsage = "usage."
+	// ReadsMembers stands for the members of a group, or what they claim.
+	ReadsMembers = ReadsUsage + "members"
+	readsLabel   = ReadsUsage + byLabel + "."
+)
+
+// reads reports whether a rule reads a part of the input.
+func (n Needs) reads(part string) bool { return n.names(part) || n.names(ReadsAnything) }
+
+// maxUsageLabels is the maximum number of labels whose usage the rules of a policy read by name. The controller keeps these
+// names for each pool that the policy binds.
+const maxUsageLabels = 16
+
+// names reports whether Reads contains a part. Rules may name many labels, and the ledger asks this for each group of a pool.
+func (n Needs) names(part string) bool {
+	_, found := slices.BinarySearch(n.Reads, part)
+	return found
+}
+
+// labels returns the number of labels whose usage rules read by name.
+func (n Needs) labels() (count int) {
+	for _, part := range n.Reads {
+		if strings.HasPrefix(part, readsLabel) {
+			count++
+		}
+	}
+	return count
+}
+
+// Clock reports whether a user-written rule reads the time.
+func (n Needs) Clock() bool { return n.reads("now") }
 
 // Usage reports whether a rule reads input.usage at all.
 func (n Needs) Usage() bool {
-	return len(n.Ceilings) > 0 || n.Granted || n.All || n.Namespace || n.Connection || n.AnyLabel || len(n.Labels) > 0
+	return len(n.Ceilings) > 0 || slices.ContainsFunc(n.Reads, func(part string) bool {
+		return part == ReadsAnything || strings.HasPrefix(part, ReadsUsage)
+	})
 }
 
 // OfRules returns the needs of user-written rules.
-func (n Needs) OfRules() Needs {
-	n.Ceilings = nil
-	return n
-}
+func (n Needs) OfRules() Needs { return Needs{Reads: n.Reads} }
 
 // and combines two needs.
 func (n Needs) and(o Needs) Needs {
-	return Needs{
-		Ceilings: slices.Concat(n.Ceilings, o.Ceilings),
-		Fields:   slices.Concat(n.Fields, o.Fields), AnyField: n.AnyField || o.AnyField,
-		Granted: n.Granted || o.Granted, All: n.All || o.All, Namespace: n.Namespace || o.Namespace,
-		Connection: n.Connection || o.Connection, AnyLabel: n.AnyLabel || o.AnyLabel, Members: n.Members || o.Members,
-		Labels: slices.Concat(n.Labels, o.Labels), Clock: n.Clock || o.Clock,
-	}.normal()
+	both := Needs{Ceilings: slices.Concat(n.Ceilings, o.Ceilings), Reads: sortedSet(slices.Concat(n.Reads, o.Reads))}
+	if slices.Contains(both.Reads, ReadsAnything) {
+		both.Reads = []string{ReadsAnything}
+	}
+	return both
 }
 
-// normal sorts fields and labels, and clears them if any field or label may be read.
-func (n Needs) normal() Needs {
-	if n.AnyField {
-		n.Fields = nil
-	}
-	if n.AnyLabel {
-		n.Labels = nil
-	}
-	slices.Sort(n.Fields)
-	slices.Sort(n.Labels)
-	n.Fields, n.Labels = slices.Compact(n.Fields), slices.Compact(n.Labels)
-	return n
+// sortedSet sorts a list and removes duplicates.
+func sortedSet[T cmp.Ordered](all []T) []T {
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // of clears the inputs that no rule reads, and the clock. Usage across the fleet is left out before it is computed.
 func (n Needs) of(in ScalingInput) ScalingInput {
 	in.Now = 0
-	if !n.Granted {
+	if !n.reads(ReadsUsage + "granted") {
 		in.Usage.Granted = 0
 	}
-	fields := reflect.ValueOf(&in).Elem()
-	for i := range fields.NumField() {
-		name := fields.Type().Field(i).Tag.Get("json")
-		if !n.AnyField && !slices.Contains(alwaysRead, name) && !slices.Contains(n.Fields, name) {
-			fields.Field(i).SetZero()
+	for field, value := range reflect.ValueOf(&in).Elem().Fields() {
+		name := field.Tag.Get("json")
+		if !slices.Contains(alwaysRead, name) && !n.reads(name) {
+			value.SetZero()
 		}
 	}
 	return in
 }
 
-// addReference adds what a reference to the input reads. A reference that ends before a number may continue elsewhere,
-// in a rule that receives its value.
-func (n *Needs) addReference(ref ast.Ref) {
-	if len(ref) > 1 && isName(ref[1]) && !ref[1].Equal(usageKey) {
-		name := string(ref[1].Value.(ast.String))
-		n.Clock = n.Clock || name == "now"
-		if !slices.Contains(alwaysRead, name) {
-			n.Fields = append(n.Fields, name)
+// add adds what a reference to the input reads. A reference that ends before a number may continue elsewhere, in a rule
+// that receives its value.
+func (n *Needs) add(ref ast.Ref) {
+	field, group := nameAt(ref, 1), nameAt(ref, 2)
+	switch {
+	case field == "" || field == "usage" && group == "":
+		n.Reads = append(n.Reads, ReadsAnything)
+		return
+	case field != "usage":
+		if !slices.Contains(alwaysRead, field) {
+			n.Reads = append(n.Reads, field)
 		}
 		return
 	}
-	if len(ref) < 3 || !isName(ref[1]) || !isName(ref[2]) {
-		*n = everything
-		return
+	part, rest := ReadsUsage+group, 3
+	if group == byLabel {
+		rest = 4
+		if label := nameAt(ref, 3); label != "" {
+			part = readsLabel + label
+		}
 	}
-	n.addUsage(ref)
+	n.Reads = append(n.Reads, part)
+	if sum := nameAt(ref, rest); group != "granted" && sum != "granted" && sum != "pools" { // which are known without the members
+		n.Reads = append(n.Reads, ReadsMembers)
+	}
 }
 
-// addUsage adds what a reference to a part of input.usage reads.
-func (n *Needs) addUsage(ref ast.Ref) {
-	rest := ref[3:]
-	switch string(ref[2].Value.(ast.String)) {
-	case "granted":
-		n.Granted = true
-		return
-	case "all":
-		n.All = true
-	case "namespace":
-		n.Namespace = true
-	case "connection":
-		n.Connection = true
-	case "labels":
-		rest = n.addLabel(rest)
+// nameAt returns the name at an index of a reference; "" if there is none, or if it is only known when the rule runs.
+func nameAt(ref ast.Ref, i int) string {
+	if i >= len(ref) {
+		return ""
 	}
-	n.Members = n.Members || !isSum(rest)
+	return textOf(ref[i])
 }
-
-// isSum reports whether the rest of a reference to a group is one of its sums.
-func isSum(rest ast.Ref) bool { return len(rest) > 0 && slices.ContainsFunc(sums, rest[0].Equal) }
-
-// addLabel adds the label at the beginning of the rest of a reference, and returns what follows.
-func (n *Needs) addLabel(rest ast.Ref) ast.Ref {
-	if len(rest) == 0 || !isName(rest[0]) {
-		n.AnyLabel = true
-	} else {
-		n.Labels = append(n.Labels, string(rest[0].Value.(ast.String)))
-	}
-	return rest[min(1, len(rest)):]
-}
-
-var usageKey = ast.StringTerm("usage")
 
 // alwaysRead are fields that the library reads, or that hardly ever change. Needs covers the parts of usage separately.
-var alwaysRead = []string{"pool", "usage", "now", "zone"}
-
-// sums of a group are available without its members.
-var sums = []*ast.Term{ast.StringTerm("granted"), ast.StringTerm("pools")}
-
-func isName(t *ast.Term) bool {
-	_, ok := t.Value.(ast.String)
-	return ok
-}
+var alwaysRead = []string{"pool", "usage", "zone"}

@@ -4,15 +4,14 @@
 package policy
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
 
+	"github.com/open-policy-agent/opa/v1/util"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,24 +31,23 @@ type Object interface {
 	Causes() *[]v1alpha1.Cause
 }
 
-// SourceOf returns the source of an object without the referenced ConfigMaps. An error names the field.
-func SourceOf(p Object) (Source, error) {
-	s, err := sourceOf(p.GetRules())
-	s.Kind, s.Namespace, s.Name = KindRunnerPolicy, p.GetNamespace(), p.GetName()
+// ReachOf returns the source of an object without its rules: its name and the pools that it binds.
+func ReachOf(p Object) Source {
+	s := Source{Kind: KindRunnerPolicy, Namespace: p.GetNamespace(), Name: p.GetName(), Selector: p.GetRules().Selector}
 	if cluster, ok := p.(*v1alpha1.ClusterRunnerPolicy); ok {
-		s.Kind, s.Namespace, s.Namespaces = KindClusterRunnerPolicy, "", cluster.Spec.Namespaces
+		s.Kind, s.Namespaces = KindClusterRunnerPolicy, cluster.Spec.Namespaces
 	}
-	return s, cmp.Or(p.Unreadable(), err)
+	return s
 }
 
-func sourceOf(r *v1alpha1.PolicyRules) (Source, error) {
-	s := Source{Mode: r.GetMode(), Selector: r.Selector, Library: r.Library, Modules: maps.Clone(r.Modules)}
-	var err error
-	if s.Data, err = object(r.Data, "spec.data"); err != nil {
-		return s, err
-	}
-	s.Parameters, err = object(r.Parameters, "spec.parameters")
-	return s, err
+// SourceOf returns the source of an object without the referenced ConfigMaps. An error names the field.
+func SourceOf(p Object) (Source, error) {
+	s, r := ReachOf(p), p.GetRules()
+	s.Mode, s.Library, s.Modules = r.GetMode(), r.Library, maps.Clone(r.Modules)
+	var errData, errParameters error
+	s.Data, errData = object(r.Data, "spec.data")
+	s.Parameters, errParameters = object(r.Parameters, "spec.parameters")
+	return s, cmp.Or(p.Unreadable(), errData, errParameters)
 }
 
 // Merge adds the content of a ConfigMap's key: a module, or data. It fails if the key is neither.
@@ -89,8 +87,7 @@ func (s Source) Size() int {
 		}
 	}
 	for _, content := range []map[string]any{s.Data, s.Parameters} {
-		text, _ := json.Marshal(content) // decoded from JSON
-		n += len(text)
+		n += len(jsonOf(content))
 	}
 	return n
 }
@@ -132,9 +129,7 @@ func object(raw *runtime.RawExtension, field string) (map[string]any, error) {
 		return nil, nil
 	}
 	var content map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(raw.Raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(&content); err != nil {
+	if err := util.UnmarshalJSON(raw.Raw, &content); err != nil {
 		return nil, fmt.Errorf("%s must be an object: %w", field, err)
 	}
 	return content, nil

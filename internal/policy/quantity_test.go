@@ -16,9 +16,9 @@ func TestQuantitiesAreCountedInThousandths(t *testing.T) {
 		`"0"`: 0, `"1"`: 1000, `"100m"`: 100, `"0.1"`: 100, `"1.5"`: 1500, `"2k"`: 2_000_000, `"1Ki"`: 1_024_000, `"8Gi"`: 8_589_934_592_000,
 		`"1e3"`: 1_000_000, `"12E6"`: 12_000_000_000, `"1n"`: 1, `"1500u"`: 2, `"2000001n"`: 3, `2`: 2000, `0.25`: 250, `"9000000000000"`: 9_000_000_000_000_000,
 	} {
-		got, err := thousandths(byGo(t, text))
-		if err != nil || got != want {
-			t.Errorf("%s is %d, %v, want %d", text, got, err, want)
+		got, err := quantityOf(byGo(t, text))
+		if err != nil || !thousandths(got).Equal(ast.InternedTerm(int(want))) {
+			t.Errorf("%s is %v, %v, want %d", text, thousandths(got), err, want)
 		}
 	}
 	for text, want := range map[string]string{
@@ -26,8 +26,8 @@ func TestQuantitiesAreCountedInThousandths(t *testing.T) {
 		`"1e-2147483647"`: `"1e-2147483647" is not a quantity: write it as 250m, 2 or 8Gi`, `1e-2147483647`: `"1e-2147483647" is not a quantity: write it as 250m, 2 or 8Gi`,
 		`"10E"`: `"10E" is more than can be counted`, `"100000E"`: `"100000E" is more than can be counted`, `true`: "a quantity is a string or a number, not boolean",
 	} {
-		if got, err := thousandths(byGo(t, text)); err == nil || err.Error() != want {
-			t.Errorf("%s is %d, %v, want the error %s", text, got, err, want)
+		if got, err := quantityOf(byGo(t, text)); err == nil || err.Error() != want {
+			t.Errorf("%s is %v, %v, want the error %s", text, &got, err, want)
 		}
 	}
 }
@@ -53,11 +53,11 @@ func TestContainersAreAddedUpAsKubernetesDoes(t *testing.T) {
 		`{"containers": [{"resources": {"limits": {"cpu": "9P"}}}, {"resources": {"limits": {"cpu": "9P"}}}]}`: `{"cpu": 9223372036854775807}`,
 		`{"containers": [{"resources": {"limits": {"cpu": "-1"}}}]}`:                                           `{"cpu": 0}`,
 	} {
-		all, err := podResources(byGo(t, spec))
+		total, err := podResources(ast.NewTerm(byGo(t, spec)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := all.term(func(*need) bool { return true }); got.Value.Compare(byGo(t, want)) != 0 {
+		if got := amountsTerm(total); got.Value.Compare(byGo(t, want)) != 0 {
 			t.Errorf("%s takes %v, want %s", spec, got, want)
 		}
 	}

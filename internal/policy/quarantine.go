@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -38,7 +39,7 @@ func Pause(attempt int) time.Duration {
 // pause.
 type quarantine struct {
 	mu sync.Mutex
-	of map[string]*excesses // by namespace
+	of map[string]excesses // by namespace
 }
 
 // excesses counts excesses in a row.
@@ -52,7 +53,7 @@ type excesses struct {
 	until, probe time.Time
 }
 
-func (e *excesses) isQuarantined() bool { return e != nil && e.count >= quarantineAfter }
+func (e excesses) isQuarantined() bool { return e.count >= quarantineAfter }
 
 // admit reports whether a question may be evaluated. The question may become the probe.
 func (w *quarantine) admit(q *question) bool {
@@ -66,6 +67,7 @@ func (w *quarantine) admit(q *question) bool {
 		return false
 	}
 	e.probe, e.until = q.asked, q.asked.Add(probeTimeout)
+	w.of[q.Namespace] = e
 	return true
 }
 
@@ -74,13 +76,6 @@ func (w *quarantine) exceeded(q *question) (before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.of[q.Namespace]
-	if e == nil {
-		e = &excesses{}
-		if w.of == nil {
-			w.of = map[string]*excesses{}
-		}
-		w.of[q.Namespace] = e
-	}
 	before = e.isQuarantined()
 	if before && !q.asked.Equal(e.probe) {
 		return true // it was asked before the quarantine began
@@ -88,6 +83,7 @@ func (w *quarantine) exceeded(q *question) (before bool) {
 	e.count++
 	e.subject, e.probe = q.subject, time.Time{}
 	e.until = q.asked.Add(Pause(e.count - quarantineAfter + 1))
+	w.of[q.Namespace] = e
 	return before
 }
 
@@ -96,9 +92,7 @@ func (w *quarantine) answered(q *question) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.of[q.Namespace]
-	switch {
-	case e == nil:
-	case e.isQuarantined() && q.asked.Equal(e.probe), !e.isQuarantined() && q.subject == e.subject:
+	if e.isQuarantined() && q.asked.Equal(e.probe) || !e.isQuarantined() && q.subject == e.subject {
 		delete(w.of, q.Namespace)
 	}
 }
@@ -107,12 +101,7 @@ func (w *quarantine) answered(q *question) {
 func (w *quarantine) namespaces() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all []string
-	for namespace, e := range w.of {
-		if e.isQuarantined() {
-			all = append(all, namespace)
-		}
-	}
-	slices.Sort(all)
-	return all
+	quarantined := maps.Clone(w.of)
+	maps.DeleteFunc(quarantined, func(_ string, e excesses) bool { return !e.isQuarantined() })
+	return slices.Sorted(maps.Keys(quarantined))
 }

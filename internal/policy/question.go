@@ -22,7 +22,7 @@ type Question struct {
 	Decision string `json:"decision"`
 	// Namespace is the namespace of the pool.
 	Namespace string `json:"namespace"`
-	// Now is in nanoseconds since 1970; 0 for a decision without a clock.
+	// Now is in nanoseconds since 1970.
 	Now   int64           `json:"now"`
 	Input json.RawMessage `json:"input"`
 }
@@ -44,12 +44,9 @@ func (q *question) id() string { return hex.EncodeToString(q.sum[:8]) }
 
 // ask creates the question for an input.
 func (b *Bound) ask(decision string, pool Pool, now int64, input any) *question {
-	text, err := json.Marshal(input)
+	text, _ := json.Marshal(input) // without a text, if the pod is not valid JSON, nothing can be evaluated
 	q := newQuestion(Question{Decision: decision, Namespace: pool.Namespace, Now: now, Input: text})
 	q.subject, q.asked = decision+" "+pool.Name, time.Unix(0, now)
-	if err != nil { // the pod is not valid JSON
-		q.parsed = func() (parsedInput, error) { return parsedInput{}, fmt.Errorf("reading the input: %w", err) }
-	}
 	h := newHash()
 	h.text(b.digest, decision, string(text))
 	q.sum = h.sum()
@@ -69,9 +66,7 @@ func (b *Bound) aboutScaling(in ScalingInput) *question {
 // aboutPod creates the question for corral.template.
 func (b *Bound) aboutPod(in TemplateInput) *question {
 	in.Pool = in.Pool.filled()
-	q := b.ask(DecisionTemplate, in.Pool, 0, in)
-	q.asked = time.Unix(0, in.Now)
-	return q
+	return b.ask(DecisionTemplate, in.Pool, in.Now, in)
 }
 
 // aboutUpdate creates the question for corral.update.

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,29 +101,22 @@ func unread(module *ast.Module, rule *ast.Rule) string {
 			sets = append(sets, p.set)
 		}
 	}
-	message := fmt.Sprintf("rule %s of the package %s is read by no decision and no test", name, of)
-	if close := closest(name, sets); close != "" {
-		return fmt.Sprintf("%s: did you mean %s?", message, close)
+	message := fmt.Sprintf("rule %s of the package %s is read by no decision and no test: ", name, of)
+	if sets != nil {
+		return message + didYouMean(name, sets, "remove it, or read it in a rule of "+strings.Join(sets, " or "))
 	}
-	if sets == nil {
-		if close := closest(of, packages); close != "" {
-			return fmt.Sprintf("%s: did you mean package %s?", message, close)
-		}
-		return fmt.Sprintf("%s: remove it; decisions ask %s", message, strings.Join(slices.Compact(packages), ", "))
+	if close := closest(of, packages); close != "" {
+		return message + fmt.Sprintf("did you mean package %s?", close)
 	}
-	return fmt.Sprintf("%s: remove it, or read it in a rule of %s", message, strings.Join(sets, " or "))
+	return message + "remove it; decisions ask " + strings.Join(slices.Compact(packages), ", ")
 }
 
 // namesInTests returns all names and strings in the policy's tests, because tests may read rules by these.
 func namesInTests(s *Source) map[string]bool {
-	names := map[string]bool{}
-	for file, text := range s.Modules {
+	names, ignored := map[string]bool{}, diagnostics{} // the test run reports them
+	for file, module := range parseModules(s, true, &ignored) {
 		if !testFile(file) {
 			continue
-		}
-		module, err := parse(file, text)
-		if err != nil || module == nil {
-			continue // the test run reports it
 		}
 		ast.WalkTerms(module, func(t *ast.Term) bool {
 			switch v := t.Value.(type) {
@@ -150,12 +144,8 @@ func (p *program) checkReferences(rule *ast.Rule, data ast.Object, given []ast.R
 			return false
 		}
 		seen[prefix.String()] = true
-		at := t.Location
-		if at == nil {
-			at = rule.Location
-		}
 		if why := p.undefined(prefix, data); why != "" {
-			d.add(at, "%s: %s", prefix, why)
+			d.add(cmp.Or(t.Location, rule.Location), "%s: %s", prefix, why)
 		}
 		return false
 	})
@@ -183,10 +173,7 @@ func (p *program) undefined(ref ast.Ref, data ast.Object) string {
 				known = append(known, textOf(k))
 			}
 		}
-		if close := closest(textOf(key), known); close != "" {
-			advice = fmt.Sprintf("did you mean %s?", close)
-		}
-		return fmt.Sprintf("%s has no %s; %s", parent, key, advice)
+		return fmt.Sprintf("%s has no %s; %s", parent, key, didYouMean(textOf(key), known, advice))
 	}
 	return ""
 }
@@ -199,10 +186,7 @@ func (p *program) similar(name string) string {
 			known = append(known, module.Package.Path.String()+"."+ruleName(rule))
 		}
 	})
-	if close := closest(name, known); close != "" {
-		return fmt.Sprintf("did you mean %s?", close)
-	}
-	return "define it, or switch on the part of the library (spec.library) that has it"
+	return didYouMean(name, known, "define it, or switch on the part of the library (spec.library) that has it")
 }
 
 // readOf determines which parts of the input the scaling rules read.
@@ -220,10 +204,10 @@ func (p *program) readOf(s *Source) Needs {
 	for rule := range p.reach(entryRules...) {
 		ast.WalkRefs(rule, func(ref ast.Ref) bool {
 			if ref[0].Equal(ast.InputRootDocument) {
-				needs.addReference(ref)
+				needs.add(ref)
 			}
 			return false
 		})
 	}
-	return needs.normal()
+	return needs.and(Needs{})
 }

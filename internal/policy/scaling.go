@@ -38,23 +38,21 @@ var fields = []string{"max", "min", "idle"}
 // Scaling returns the effective limits.
 func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	if len(b.policies) == 0 {
-		return Scaling{Scale: compose(in.Pool.Scale, 0, nil).scale}
+		return compose(in.Pool.Scale, 0, nil)
 	}
 	q := b.aboutScaling(in)
 	replies := askEach(ctx, b, q, decodeLimit)
-	answer := Scaling{ID: q.id(), Digest: b.digest, Failures: replies.failures, Audit: replies.audit}
-	c := compose(in.Pool.Scale, in.Jobs, replies.enforced)
-	answer.CountsJobs = slices.ContainsFunc(replies.enforced, func(l limit) bool { return l.AssignedJobs == v1alpha1.AssignedJobsWait })
-	answer.Scale, answer.AssignedJobs = c.scale, c.assignedJobs
-	answer.Bounds, answer.Conflicts = c.bounds, c.conflicts
+	answer := compose(in.Pool.Scale, in.Jobs, replies.enforced)
+	answer.ID, answer.Digest, answer.Failures = q.id(), b.digest, replies.failures
 	for _, l := range replies.enforced {
+		answer.CountsJobs = answer.CountsJobs || l.AssignedJobs == v1alpha1.AssignedJobsWait
 		answer.Until = earliest(in.Now, answer.Until, l.Until)
 	}
 	for _, a := range replies.audited {
 		with := compose(in.Pool.Scale, in.Jobs, slices.Concat(replies.enforced, a.elements))
-		answer.Audit = append(answer.Audit, c.changes(with, a.policy.Ref())...)
+		replies.audit = append(replies.audit, answer.changes(&with, a.policy.Ref())...)
 	}
-	answer.Audit = sortAudit(answer.Audit)
+	answer.Audit = sortAudit(replies.audit)
 	return answer
 }
 
@@ -71,33 +69,25 @@ func decodeLimit(p *Policy, e *element) limit {
 	return l
 }
 
-// composition is the result of applying limits to declared numbers.
-type composition struct {
-	scale        Scale
-	assignedJobs v1alpha1.AssignedJobs
-	bounds       []v1alpha1.LimitBound
-	conflicts    []string
-}
-
 // compose narrows the declared numbers by limits. The order of the limits does not matter.
-func compose(declared Scale, jobs int32, limits []limit) composition {
-	c := composition{scale: declared}
-	max := c.field("max", declared.Max, limits)
-	c.scale.Max = max.value
+func compose(declared Scale, jobs int32, limits []limit) Scaling {
+	s := Scaling{Scale: declared}
+	max := s.field("max", declared.Max, limits)
+	s.Scale.Max = max.value
 	if jobsWait(max.value, jobs, limits) {
-		c.assignedJobs = v1alpha1.AssignedJobsWait
+		s.AssignedJobs = v1alpha1.AssignedJobsWait
 	}
-	c.bound("max", declared, max.value, max.binding)
+	s.bound("max", declared, max.value, max.binding)
 	for _, name := range fields[1:] {
-		f := c.field(name, *declared.Number(name), limits)
-		c.cut(name, *declared.Number(name), &f, max)
-		*c.scale.Number(name) = f.value
-		c.bound(name, declared, f.value, f.binding)
+		f := s.field(name, *declared.Number(name), limits)
+		s.cut(name, *declared.Number(name), &f, max)
+		*s.Scale.Number(name) = f.value
+		s.bound(name, declared, f.value, f.binding)
 	}
-	slices.SortFunc(c.bounds, compareBounds)
-	c.bounds = slices.Compact(c.bounds)
-	c.conflicts = firstFew(c.conflicts, maxConflicts, "and %d conflicts more")
-	return c
+	slices.SortFunc(s.Bounds, compareBounds)
+	s.Bounds = slices.Compact(s.Bounds)
+	s.Conflicts = firstFew(s.Conflicts, maxConflicts, "and %d conflicts more")
+	return s
 }
 
 // maxConflicts is how many conflicts are reported.
@@ -122,13 +112,13 @@ func jobsWait(max, jobs int32, limits []limit) bool {
 }
 
 // cut keeps min and idle within max. The rules that bound max then bound them too.
-func (c *composition) cut(name string, declared int32, f *fieldLimits, max fieldLimits) {
+func (s *Scaling) cut(name string, declared int32, f *fieldLimits, max fieldLimits) {
 	if f.value <= max.value {
 		return
 	}
 	for _, l := range f.binding {
 		if l.Floor {
-			c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is more than max, so %s is %d", name, l, name, max.value))
+			s.Conflicts = append(s.Conflicts, fmt.Sprintf("%s: %s is more than max, so %s is %d", name, l, name, max.value))
 		}
 	}
 	if max.value <= declared {
@@ -154,102 +144,85 @@ func (f *fieldLimits) winners() string {
 
 // field composes one number. Ceilings of namespaced policies lower it, floors of cluster policies raise it, and
 // ceilings of cluster policies lower it last. Limits that lose are reported as conflicts.
-func (c *composition) field(name string, declared int32, limits []limit) fieldLimits {
+func (s *Scaling) field(name string, declared int32, limits []limit) fieldLimits {
 	f := fieldLimits{value: declared}
-	of := func(cluster, floor bool) (chosen []limit) {
-		for _, l := range limits {
-			if l.Field == name && l.Cluster == cluster && l.Floor == floor {
-				chosen = append(chosen, l)
-			}
-		}
-		return chosen
+	of := func(cluster, floor bool) []limit {
+		return slices.DeleteFunc(slices.Clone(limits), func(l limit) bool { return l.Field != name || l.Cluster != cluster || l.Floor != floor })
 	}
 	ceilings, softFloors, floors, guards := of(false, false), of(false, true), of(true, true), of(true, false)
-	f.lower(ceilings)
-	f.raise(floors)
-	f.lower(guards)
+	for _, chosen := range [][]limit{ceilings, floors, guards} {
+		f.narrow(chosen)
+	}
 	for _, l := range slices.Concat(ceilings, floors) {
-		c.overruled(l, &f)
+		s.overruled(l, &f)
 	}
 	for _, l := range softFloors {
-		c.reportUnmetFloor(l, declared, &f)
+		s.reportUnmetFloor(l, declared, &f)
 	}
 	return f
 }
 
-// lower applies ceilings.
-func (f *fieldLimits) lower(ceilings []limit) {
-	for _, l := range ceilings {
+// narrow applies ceilings or floors.
+func (f *fieldLimits) narrow(limits []limit) {
+	for _, l := range limits {
 		switch {
-		case l.N < f.value:
+		case l.Floor && l.N > f.value, !l.Floor && l.N < f.value:
 			f.value, f.binding = l.N, []limit{l}
-		case l.N == f.value:
-			f.binding = append(f.binding, l)
-		}
-	}
-}
-
-// raise applies floors.
-func (f *fieldLimits) raise(floors []limit) {
-	for _, l := range floors {
-		switch {
-		case l.N > f.value:
-			f.value, f.binding = l.N, []limit{l}
-		case l.N == f.value && len(f.binding) > 0 && f.binding[0].Floor:
+		case l.N == f.value && (!l.Floor || len(f.binding) > 0 && f.binding[0].Floor):
 			f.binding = append(f.binding, l)
 		}
 	}
 }
 
 // overruled reports a rule that loses against others.
-func (c *composition) overruled(l limit, f *fieldLimits) {
+func (s *Scaling) overruled(l limit, f *fieldLimits) {
 	if l.Floor && l.N <= f.value || !l.Floor && l.N >= f.value {
 		return
 	}
-	c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.Field, l, f.winners(), l.Field, f.value))
+	s.Conflicts = append(s.Conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.Field, l, f.winners(), l.Field, f.value))
 }
 
 // reportUnmetFloor reports a namespaced floor that is not met, because such a floor never raises a number.
-func (c *composition) reportUnmetFloor(l limit, declared int32, f *fieldLimits) {
+func (s *Scaling) reportUnmetFloor(l limit, declared int32, f *fieldLimits) {
 	switch {
 	case l.N <= f.value:
 	case l.N > declared:
-		c.conflicts = append(c.conflicts, fmt.Sprintf("%s: %s has no say: only a ClusterRunnerPolicy may ask for more than the declared %d", l.Field, l, declared))
+		s.Conflicts = append(s.Conflicts, fmt.Sprintf("%s: %s has no say: only a ClusterRunnerPolicy may ask for more than the declared %d", l.Field, l, declared))
 	default:
-		c.overruled(l, f)
+		s.overruled(l, f)
 	}
 }
 
 // bound records the rules that changed a declared number.
-func (c *composition) bound(name string, declared Scale, value int32, binding []limit) {
+func (s *Scaling) bound(name string, declared Scale, value int32, binding []limit) {
 	if was := *declared.Number(name); was != value {
 		for _, l := range binding {
-			c.bounds = append(c.bounds, v1alpha1.LimitBound{Field: name, Declared: was, Value: value, Reason: l.Reason, Rule: l.Rule})
+			s.Bounds = append(s.Bounds, v1alpha1.LimitBound{Field: name, Declared: was, Value: value, Reason: l.Reason, Rule: l.Rule})
 		}
 	}
 }
 
 // changes describes what one more policy changes.
-func (c *composition) changes(with composition, policy string) []Audit {
+func (s *Scaling) changes(with *Scaling, policy string) []Audit {
 	var all []Audit
 	report := func(format string, args ...any) {
 		all = append(all, Audit{Policy: policy, Message: fmt.Sprintf(format, args...)})
 	}
 	for _, name := range fields {
-		if is, would := *c.scale.Number(name), *with.scale.Number(name); is != would {
+		if is, would := *s.Scale.Number(name), *with.Scale.Number(name); is != would {
 			report("%s would be %s, not %s%s", name, wording.Max(would), wording.Max(is), with.why(name, policy))
 		}
 	}
-	if c.assignedJobs != with.assignedJobs {
-		report("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.assignedJobs == v1alpha1.AssignedJobsWait])
+	if s.AssignedJobs != with.AssignedJobs {
+		report("jobs beyond max would %s", map[bool]string{true: "wait", false: "be served"}[with.AssignedJobs == v1alpha1.AssignedJobsWait])
 	}
 	return all
 }
 
 // why returns the rules of a policy that bound a number.
-func (c *composition) why(field, policy string) string {
+func (s *Scaling) why(field, policy string) string {
 	var rules []string
-	for _, b := range c.bounds {
+	for _, b := range s.Bounds {
 		if b.Field == field && b.Rule.Policy == policy {
 			rules = append(rules, fmt.Sprintf("%s (%s)", b.Reason, rulePlace(b.Rule)))
 		}

@@ -28,37 +28,71 @@ var podType = reflect.TypeFor[corev1.Pod]()
 // InputSchema returns the JSON Schema (draft 7) of a decision's input. It allows no unknown properties, except in maps
 // such as labels.
 func InputSchema(decision string) map[string]any {
-	t, ok := inputs[decision]
-	if !ok {
-		return nil
-	}
 	s := schemaWriter{definitions: map[string]any{}}
-	schema := s.object(t)
+	schema := s.object(inputs[decision])
 	schema["$schema"] = "http://json-schema.org/draft-07/schema#"
 	schema["title"] = "Input of corral." + decision
 	schema["definitions"] = s.definitions
 	return schema
 }
 
-// anyInputSchema returns the schema for helpers that any decision can call: the properties of all three inputs.
-func anyInputSchema() map[string]any {
+// schemas are the schemas of the decisions, and the schema "any" for helpers that any decision can call: the properties of
+// all three inputs.
+var schemas = sync.OnceValue(func() map[string]any {
 	properties, definitions := map[string]any{}, map[string]any{}
+	all := map[string]any{
+		"any": map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "definitions": definitions},
+	}
 	for decision := range inputs {
 		schema := InputSchema(decision)
 		maps.Copy(properties, schema["properties"].(map[string]any))
 		maps.Copy(definitions, schema["definitions"].(map[string]any))
-	}
-	return map[string]any{"type": "object", "additionalProperties": false, "properties": properties, "definitions": definitions}
-}
-
-// schemas are the schemas of the decisions, and the schema "any" for all other packages.
-var schemas = sync.OnceValue(func() map[string]any {
-	all := map[string]any{"any": anyInputSchema()}
-	for decision := range inputs {
-		all[decision] = InputSchema(decision)
+		all[decision] = schema
 	}
 	return all
 })
+
+// schemaName returns the name of the schema for the rules of a package.
+func schemaName(pkg string) string {
+	if decision, ok := strings.CutPrefix(pkg, "corral."); ok && inputs[decision] != nil {
+		return decision
+	}
+	return "any"
+}
+
+// schemaNode is a part of a schema.
+type schemaNode struct{ schema, definitions map[string]any }
+
+// schemaOf returns the schema of a name.
+func schemaOf(name string) schemaNode {
+	root := schemas()[name].(map[string]any)
+	return schemaNode{root, root["definitions"].(map[string]any)}
+}
+
+// below returns a part of the schema, and follows a reference. It reports false if it is no schema.
+func (n schemaNode) below(part any) (schemaNode, bool) {
+	schema, ok := part.(map[string]any)
+	if reference, isReference := schema["$ref"].(string); isReference {
+		return n.below(n.definitions[strings.TrimPrefix(reference, "#/definitions/")])
+	}
+	return schemaNode{schema, n.definitions}, ok
+}
+
+// properties are the fields of an object, by name; nil if they are not fixed.
+func (n schemaNode) properties() map[string]any {
+	properties, _ := n.schema["properties"].(map[string]any)
+	return properties
+}
+
+// field returns the schema of a field of an object, or of anyElement of an array or map.
+func (n schemaNode) field(name string) (schemaNode, bool) {
+	for _, part := range []any{n.properties()[name], n.schema["items"], n.schema["additionalProperties"]} {
+		if field, ok := n.below(part); ok {
+			return field, true
+		}
+	}
+	return schemaNode{}, false
+}
 
 // schemaWriter derives a schema from Go types in the way encoding/json encodes them.
 type schemaWriter struct{ definitions map[string]any }
@@ -75,13 +109,7 @@ var leaves = map[reflect.Type]any{
 
 func typed(name string) map[string]any { return map[string]any{"type": name} }
 
-func anyOf(names ...string) map[string]any {
-	var list []any
-	for _, name := range names {
-		list = append(list, typed(name))
-	}
-	return map[string]any{"anyOf": list}
-}
+func anyOf(a, b string) map[string]any { return map[string]any{"anyOf": []any{typed(a), typed(b)}} }
 
 // of returns the schema of a type.
 func (s schemaWriter) of(t reflect.Type) any {

@@ -56,13 +56,10 @@ func (f finding) wouldBe() string {
 }
 
 func decodeFinding(_ *Policy, e *element) finding {
-	f := finding{Denies: e.promise.set == "deny"}
-	f.Rule = e.rule
-	f.Message = cmp.Or(e.plain, e.text("msg"))
-	f.Path = e.text("path")
-	f.Code = cmp.Or(e.text("code"), e.code)
-	f.Severity = cmp.Or(e.text("severity"), e.severity)
-	f.Remediation = cmp.Or(e.text("remediation"), e.remediation)
+	f := finding{Denies: e.promise.set == "deny", PolicyFinding: v1alpha1.PolicyFinding{
+		Rule: e.rule, Message: cmp.Or(e.plain, e.text("msg")), Path: e.text("path"), Code: cmp.Or(e.text("code"), e.code),
+		Severity: cmp.Or(e.text("severity"), e.severity), Remediation: cmp.Or(e.text("remediation"), e.remediation),
+	}}
 	e.require(f.Message != "", "it must have a msg")
 	return f
 }

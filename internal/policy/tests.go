@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/tester"
 	"github.com/open-policy-agent/opa/v1/topdown"
@@ -72,12 +73,12 @@ func Test(ctx context.Context, source Source, options TestOptions) (TestReport, 
 	var d diagnostics
 	checkSource(&source, &d)
 	modules := parseModules(&source, true, &d)
-	maps.Copy(modules, parseLibrary(&source, &d))
+	maps.Copy(modules, parseLibrary(&source))
 	data := dataOf(&source, &d)
 	if len(d) > 0 {
 		return TestReport{}, d.sorted()
 	}
-	typeInputs(slices.Collect(maps.Values(modules)))
+	typeInputs(modules)
 	if !source.Partial {
 		checkTests(modules, data, &d)
 	}
@@ -85,14 +86,16 @@ func Test(ctx context.Context, source Source, options TestOptions) (TestReport, 
 		return TestReport{}, d.sorted()
 	}
 	t := testRun{options: options, modules: modules, inputs: inputCheck{wrong: map[string]string{}}}
+	reached := cover.New()
 	if options.Coverage {
-		t.reached = cover.New()
-		t.inputs.next = t.reached
-		askAll(ctx, source, options.Questions, t.reached)
+		t.inputs.next = reached
+		askAll(ctx, source, options.Questions, reached)
 	}
 	report, err := t.run(ctx, data)
 	if err != nil {
 		d.addErrors("", err)
+	} else if options.Coverage {
+		report.Coverage = coverage(&source, reached.Report(modules))
 	}
 	return report, d.sorted()
 }
@@ -100,7 +103,7 @@ func Test(ctx context.Context, source Source, options TestOptions) (TestReport, 
 // checkTests reports references in tests to missing rules and data.
 func checkTests(modules map[string]*ast.Module, data ast.Object, d *diagnostics) {
 	p := &program{store: inmem.NewFromASTObject(data)}
-	if p.compile(modules, d); len(*d) > 0 {
+	if p.compile(modules, false, d); len(*d) > 0 {
 		return
 	}
 	given := p.withTargets()
@@ -130,15 +133,11 @@ type testRun struct {
 	options TestOptions
 	modules map[string]*ast.Module
 	inputs  inputCheck
-	reached *cover.Cover // nil unless requested
 }
 
 func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) {
 	store := inmem.NewFromASTObject(data)
-	txn, err := store.NewTransaction(ctx)
-	if err != nil {
-		return TestReport{}, fmt.Errorf("reading data: %w", err)
-	}
+	txn := storage.NewTransactionOrDie(ctx, store)
 	defer store.Abort(ctx, txn)
 	runner := tester.NewRunner().SetCompiler(newCompiler().WithEnablePrintStatements(true)).SetStore(store).
 		SetModules(t.modules).CapturePrintOutput(true).RaiseBuiltinErrors(true).
@@ -159,9 +158,6 @@ func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) 
 	slices.SortFunc(report.Tests, func(a, b TestResult) int {
 		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Name, b.Name))
 	})
-	if t.reached != nil {
-		report.Coverage = t.coverage(t.reached)
-	}
 	return report, nil
 }
 
@@ -185,32 +181,23 @@ func (t *testRun) result(r *tester.Result) TestResult {
 	return result
 }
 
-// coverage returns the coverage of each file but the tests, sorted.
-func (t *testRun) coverage(reached *cover.Cover) []FileCoverage {
-	report := reached.Report(t.modules)
+// coverage returns the coverage of each of the policy's files but the tests, sorted.
+func coverage(s *Source, report cover.Report) []FileCoverage {
 	var all []FileCoverage
-	for _, file := range slices.Sorted(maps.Keys(report.Files)) {
-		if testFile(file) || strings.HasPrefix(file, libraryPrefix) {
+	for _, file := range slices.Sorted(maps.Keys(s.Modules)) {
+		if testFile(file) {
 			continue
 		}
-		f := FileCoverage{File: file, Covered: linesOf(report.Files[file].Covered)}
-		covered := map[int]bool{}
-		for _, line := range f.Covered {
-			covered[line] = true
+		f := FileCoverage{File: file}
+		for line := range strings.Count(s.Modules[file], "\n") + 2 {
+			switch lines := report.Files[file]; {
+			case lines.IsCovered(line):
+				f.Covered = append(f.Covered, line)
+			case lines.IsNotCovered(line):
+				f.NotCovered = append(f.NotCovered, line)
+			}
 		}
-		f.NotCovered = slices.DeleteFunc(linesOf(report.Files[file].NotCovered), func(line int) bool { return covered[line] })
 		all = append(all, f)
 	}
 	return all
-}
-
-func linesOf(ranges []cover.Range) []int {
-	var all []int
-	for _, r := range ranges {
-		for line := r.Start.Row; line <= r.End.Row; line++ {
-			all = append(all, line)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

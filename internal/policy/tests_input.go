@@ -50,85 +50,61 @@ func testAt(at *ast.Location) string { return fmt.Sprintf("%s:%d", at.File, at.R
 
 // check records an invalid input for the rules of a name.
 func (c *inputCheck) check(name ast.Ref, input *ast.Term) {
-	schema := "any"
-	for decision := range inputs {
-		if name.HasPrefix(ast.Ref{ast.DefaultRootDocument, ast.StringTerm("corral"), ast.StringTerm(decision)}) {
-			schema = decision
-		}
-	}
+	schema := schemaName(strings.TrimPrefix(name[:min(3, len(name))].String(), "data."))
 	if input == c.input && schema == c.schema || c.wrong[c.test] != "" {
 		return
 	}
 	c.input, c.schema = input, schema
-	whole := schemas()[schema].(map[string]any)
-	definitions, _ := whole["definitions"].(map[string]any)
-	if why := unfit(whole, definitions, "input", input.Value); why != "" {
+	if why := schemaOf(schema).unfit("input", input.Value); why != "" {
 		c.wrong[c.test] = "rules never get what the test gives them: " + why
 	}
 }
 
 // unfit describes the part of a value that does not match a schema. It returns "" if all of it does.
-func unfit(schema any, definitions map[string]any, path string, value ast.Value) string {
-	s, _ := schema.(map[string]any)
-	if reference, ok := s["$ref"].(string); ok {
-		return unfit(definitions[strings.TrimPrefix(reference, "#/definitions/")], definitions, path, value)
-	}
-	types := []any{s}
-	if alternatives, ok := s["anyOf"].([]any); ok {
-		types = alternatives
+func (n schemaNode) unfit(path string, value ast.Value) (why string) {
+	alternatives, ok := n.schema["anyOf"].([]any)
+	if !ok {
+		alternatives = []any{n.schema}
 	}
 	var names []string
-	for _, t := range types {
-		name, _ := t.(map[string]any)["type"].(string)
-		names = append(names, name)
+	for _, a := range alternatives {
+		names = append(names, a.(map[string]any)["type"].(string))
 	}
 	if !slices.ContainsFunc(names, func(name string) bool { return isOfType(value, name) }) {
 		return fmt.Sprintf("%s is of type %s, not %s", path, strings.Join(names, " or "), ast.ValueName(value))
 	}
-	var why string
 	switch v := value.(type) {
 	case ast.Object:
 		v.Until(func(key, element *ast.Term) bool {
-			why = unfitField(s, definitions, path, textOf(key), element.Value)
+			why = n.unfitField(path, textOf(key), element.Value)
 			return why != ""
 		})
 	case *ast.Array:
+		items, _ := n.field(anyElement)
 		for i := 0; i < v.Len() && why == ""; i++ {
-			why = unfit(s["items"], definitions, fmt.Sprintf("%s[%d]", path, i), v.Elem(i).Value)
+			why = items.unfit(fmt.Sprintf("%s[%d]", path, i), v.Elem(i).Value)
 		}
 	}
 	return why
 }
 
 // unfitField does the same for a field of an object.
-func unfitField(s, definitions map[string]any, path, name string, value ast.Value) string {
-	properties, _ := s["properties"].(map[string]any)
-	if property := properties[name]; property != nil {
-		return unfit(property, definitions, path+"."+name, value)
-	}
-	if others, isOpen := s["additionalProperties"].(map[string]any); isOpen {
-		return unfit(others, definitions, path+"."+name, value)
-	}
-	if properties == nil {
+func (n schemaNode) unfitField(path, name string, value ast.Value) string {
+	field, ok := n.field(name)
+	switch {
+	case ok:
+		return field.unfit(path+"."+name, value)
+	case n.properties() == nil:
 		return "" // an object with arbitrary fields
 	}
-	return fmt.Sprintf("%s has no %s; %s", path, name, oneOf(name, slices.Sorted(maps.Keys(properties))))
+	return fmt.Sprintf("%s has no %s; %s", path, name, oneOf(name, slices.Sorted(maps.Keys(n.properties()))))
 }
 
 // isOfType reports whether a value has a JSON Schema type.
 func isOfType(value ast.Value, name string) bool {
-	switch v := value.(type) {
-	case ast.Object:
-		return name == "object"
-	case *ast.Array:
-		return name == "array"
-	case ast.String:
-		return name == "string"
-	case ast.Boolean:
-		return name == "boolean"
-	case ast.Number:
-		_, isInteger := v.Int64()
-		return name == "number" || name == "integer" && isInteger
+	if n, ok := value.(ast.Number); ok && name == "integer" {
+		_, ok = n.Int64()
+		return ok
 	}
-	return false
+	return ast.ValueName(value) == name
 }

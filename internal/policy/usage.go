@@ -92,14 +92,14 @@ func GroupsOf(p Pool) []GroupKey {
 // Groups returns the groups of a pool that its rules read, in the order of GroupsOf. It includes groups of labels that
 // rules name, however many labels the pool has, so that a pool cannot escape a ceiling by adding labels.
 func (n Needs) Groups(p Pool) []GroupKey {
-	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.reads(g) })
+	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.readsGroup(g) })
 	for _, c := range n.Ceilings {
 		if g, _, ok := sharing(c, p); ok {
 			groups = append(groups, g)
 		}
 	}
-	for label, value := range p.Labels { // rules may name thousands of labels
-		if n.names(label) {
+	for label, value := range p.Labels { // there are fewer of them than labels that rules may name
+		if n.names(readsLabel + label) {
 			groups = append(groups, GroupKey{byLabel, label, value})
 		}
 	}
@@ -107,30 +107,16 @@ func (n Needs) Groups(p Pool) []GroupKey {
 	return slices.Compact(groups)
 }
 
-// names reports whether a rule names a label.
-func (n Needs) names(label string) bool {
-	_, found := slices.BinarySearch(n.Labels, label)
-	return found
-}
-
-// reads reports whether user-written rules read the usage of a group.
-func (n Needs) reads(g GroupKey) bool {
-	switch g.by {
-	case byAll:
-		return n.All
-	case byNamespace:
-		return n.Namespace
-	case byConnection:
-		return n.Connection
-	}
-	return n.AnyLabel || n.names(g.label)
+// readsGroup reports whether user-written rules read the usage of a group.
+func (n Needs) readsGroup(g GroupKey) bool {
+	return n.reads(ReadsUsage+g.by) || g.by == byLabel && n.reads(readsLabel+g.label)
 }
 
 // UsageOf returns the sums of the groups that a pool's rules read, with the members if they read those.
 func UsageOf(p Pool, needs Needs, sums map[GroupKey]Group, members func(GroupKey) []Member) Usage {
 	u := Usage{Labels: map[string]Group{}}
 	for g, sum := range sums {
-		if needs.Members && needs.reads(g) {
+		if needs.reads(ReadsMembers) && needs.readsGroup(g) {
 			sum = sum.with(p, members(g))
 		}
 		switch g.by {

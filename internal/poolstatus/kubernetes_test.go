@@ -24,38 +24,38 @@ import (
 	"github.com/corral-dev/corral/sim/localcluster"
 )
 
-// otherReleases lists the reasons in other Kubernetes releases than the local control plane's, one per line:
-// release, kind, reason, file.
+// otherReleases is a file that lists the reasons of several Kubernetes releases, one per line: release, kind, reason
+// and source file. The flag -record renews it.
 const otherReleases = "testdata/kubernetes-reasons.txt"
 
-var record = flag.String("record", "", "releases of k8s.io/kubernetes, such as v1.37.2, to read for "+otherReleases)
+var record = flag.String("record", "", "comma-separated releases of k8s.io/kubernetes, such as v1.37.2, whose reasons to write to "+otherReleases)
 
-// kinds of reasons, by the table that contains them.
+// Kinds of reasons. Each kind has its own table.
 const (
 	ofPods       = "pod"
 	ofDisruption = "disruption"
 	ofContainers = "container"
 )
 
-// resizing is a kubelet's reason for refusing to change the resources of a running pod. It does not end the pod:
-// pkg/kubelet/allocation/handlers.go.
+// resizing is the reason with which a kubelet refuses to change the resources of a running pod. It does not end the
+// pod: see pkg/kubelet/allocation/handlers.go.
 const resizing = "Infeasible"
 
 // completed is the reason of a container that succeeded.
 const completed = "Completed"
 
-// A Kubernetes release may end pods for a reason that is missing from the tables. This test reads the source of the
-// local control plane's release, whose version rises with the version of the libraries.
+// A new Kubernetes release may end pods for a reason that is missing from the tables. This test reads the source code of
+// the local control plane's release, which is upgraded together with the client libraries.
 func TestEveryReasonOfKubernetesIsKnown(t *testing.T) {
 	t.Parallel()
 	found := readReasons(t, folderOf(t, "k8s.io/kubernetes"), folderOf(t, "k8s.io/api"))
 	for kind, least := range map[string]int{ofPods: 25, ofDisruption: 6, ofContainers: 2} {
 		if len(found[kind]) < least {
-			t.Errorf("%d reasons of kind %s were found: is the source read?", len(found[kind]), kind)
+			t.Errorf("found only %d reasons of kind %s, want at least %d", len(found[kind]), kind, least)
 		}
 		for _, reason := range slices.Sorted(maps.Keys(found[kind])) {
 			if !isKnown(kind, reason) {
-				t.Errorf("%s reason %s of %s is in no table", kind, reason, found[kind][reason])
+				t.Errorf("the tables do not contain the %s reason %s of %s", kind, reason, found[kind][reason])
 			}
 		}
 	}
@@ -74,11 +74,11 @@ func TestEveryReasonOfOtherReleasesIsKnown(t *testing.T) {
 		parts := strings.Fields(line)
 		releases[parts[0]] = true
 		if !isKnown(parts[1], parts[2]) {
-			t.Errorf("%s reason %s of %s %s is in no table", parts[1], parts[2], parts[0], parts[3])
+			t.Errorf("the tables do not contain the %s reason %s of %s %s", parts[1], parts[2], parts[0], parts[3])
 		}
 	}
 	if len(releases) < 3 {
-		t.Errorf("releases %v", releases)
+		t.Errorf("%s has only the releases %v", otherReleases, releases)
 	}
 }
 
@@ -113,24 +113,24 @@ func recordReasons(t *testing.T, releases []string) {
 	}
 }
 
-// computed lists expressions that pass on a reason that is found elsewhere. Any other expression fails the test,
-// because a reason could be missed.
+// computed lists expressions whose value is not a constant, but a reason that the test finds where it is assigned. Any
+// other expression without a constant value fails the test, because the test could miss a reason.
 var computed = []string{
 	"admissionErr.Type()", "reason", "result.Reason", "re.PredicateName", "r.Name", "oldPodStatus.Reason", "pod.Status.Reason", "cs.Reason",
-	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of waiting containers
+	"waiting.Reason", "kl.reasonCache.Get(pod.UID, container.Name)", // of containers that wait
 	`fmt.Sprintf("%s%s", InsufficientResourcePrefix, re.ResourceName)`,
 }
 
-// sources reads Go files of Kubernetes.
+// sources reads reasons from the Go files of Kubernetes.
 type sources struct {
 	*testing.T
 	root, api string
 	files     *token.FileSet
 	constants map[string]map[string]constant // by folder and name
-	found     map[string]map[string]string   // by kind and reason: where it is written
+	found     map[string]map[string]string   // the file that sets a reason, by kind and reason
 }
 
-// constant is the value of a constant, and its file.
+// constant is the value of a constant, and the file that declares it.
 type constant struct {
 	value ast.Expr
 	file  *ast.File
@@ -169,7 +169,7 @@ func (s *sources) read(path string) {
 	where := strings.TrimPrefix(path, s.root+"/")
 	note := func(kind string, e ast.Expr) {
 		reason, ok := s.value(filepath.Dir(path), file, e)
-		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a variable that hides the constant
+		if s.text(e) == "reason" && where != "pkg/kubelet/active_deadline.go" { // a local variable that shadows the constant
 			reason, ok = "", false
 		}
 		switch {
@@ -179,20 +179,20 @@ func (s *sources) read(path string) {
 			}
 			s.found[kind][reason] = where
 		case !ok && !slices.Contains(computed, s.text(e)):
-			s.Errorf("%s: the reason %s can't be read", where, s.text(e))
+			s.Errorf("%s: cannot determine the value of the reason %s", where, s.text(e))
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CompositeLit:
 			s.literal(where, n, note)
-		case *ast.CallExpr: // of Kubelet.rejectPod, whose second-last argument is the reason
+		case *ast.CallExpr: // the second-to-last argument of Kubelet.rejectPod is the reason
 			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "rejectPod" {
 				note(ofPods, n.Args[len(n.Args)-2])
 			}
 		case *ast.AssignStmt:
 			s.assignment(where, n, note)
-		case *ast.FuncDecl: // of an error of a kubelet's resource managers
+		case *ast.FuncDecl: // errors of the kubelet's resource managers return the reason as their type
 			if n.Name.Name == "Type" && n.Recv != nil && strings.HasPrefix(where, "pkg/kubelet/cm/") {
 				note(ofPods, n.Body.List[0].(*ast.ReturnStmt).Results[0])
 			}
@@ -220,7 +220,7 @@ func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind stri
 		note(ofPods, reason)
 	case name == "PredicateFailureError" && len(l.Elts) == 2 && reason == nil:
 		note(ofPods, l.Elts[0])
-	case name == "AdmissionResult" && fields["Name"] != nil: // of the scheduler's checks, which kubelets repeat
+	case name == "AdmissionResult" && fields["Name"] != nil: // the scheduler's checks, which the kubelet repeats
 		note(ofPods, fields["Name"])
 	case name == "ContainerStateTerminated" && reason != nil:
 		note(ofContainers, reason)
@@ -229,7 +229,7 @@ func (s *sources) literal(where string, l *ast.CompositeLit, note func(kind stri
 	}
 }
 
-// assignment finds the reasons that are written into the status of a pod, or passed to a function that does so.
+// assignment finds the reasons that are assigned to the status of a pod, or to a variable that ends up there.
 func (s *sources) assignment(where string, a *ast.AssignStmt, note func(kind string, e ast.Expr)) {
 	for i, to := range a.Lhs {
 		if i >= len(a.Rhs) {
@@ -271,7 +271,7 @@ func (s *sources) value(folder string, file *ast.File, e ast.Expr) (string, bool
 	return "", false
 }
 
-// imported returns the folder of a package by its name in a file; "" if it is not part of Kubernetes.
+// imported returns the folder of the package that a file imports under a name; "" if it is not part of Kubernetes.
 func (s *sources) imported(file *ast.File, name string) string {
 	for _, i := range file.Imports {
 		path, _ := strconv.Unquote(i.Path.Value)
@@ -332,23 +332,23 @@ func (s *sources) text(n ast.Node) string {
 	return b.String()
 }
 
-// The tables contain only reasons that some release writes, except for reasons of container runtimes and one constant
-// that still exists in the source.
-func TestTheTablesHaveNoReasonTooMany(t *testing.T) {
+// At least one release sets each reason in the tables. The exceptions are reasons of container runtimes, and one constant
+// that Kubernetes declares but no longer uses.
+func TestEveryReasonInTheTablesIsUsed(t *testing.T) {
 	text, err := os.ReadFile(otherReleases)
 	if err != nil {
 		t.Fatal(err)
 	}
-	unwritten := map[string]bool{}
+	unused := map[string]bool{}
 	for kind, table := range map[string]map[string]verdict{ofPods: podVerdicts, ofDisruption: disruptionVerdicts, ofContainers: containerVerdicts} {
 		for reason := range table {
 			if !strings.Contains(string(text), " "+kind+" "+reason+" ") {
-				unwritten[reason] = true
+				unused[reason] = true
 			}
 		}
 	}
-	ofRuntimes := map[string]bool{outOfMemory: true, "StartError": true, "ContainerCannotRun": true, "Unknown": true, "InitContainerRestartPolicyForbidden": true}
-	if diff := cmp.Diff(ofRuntimes, unwritten); diff != "" {
-		t.Errorf("reasons that no release writes (-want +got):\n%s", diff)
+	exceptions := map[string]bool{outOfMemory: true, "StartError": true, "ContainerCannotRun": true, "Unknown": true, "InitContainerRestartPolicyForbidden": true}
+	if diff := cmp.Diff(exceptions, unused); diff != "" {
+		t.Errorf("reasons that no release sets (-want +got):\n%s", diff)
 	}
 }

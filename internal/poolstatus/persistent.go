@@ -138,7 +138,7 @@ func restarting(o Observation, now time.Time) Assessment {
 	switch {
 	case !now.Before(due):
 		o.EndedAt = o.Restarting
-		o.EndReason = "it ends again and again: " + o.EndReason
+		o.EndReason = "it exits repeatedly: " + o.EndReason
 		return ended(o, now)
 	case o.Job != nil:
 		return Assessment{State: v1alpha1.RunnerBusy, Since: began(o.Job), Until: due, Reason: "restarting with a job: " + o.EndReason}

@@ -46,10 +46,7 @@ func (f Finding) describe() string {
 
 // says returns the message of a finding, preceded by its subject.
 func (f Finding) says() string {
-	if f.Subject == "" {
-		return f.Message
-	}
-	return f.Subject + ": " + f.Message
+	return strings.TrimPrefix(f.Subject+": "+f.Message, ": ")
 }
 
 // escapeData escapes the text of a command. The runner reverses this.

@@ -39,11 +39,18 @@ var suites = []report.Suite{
 	{Name: "linux.scenario.yaml", Cases: []report.Case{{Name: "later", Result: report.Skip}}},
 }
 
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
 func TestFormats(t *testing.T) {
 	for name, write := range map[string]func(io.Writer) error{
 		"findings.github": func(w io.Writer) error { return report.GitHub(w, findings) },
-		"findings.sarif":  func(w io.Writer) error { return report.SARIF(w, "v1.2.3", findings) },
-		"none.sarif":      func(w io.Writer) error { return report.SARIF(w, "v1.2.3", nil) },
+		"findings.sarif":  func(w io.Writer) error { return writeJSON(w, report.SARIF("v1.2.3", findings)) },
+		"none.sarif":      func(w io.Writer) error { return writeJSON(w, report.SARIF("v1.2.3", nil)) },
 		"suites.xml":      func(w io.Writer) error { return report.JUnit(w, suites) },
 		"none.xml":        func(w io.Writer) error { return report.JUnit(w, nil) },
 	} {
@@ -78,7 +85,7 @@ func TestSARIFKeepsTheWorstOfTooMany(t *testing.T) {
 	}
 	many = append(many, report.Finding{Level: report.Error, Rule: "bad", Message: "the one"})
 	var b bytes.Buffer
-	if err := report.SARIF(&b, "", many); err != nil {
+	if err := writeJSON(&b, report.SARIF("", many)); err != nil {
 		t.Fatal(err)
 	}
 	var log struct {

@@ -8,7 +8,6 @@ import (
 	_ "embed" // the sentences
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"text/template"
@@ -33,19 +32,12 @@ var sentences string
 // words renders the sentences of a review.
 var words = &wording.Book{Source: sentences, Functions: template.FuncMap{
 	"code": code, "both": both, "listed": listed, "leftOut": leftOut, "readable": readable, "key": keyOf, "placeOf": placeOf, "agreeing": review.Agreeing,
-	"format": compile.Format,
+	"format": compile.Format, "money": review.Money,
 	"beyond": func(n, most int) int { return max(0, n-most) },
-	"count":  func(n any, noun string) string { return wording.Count(int(number(n)), noun) },
-	"join":   func(texts []string) string { return strings.Join(texts, ", ") },
 	"lower":  func(c review.Change) string { return strings.ToLower(string(c)) },
-	"max":    func(n any) string { return wording.Max(int32(number(n))) },
-	"money":  func(v any) string { return review.Money(reflect.Indirect(reflect.ValueOf(v)).Float()) },
 	"noun":   func(n int, noun string) string { return strings.TrimLeft(wording.Count(n, noun), "0123456789 ") },
 	"stamp":  func(t time.Time) string { return t.Format(time.RFC3339) },
 }}
-
-// number returns an integer, or the integer that a pointer points to.
-func number(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 
 // when returns the formatted text if the condition holds, and an empty text otherwise.
 func when(condition bool, format string, args ...any) string {

@@ -85,42 +85,32 @@ func rank(label string) int {
 
 func classOf(label string) class { return classes[rank(label)] }
 
-// blockOf returns a block with one subject, and the place of the change.
-func blockOf(label, kind, name string, at Place) block {
-	return block{class: classOf(label), Kind: kind, Names: []string{name}, places: []Place{at}}
-}
-
 // addBlocks adds the blocks of a result, the most severe first.
 func (t *renderedReview) addBlocks(r *review.Result) {
 	t.problems(r)
 	for _, text := range r.Warnings {
 		t.add(block{class: classOf("warning"), Statement: "warning: " + text, known: strings.SplitN(text, ":", 2)[0]})
 	}
-	causes := map[string]Place{}
-	for _, p := range r.Policies {
-		for _, name := range p.Moved {
-			causes[name] = changed(p.Places, p.Fields, "")
-		}
-	}
 	for i := range r.Pools {
 		p := &r.Pools[i]
 		name := wording.Qualified(p.Namespace, p.Name)
 		if p.Change != review.Same { // findings are added separately
-			t.add(poolBlock(p, name, causes))
+			t.add(poolBlock(p, name, r.Policies))
 		}
 		for _, f := range p.Findings {
 			t.add(findingBlock(name, f))
 		}
 	}
 	for _, o := range r.Overlaps {
-		b := blockOf("for the same jobs", "pool", o.Pool, o.At)
-		b.Statement, b.known, b.Lines = o.Message, o.Message, []string{"fix: give one of them another label or runner group, if this isn't intended"}
-		t.add(b)
+		t.add(block{
+			class: classOf("for the same jobs"), Kind: "pool", Names: []string{o.Pool}, places: []Place{o.At}, Statement: o.Message, known: o.Message,
+			Lines: []string{"fix: give one of them another label or runner group, if this isn't intended"},
+		})
 	}
-	t.policies(r.Policies)
-	t.connections(r.Connections)
-	t.prices(r.Prices)
-	t.recorded(r.Recorded)
+	t.otherChanges(&r.OtherChanges)
+	if r.Recorded != nil {
+		t.add(block{class: classOf("recorded decisions"), Statement: words.Phrase("recorded", r.Recorded), Details: words.Sentences("recorded-details", r.Recorded)})
+	}
 	if r.Diff != "" {
 		t.add(block{class: classOf("diff"), Statement: "the objects as they are applied", diff: strings.Split(strings.TrimSuffix(r.Diff, "\n"), "\n")})
 	}
@@ -171,10 +161,7 @@ func groups[T any](all []T, key func(T) string) (found [][]T) {
 
 // keyOf returns a text that is equal for equal values.
 func keyOf(v any) string {
-	key, err := json.Marshal(v)
-	if err != nil {
-		return err.Error() // cannot happen, because v is plain data
-	}
+	key, _ := json.Marshal(v) // plain data can be encoded
 	return string(key)
 }
 
@@ -227,9 +214,8 @@ func (t *renderedReview) problems(r *review.Result) {
 	for _, d := range r.Head.Diagnostics {
 		t.add(block{class: c, Statement: d.Message, Path: d.Path, places: []Place{{File: d.File, Line: int(d.Line), Column: int(d.Column)}}})
 	}
-	if n := len(r.Base.Diagnostics); n > 0 {
-		statement := fmt.Sprintf("%s of the base %s, so the changes are unknown", wording.Count(n, "problem"), code(r.Base.Name))
-		t.add(block{class: classOf("base that can't be compared"), Statement: statement, Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
+	if len(r.Base.Diagnostics) > 0 {
+		t.add(block{class: classOf("base that can't be compared"), Statement: words.Phrase("base-problems", r.Base), Lines: words.Sentences("diagnostics", r.Base.Diagnostics)})
 	}
 }
 
@@ -254,10 +240,11 @@ var findingStates = map[review.State]string{review.New: "newly %s", review.Still
 func findingBlock(pool string, f review.Finding) block {
 	level := findingLevels[f.Level]
 	label := cmp.Or(map[review.State]string{review.Fixed: "no longer", review.Still: level.still}[f.State], level.label)
-	b := blockOf(label, "pool", pool, f.At)
-	b.Statement = fmt.Sprintf(findingStates[f.State], level.word) + ": " + f.Message
-	b.Path, b.source = f.Path, placeOf(f.Rule)
-	b.known, b.Lines = text(b.Statement), words.Sentences("finding", f)
+	statement := fmt.Sprintf(findingStates[f.State], level.word) + ": " + f.Message
+	b := block{
+		class: classOf(label), Kind: "pool", Names: []string{pool}, places: []Place{f.At}, Path: f.Path, source: placeOf(f.Rule),
+		Statement: statement, known: text(statement), Lines: words.Sentences("finding", f),
+	}
 	if b.level != "" && b.rule == "" {
 		b.rule = f.Rule.Name
 		if f.Code != "" && !strings.Contains(b.rule, f.Code) {
@@ -284,44 +271,29 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 	return Place{}
 }
 
-// policies adds the policies that change.
-func (t *renderedReview) policies(policies []review.PolicyChange) {
-	for _, p := range policies {
-		b := blockOf("policy", "policy", p.Policy, changed(p.Places, p.Fields, ""))
-		b.Statement = words.Phrase("policy", p)
-		b.Lines, b.Details = words.Sentences("moves", p), words.Sentences("mode", p)
-		b.addFields(p.Fields)
-		t.add(b)
+// otherChanges adds the policies, the connections and the prices that change.
+func (t *renderedReview) otherChanges(o *review.OtherChanges) {
+	for _, p := range o.Policies {
+		statement, fields := withFields(words.Phrase("policy", p), p.Fields)
+		t.add(block{
+			class: classOf("policy"), Kind: "policy", Names: []string{p.Policy}, places: []Place{changed(p.Places, p.Fields, "")},
+			Statement: statement, fields: fields, Lines: words.Sentences("moves", p), Details: words.Sentences("mode", p),
+		})
 	}
-}
-
-// connections adds the connections that change.
-func (t *renderedReview) connections(connections []review.Connection) {
-	for _, c := range connections {
-		b := blockOf("connection", "connection", wording.Qualified(c.Namespace, c.Name), changed(c.Places, c.Fields, c.Class))
-		b.Statement, b.Lines = words.Phrase("connection", c), words.Sentences("connection-effects", c)
-		b.addFields(c.Fields)
+	for _, c := range o.Connections {
+		statement, fields := withFields(words.Phrase("connection", c), c.Fields)
+		kind := classOf("connection")
 		if c.Class == review.Replaced {
-			b.Label, b.level = classOf("replaced").Label, Warning
+			kind.Label, kind.level = classOf("replaced").Label, Warning
 		}
-		t.add(b)
+		t.add(block{
+			class: kind, Kind: "connection", Names: []string{wording.Qualified(c.Namespace, c.Name)}, places: []Place{changed(c.Places, c.Fields, c.Class)},
+			Statement: statement, fields: fields, Lines: words.Sentences("connection-effects", c),
+		})
 	}
-}
-
-// prices adds the prices that change.
-func (t *renderedReview) prices(p *review.PriceChange) {
-	if p == nil {
-		return
-	}
-	b := block{class: classOf("prices"), Statement: "prices"}
-	b.addFields(p.Fields)
-	b.places = []Place{changed(review.Places{HeadAt: &review.Place{File: cmp.Or(p.HeadFile, p.BaseFile)}}, p.Fields, "")}
-	t.add(b)
-}
-
-// recorded adds how recorded decisions would change.
-func (t *renderedReview) recorded(rec *review.Recorded) {
-	if rec != nil {
-		t.add(block{class: classOf("recorded decisions"), Statement: words.Phrase("recorded", rec), Details: words.Sentences("recorded-details", rec)})
+	if p := o.Prices; p != nil {
+		statement, fields := withFields("prices", p.Fields)
+		file := &Place{File: cmp.Or(p.HeadFile, p.BaseFile)}
+		t.add(block{class: classOf("prices"), places: []Place{changed(review.Places{HeadAt: file}, p.Fields, "")}, Statement: statement, fields: fields})
 	}
 }

@@ -30,27 +30,26 @@ const (
 // commit hashes, which GitHub links to the commit. The marker must not contain "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := renderReview(r)
-	m := &markdown{}
-	m.add("<!-- %s -->\n### %s\n\n", marker, marked(t.headline))
-	m.lines(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
-	notes := &markdown{}
+	text := fmt.Sprintf("<!-- %s -->\n### %s\n\n", marker, marked(t.headline)) + list(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
+	notes := ""
 	if len(t.notes) > 0 {
-		notes.lines(notesShare, len(t.notes), "- ", "note", t.notes, marked)
-		notes = folded("Assumptions and unknowns", notes.String())
+		notes = folded("Assumptions and unknowns", list(notesShare, len(t.notes), "- ", "note", t.notes, marked))
 	}
-	room := MaxMarkdown - notes.Len() - 1000
+	room := MaxMarkdown - len(notes) - 1000
 	for i, b := range t.blocks {
-		if m.addWithin(room, b.markdown()) {
-			continue
+		part := b.markdown()
+		if len(text)+len(part) > room {
+			brief := &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Statement: b.Statement}
+			brief.Lines = []string{"too long for this comment: `corral review` prints it"}
+			part = brief.markdown()
 		}
-		b = &block{class: b.class, Kind: b.Kind, Names: b.Names, places: b.places, Path: b.Path, Statement: b.Statement}
-		b.Lines = []string{"too long for this comment: `corral review` prints it"}
-		if !m.addWithin(room, b.markdown()) {
-			m.add("\nLeft out because this comment has no room: %s. `corral review` prints everything.\n", counted(t.blocks[i:]))
+		if len(text)+len(part) > room {
+			text += fmt.Sprintf("\nLeft out because this comment has no room: %s. `corral review` prints everything.\n", counted(t.blocks[i:]))
 			break
 		}
+		text += part
 	}
-	return write(w, "the review", m.String()+notes.String())
+	return write(w, "the review", text+notes)
 }
 
 // counted returns the number of subjects of the blocks, by class.
@@ -66,51 +65,35 @@ func counted(blocks []*block) string {
 	return strings.Join(parts, ", ")
 }
 
-// markdown is a builder for Markdown.
-type markdown struct{ strings.Builder }
-
-func (m *markdown) add(format string, args ...any) { fmt.Fprintf(m, format, args...) }
-
-// addWithin adds a text if there is room for it, and reports whether there was.
-func (m *markdown) addWithin(room int, text string) bool {
-	if m.Len()+len(text) > room {
-		return false
-	}
-	m.WriteString(text)
-	return true
-}
-
-// lines adds up to most lines with a prefix while there is room. It counts the remaining lines.
-func (m *markdown) lines(room, most int, word, kind string, lines []string, shown func(string) string) {
+// list returns up to most lines with a prefix, as long as there is room. It counts the remaining lines.
+func list(room, most int, word, kind string, lines []string, shown func(string) string) string {
+	var b strings.Builder
 	for i, line := range lines {
-		if i == most || !m.addWithin(room, word+shown(line)+"\n") {
-			m.add("%sand %s\n", word, wording.Count(len(lines)-i, "more "+kind))
-			return
+		line = word + shown(line) + "\n"
+		if i == most || b.Len()+len(line) > room {
+			return b.String() + word + "and " + wording.Count(len(lines)-i, "more "+kind) + "\n"
 		}
+		b.WriteString(line)
 	}
+	return b.String()
 }
 
 // folded returns a text in a collapsed section.
-func folded(title, text string) *markdown {
-	m := &markdown{}
-	m.add("\n<details><summary>%s</summary>\n\n%s\n</details>\n", title, text)
-	return m
+func folded(title, text string) string {
+	return fmt.Sprintf("\n<details><summary>%s</summary>\n\n%s\n</details>\n", title, text)
 }
 
 func (b *block) markdown() string {
-	m, fields, diff := &markdown{}, &markdown{}, &markdown{}
-	m.add("\n#### %s\n\n", marked(b.heading()))
-	m.lines(MaxMarkdown, maxLines, "- ", "line", b.body(), marked)
+	text := "\n#### " + marked(b.heading()) + "\n\n" + list(MaxMarkdown, maxLines, "- ", "line", b.body(), marked)
 	if n := len(b.fields); n > 0 { // a table is too wide for a phone
-		fields.lines(MaxMarkdown, maxLines, "- ", "field", b.differences(), marked)
-		m.WriteString(folded(wording.Count(n, "field"), fields.String()).String())
+		text += folded(wording.Count(n, "field"), list(MaxMarkdown, maxLines, "- ", "field", b.differences(), marked))
 	}
 	if len(b.diff) > 0 {
-		diff.lines(MaxMarkdown/3, len(b.diff), "", "line", b.diff, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
-		fence := fenceOf(diff.String(), "```")
-		m.WriteString(folded("diff", fence+"diff\n"+diff.String()+fence+"\n").String())
+		diff := list(MaxMarkdown/3, len(b.diff), "", "line", b.diff, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
+		fence := fenceOf(diff, "```")
+		text += folded("diff", fence+"diff\n"+diff+fence+"\n")
 	}
-	return m.String()
+	return text
 }
 
 // marked returns a line in Markdown with at most maxLine characters.
@@ -120,11 +103,9 @@ func marked(line string) string {
 	for i, part := range strings.Split(line, mark) {
 		part = wording.TruncateRunes(clean(wording.Truncate(part, utf8.UTFMax*(max(most, 0)+1))), most)
 		most -= utf8.RuneCountInString(part)
-		switch {
-		case part == "":
-		case i%2 == 1:
+		if i%2 == 1 && part != "" {
 			b.WriteString(codeSpan(part))
-		default:
+		} else {
 			b.WriteString(escapeMarkdown(part))
 		}
 	}

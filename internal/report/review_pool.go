@@ -30,27 +30,20 @@ type live struct {
 	Pool string
 }
 
-// poolBlock returns the block for a changed pool. For pools that are affected only by policies, causes contains the places
-// of the changed policies.
-func poolBlock(p *review.Pool, name string, causes map[string]Place) block {
-	label, statement := p.Class().Text(), words.Phrase("classes", p)
-	if other := changeLabels[p.Change]; other != "" {
-		label, statement = other, other
+// poolBlock returns the block for a changed pool. The place of a pool that is affected only by policies is the last policy that affects it.
+func poolBlock(p *review.Pool, name string, policies []review.PolicyChange) block {
+	at := changed(p.Places, p.Fields, p.Class())
+	for _, cause := range policies {
+		if p.Change == review.Moved && slices.Contains(cause.Moved, name) {
+			at = changed(cause.Places, cause.Fields, "")
+		}
 	}
-	at, ok := causes[name]
-	if !ok || p.Change != review.Moved {
-		at = changed(p.Places, p.Fields, p.Class())
+	statement, fields := withFields(cmp.Or(changeLabels[p.Change], words.Phrase("classes", p)), p.Fields)
+	return block{
+		class: classOf(cmp.Or(changeLabels[p.Change], p.Class().Text())), Kind: "pool", Names: []string{both(p.Former, name)}, places: []Place{at},
+		Statement: statement, fields: fields, known: keyOf([]any{text(statement), p.Effects}), Lines: slices.Concat(p.Effects, limitLines(p)),
+		Alone: words.Sentences("rollout", p.Rollout), Own: words.Sentences("live", live{p.Live, name}), Cost: p.Cost,
 	}
-	b := blockOf(label, "pool", name, at)
-	b.Statement = statement
-	if p.Former != "" {
-		b.Names[0] = p.Former + " → " + name
-	}
-	b.addFields(p.Fields)
-	b.Lines = slices.Concat(p.Effects, limitLines(p))
-	b.known = keyOf([]any{text(b.Statement), p.Effects})
-	b.Alone, b.Own, b.Cost = words.Sentences("rollout", p.Rollout), words.Sentences("live", live{p.Live, name}), p.Cost
-	return b
 }
 
 // plus adds the cost of a pool to a total; nil if either is unknown.
@@ -71,28 +64,30 @@ const (
 	maxShort, shortest = 2, 40
 )
 
-// addFields adds the fields that differ. A few short changes are part of the heading; otherwise the fields are listed below it.
-func (b *block) addFields(fields []review.FieldChange) {
-	if len(fields) != 1 {
-		b.fields = fields
-	}
+// withFields adds the fields that differ to a statement, and returns the fields to list below it. The statement describes a few short changes;
+// a single one is not listed again.
+func withFields(statement string, fields []review.FieldChange) (heading string, below []review.FieldChange) {
 	if len(fields) > maxShort {
-		b.Statement += fmt.Sprintf(" · %s", wording.Count(len(fields), "field"))
-		return
+		return statement + " · " + wording.Count(len(fields), "field"), fields
 	}
+	isShort := true
 	for _, f := range fields {
 		name := f.Path[len(around.FindString(f.Path)):]
 		was, is := readable(f.Before), readable(f.After)
 		if prefix := image.FindString(was); prefix == image.FindString(is) {
 			was, is = was[len(prefix):], is[len(prefix):]
 		}
-		b.Statement += " · " + code(name)
-		if len(was) > shortest || len(is) > shortest {
-			b.fields = fields
-			continue
+		statement += " · " + code(name)
+		if max(len(was), len(is)) > shortest {
+			isShort = false
+		} else {
+			statement += " " + code(was) + arrow + code(is)
 		}
-		b.Statement += " " + code(was) + " → " + code(is)
 	}
+	if len(fields) == 1 && isShort {
+		fields = nil
+	}
+	return statement, fields
 }
 
 // around matches the part of a field's path that a heading omits.
@@ -118,21 +113,18 @@ type limitOf struct {
 
 // limitLines describes the limits that change, or that policies restrict.
 func limitLines(p *review.Pool) (lines []string) {
+	was, is := cmp.Or(p.Before, &review.Limits{}), cmp.Or(p.After, &review.Limits{})
 	for _, name := range []string{"max", "min", "idle"} {
-		after := reasons(p.After, name)
-		before := slices.DeleteFunc(reasons(p.Before, name), isAmong(after))
+		after := reasons(is, name)
+		before := slices.DeleteFunc(reasons(was, name), isAmong(after))
 		isField := slices.ContainsFunc(p.Fields, func(f review.FieldChange) bool { return f.Path == "spec.scale."+name })
 		lines = append(lines, words.Sentences("limit", limit{p, limitOf{p.Before, name, before}, limitOf{p.After, name, after}, isField})...)
 	}
-	before, after := cmp.Or(p.Before, &review.Limits{}), cmp.Or(p.After, &review.Limits{})
-	return slices.Concat(lines, each("conflict: ", unlessKnown(after.Conflicts, before.Conflicts)), each("audit: ", unlessKnown(after.Audit, before.Audit)))
+	return slices.Concat(lines, each("conflict: ", unlessKnown(is.Conflicts, was.Conflicts)), each("audit: ", unlessKnown(is.Audit, was.Audit)))
 }
 
 // reasons returns the schedules and rules that change a declared number, each once.
 func reasons(l *review.Limits, name string) (all []v1alpha1.LimitBound) {
-	if l == nil {
-		return nil
-	}
 	if s := l.Scheduled; s != nil && *s.Scale.Number(name) != *l.Declared.Number(name) {
 		all = append(all, v1alpha1.LimitBound{Reason: fmt.Sprintf("%s by schedule %s", wording.Max(*s.Scale.Number(name)), strings.Join(s.Active, ", "))})
 	}

@@ -108,7 +108,9 @@ func TestReviewForms(t *testing.T) {
 		"review.txt":    func(w io.Writer) error { return report.ReviewText(w, everything()) },
 		"review.md":     func(w io.Writer) error { return report.ReviewMarkdown(w, "corral-review", everything()) },
 		"review.github": func(w io.Writer) error { return report.GitHub(w, report.ReviewFindings(everything())) },
-		"review.sarif":  func(w io.Writer) error { return report.SARIF(w, "v1.2.3", report.ReviewFindings(everything())) },
+		"review.sarif": func(w io.Writer) error {
+			return writeJSON(w, report.SARIF("v1.2.3", report.ReviewFindings(everything())))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer

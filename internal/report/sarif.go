@@ -6,9 +6,7 @@ package report
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
 	"path"
 	"slices"
@@ -31,9 +29,9 @@ const (
 	fingerprintKey = "primaryLocationLineHash"
 )
 
-// SARIF writes findings as a SARIF 2.1.0 log, the most severe first. If there are more than 5,000, the last result counts
+// SARIF returns findings as a SARIF 2.1.0 log, to be encoded as JSON, the most severe first. If there are more than 5,000, the last result counts
 // the rest. The version is the tool's.
-func SARIF(w io.Writer, version string, findings []Finding) error {
+func SARIF(version string, findings []Finding) any {
 	sorted := worstFirst(findings)
 	if rest := len(sorted) - maxResults + 1; rest > 1 {
 		more := Finding{Level: sorted[maxResults-1].Level, Rule: "corral.more", Title: "Findings left out", Message: fmt.Sprintf("and %d more findings", rest)}
@@ -50,13 +48,7 @@ func SARIF(w io.Writer, version string, findings []Finding) error {
 		}
 		run.Results = append(run.Results, resultOf(f, rule))
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(sarifLog{sarifSchema, []sarifRun{run}, "2.1.0"}); err != nil {
-		return fmt.Errorf("writing SARIF: %w", err)
-	}
-	return nil
+	return sarifLog{sarifSchema, []sarifRun{run}, "2.1.0"}
 }
 
 // The part of SARIF that is written.

@@ -34,7 +34,7 @@ func TestSARIFIsOfItsSchema(t *testing.T) {
 		"bare":      {{Level: report.Error, Rule: "r", Message: "m"}},
 	} {
 		var b bytes.Buffer
-		if err := report.SARIF(&b, "", findings); err != nil {
+		if err := writeJSON(&b, report.SARIF("", findings)); err != nil {
 			t.Fatal(err)
 		}
 		log, err := jsonschema.UnmarshalJSON(&b)

@@ -43,27 +43,21 @@ func (c fieldClasses) of(path string) Class {
 	return Settings
 }
 
-// classOf returns the class of a field that both sides have. Labels that differ only in order or case do not reroute jobs.
-func (p *pair) classOf(path string) Class {
+// classOf returns the class of a field that both sides have. Labels that differ only in order or case do not reroute jobs, and a template with
+// the same revision replaces no runners, for example if it writes out a default.
+func (p *pair) classOf(path string, keepsRevision func() bool) Class {
 	class := poolClasses.of(path)
-	if class == ReroutesJobs && isWithin(path, "spec.runnerLabels") && isSame(p.base.Spec.RunnerLabels, p.head.Spec.RunnerLabels) {
+	if class == ReroutesJobs && isWithin(path, "spec.runnerLabels") && isSame(p.base.Spec.RunnerLabels, p.head.Spec.RunnerLabels) ||
+		class == ReplacesRunners && keepsRevision() {
 		return Settings
 	}
 	return class
 }
 
-// classByTemplate changes the class of template fields if the revision stays the same. For example, writing out a default
-// replaces no runners.
-func (p *pair) classByTemplate() {
+// keepsRevision reports whether both sides are the same pool with the same revision of the template.
+func (p *pair) keepsRevision() bool {
 	revision := revisionOf(p.head)
-	if revision != revisionOf(p.base) || revision == p.head.Name { // the template has no revision
-		return
-	}
-	for i := range p.shown.Fields {
-		if f := &p.shown.Fields[i]; f.Class == ReplacesRunners {
-			f.Class = Settings
-		}
-	}
+	return p.base.name() == p.head.name() && revision == revisionOf(p.base) && revision != p.head.Name // without a revision, it is the name
 }
 
 // isWithin reports whether a path is the given field or a field below it.
@@ -75,8 +69,8 @@ func isWithin(path, field string) bool {
 // classesOf returns the classes of a pool's change, the most far-reaching first.
 func classesOf(p *Pool) []Class {
 	return slices.DeleteFunc(slices.Clone(classes), func(class Class) bool {
-		is := p.Change == Renamed && class == Replaced
-		return !is && !slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class })
+		isGone := (p.Change == Renamed || p.Change == Deleted) && class == Replaced
+		return !isGone && !slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class })
 	})
 }
 
@@ -92,22 +86,13 @@ func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
 
 func (p *pool) isREST() bool { return p.Spec.GetRegistration() == v1alpha1.RegisterREST }
 
-// Fate describes what happens to jobs that wait for a pool that is removed. Deleting a scale set loses its jobs.
-func (p *pool) Fate() string {
-	if p.isREST() {
-		return "stay queued until other runners take them"
-	}
-	return "are lost"
-}
-
 //go:embed effects.tmpl
 var sentences string
 
 // effects renders the sentences that describe the effects of changes.
 var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
-	"agreeing": Agreeing, "alike": strings.EqualFold, "max": func(n int32) string { return wording.Max(n) }, "unlike": isUnlike, "namespaces": namespaces,
+	"agreeing": Agreeing, "alike": strings.EqualFold, "unlike": isUnlike, "namespaces": namespaces,
 	"audited": isAudited, "format": compile.Format, "money": Money, "most": maxText, "signed": signed,
-	"count":    func(n int, noun string) string { return wording.Count(n, noun) },
 	"sentence": func(reasons []string) string { return strings.TrimSuffix(strings.Join(reasons, "; "), ".") },
 }}
 
@@ -156,14 +141,14 @@ func (p *pair) compare(f *facts) {
 			!p.base.observes() && !p.head.isREST() && f.From == f.To
 		return
 	}
-	if p.base.Spec.GetRegistration() != p.head.Spec.GetRegistration() {
-		f.Refused = append(f.Refused, p.refuse("registration", "registration never changes: make another pool"))
+	if p.shown.touches("spec.registration") {
+		f.Refused = append(f.Refused, p.refuse("registration", "registration is immutable: create another pool"))
 	}
-	if p.base.Spec.GetLifetime() != p.head.Spec.GetLifetime() {
-		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime never changes: make another pool"))
+	if p.shown.touches("spec.lifetime") {
+		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime is immutable: create another pool"))
 	}
 	if p.head.observes() && !p.base.observes() {
-		f.NeverObserves = p.refuse("mode", "mode never goes back to Observe: set stopPolicy, or make another pool")
+		f.NeverObserves = p.refuse("mode", "mode cannot change back to Observe: set stopPolicy, or create another pool")
 	}
 	f.IsRefused = p.isRefused()
 	if !p.formerDenied {
@@ -174,7 +159,7 @@ func (p *pair) compare(f *facts) {
 
 // refuse adds a diagnostic for a change that the API server refuses, and returns it as a sentence.
 func (p *pair) refuse(field, message string) string {
-	return p.c.refuseChange(p.head.object, "spec."+field, message)
+	return p.c.refuseChange(p.head.object, ".spec."+field, message)
 }
 
 // isRefused reports whether the head's template will not be used, because policies deny it or cannot be evaluated. It is
@@ -192,10 +177,9 @@ func (p *pair) runs() (before, after *pool, effect string) {
 	switch {
 	case p.head == nil || !p.isRefused():
 		return before, p.head, ""
-	case (p.base == nil || p.shown.Change == Renamed) && p.after.unasked:
-		return before, nil, "Policies can't be evaluated for its pod: it starts no runners and accepts no jobs."
 	case p.base == nil || p.shown.Change == Renamed:
-		return before, nil, "Policies deny its pod: it starts no runners and accepts no jobs."
+		do := map[bool]string{true: "can't be evaluated for", false: "deny"}[p.after.unasked]
+		return before, nil, "Policies " + do + " its pod: it starts no runners and accepts no jobs."
 	case p.shown.has(Deny, Still):
 		return before, nil, ""
 	case p.rollout != nil && !p.formerDenied:

@@ -49,7 +49,7 @@ func (s *side) namespaces() (named []string) {
 // An undeclared connection may exist in the cluster. That is assumed if it is in another namespace, if the side declares no
 // connections at all, or if pools of the base already used it without a declaration.
 func (c *comparison) refuseConnection(p *pool) {
-	const path = "spec.connectionRef"
+	const path = ".spec.connectionRef"
 	name := p.connectionName()
 	switch used := cmp.Or(c.head.connections[name], c.head.connections[p.Spec.ConnectionRef.Name]); {
 	case used != nil && used.Namespace != "" && !used.Allows(p.Namespace):
@@ -76,11 +76,10 @@ func (c *comparison) compareConnections() {
 		if shown.Change == Changed {
 			shown.Fields = diff(before.object, after.object, connectionClasses.of)
 		}
-		if shown.Change == Changed && len(shown.Fields) == 0 {
-			continue
+		if shown.Change != Changed || len(shown.Fields) > 0 {
+			c.describeConnection(&shown, before, after)
+			c.result.Connections = append(c.result.Connections, shown)
 		}
-		c.describeConnection(&shown, before, after)
-		c.result.Connections = append(c.result.Connections, shown)
 	}
 }
 
@@ -105,7 +104,7 @@ func (c *comparison) describeConnection(s *Connection, before, after *connection
 		f.IsReachedOtherwise = !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA)
 		f.Lost, f.Gained = beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces)
 		if before.Spec.URL != after.Spec.URL {
-			f.Refused = c.refuseChange(after.object, "spec.url", "url never changes: make another GitHubConnection and point the pools at it")
+			f.Refused = c.refuseChange(after.object, ".spec.url", "url is immutable: create another GitHubConnection and point the pools at it")
 		}
 	case Deleted:
 		if len(s.Pools) > 0 {

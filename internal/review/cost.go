@@ -74,7 +74,7 @@ func (c *comparison) comparePrices() {
 	}
 	before, after := cmp.Or(c.base.Prices, &Prices{}), cmp.Or(c.head.Prices, &Prices{})
 	if fields := specFields(&before.object, &after.object); len(fields) > 0 {
-		c.result.Prices = &PriceChange{before.file, after.file, fields}
+		c.result.Prices = &PriceChange{before.object.File, after.object.File, fields}
 	}
 }
 
@@ -123,12 +123,12 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	if p.rests() {
 		return week
 	}
-	end, isHourly := s.in.At.Add(lookout), p.bound.Needs().Clock
+	end, isHourly := s.in.At.Add(lookout), p.bound.Needs().Clock()
 	for at, changes := s.in.At, 0; at.Before(end); {
 		next, soonest := nextChange(at, end, a), at.Add(closestThen)
 		if isHourly {
 			soonest = at.Truncate(time.Hour).Add(time.Hour)
-			next = earlier(next, soonest)
+			next = earliest(next, soonest)
 		}
 		if changes >= manyChanges && next.Before(soonest) {
 			next, s.coarse[p.name()] = soonest, true
@@ -136,7 +136,7 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 		if !isHourly || next.Before(soonest) {
 			changes++
 		}
-		next = earlier(next, end)
+		next = earliest(next, end)
 		week.add(at, next, a.inForce())
 		at = next
 		if at.Before(end) {
@@ -148,24 +148,14 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 
 // nextChange returns when an answer ends that schedules and policies gave at a time.
 func nextChange(at, end time.Time, a scaled) time.Time {
-	next, until := end, a.answer.Until
+	until := a.answer.Until
 	if soonest := at.Add(closest); until.After(at) && until.Before(soonest) {
 		until = soonest
 	}
-	for _, t := range []time.Time{a.Next, until} {
-		if t.After(at) {
-			next = earlier(next, t)
-		}
-	}
-	return next
+	return earliest(slices.DeleteFunc([]time.Time{a.Next, until, end}, func(t time.Time) bool { return !t.After(at) })...)
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // rests reports whether a pool never has runners, whatever its limits.
 func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
@@ -239,7 +229,7 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 		IsShared, IsRecorded       bool
 		ReadsClock                 bool
 	}{p.HoursPerMonth, slices.Min(shares), slices.Max(shares), c.in.At.UTC().Format(time.DateOnly), strings.TrimSuffix(p.Note, "."), isShared, len(c.in.Records) > 0,
-		slices.ContainsFunc(c.head.order, func(p *pool) bool { return p.bound.Needs().Clock })})
+		slices.ContainsFunc(c.head.order, func(p *pool) bool { return p.bound.Needs().Clock() })})
 }
 
 // maxQuestions limits how often the policies of a side are evaluated to find out how many runners pools can have together.

@@ -243,8 +243,9 @@ func TestPriceFilesAreChecked(t *testing.T) {
 	}{
 		"empty":            {"", []string{"prices.yaml:1:1: currency: is required, as EUR"}},
 		"no YAML":          {"a: [", []string{"prices.yaml:1:1: did not find expected node content"}},
-		"an unknown field": {"currency: EUR\nperCPU: 1\n", []string{"prices.yaml:2:1: field perCPU not found"}},
-		"no number":        {"currency: EUR\nperVCPUHour: much\n", []string{"prices.yaml:2:1: cannot unmarshal !!str `much` into float64"}},
+		"an unknown field": {"currency: EUR\nperCPU: 1\n", []string{"prices.yaml:2:1: unknown field perCPU; allowed here: currency, hoursPerMonth, note, perVCPUHour, perGiBHour, labels, nodes, typical"}},
+		"no number":        {"currency: EUR\nperVCPUHour: much\n", []string{"prices.yaml:2:1: perVCPUHour: must be a number with a point, as 0.031, found much"}},
+		"a misspelt field": {"currency: EUR\nlabels:\n- {label: gpu, perRunnerHuor: 1}\n", []string{"prices.yaml:3:1: unknown field perRunnerHuor; did you mean perRunnerHour?"}},
 		"out of bounds": {"currency: EUR\nhoursPerMonth: 800\nperVCPUHour: -1\nperGiBHour: .nan\ntypical: {share: 2}\n", []string{
 			"prices.yaml:2:1: hoursPerMonth: must be more than 0 and at most 744, found 800",
 			"prices.yaml:3:1: perVCPUHour: must be from 0 to 1000000000, found -1",

@@ -90,19 +90,19 @@ func (d *differ) compareLists(basePath, headPath string, before, after []any) {
 	} else if a, b := common(was, is), common(is, was); !slices.Equal(a, b) {
 		d.note(basePath, headPath, a, b)
 	}
-	for i, element := range after {
-		var old any
-		j := slices.Index(was, is[i])
-		if j >= 0 {
-			old = before[j]
-		}
-		d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, i), old, element)
+	removed := slices.DeleteFunc(slices.Clone(was), func(key any) bool { return slices.Contains(is, key) })
+	for _, key := range slices.Concat(is, removed) {
+		j, i := slices.Index(was, key), slices.Index(is, key)
+		d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, i), elementAt(before, j), elementAt(after, i))
 	}
-	for j, element := range before {
-		if !slices.Contains(is, was[j]) {
-			d.compare(compile.ElementOf(basePath, j), compile.ElementOf(headPath, j), element, nil)
-		}
+}
+
+// elementAt returns an element of a list; nil for the index -1.
+func elementAt(list []any, i int) any {
+	if i < 0 {
+		return nil
 	}
+	return list[i]
 }
 
 func hasStructs(list []any) bool {
@@ -138,15 +138,12 @@ func common(list, other []any) []any {
 
 // note adds a changed field. Its path is the one at the head, or at the base if the head does not have the field.
 func (d *differ) note(basePath, headPath string, before, after any) {
-	change := FieldChange{Path: headPath}
-	if after == nil {
-		change.Path = basePath
-	}
+	change := FieldChange{Path: basePath}
 	if before != nil {
 		change.Before, change.BaseAt = shown(before), new(fieldPlace(d.base, basePath))
 	}
 	if after != nil {
-		change.After = shown(after)
+		change.Path, change.After = headPath, shown(after)
 		if !d.isRemoved(basePath, headPath) {
 			change.HeadAt = new(fieldPlace(d.head, headPath))
 		}
@@ -180,9 +177,7 @@ func encoded(v any) json.RawMessage {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	if encoder.Encode(v) != nil {
-		return json.RawMessage(`"…"`)
-	}
+	_ = encoder.Encode(v) // v was decoded from JSON or YAML
 	return bytes.TrimSpace(b.Bytes())
 }
 
@@ -229,25 +224,20 @@ func diffObjects(base, head *Side) string {
 }
 
 func (c *ChangedObject) diff() string {
-	was, is := manifest(c.Base), manifest(c.Head)
-	if len(was)+len(is) > maxDiffed {
+	was, from := c.lines(c.Base, "base/")
+	is, to := c.lines(c.Head, "head/")
+	if len(strings.Join(slices.Concat(was, is), "")) > maxDiffed {
 		return fmt.Sprintf("# %s differs, in more than %d bytes\n", c.Name, maxDiffed)
 	}
-	d := difflib.UnifiedDiff{A: difflib.SplitLines(was), B: difflib.SplitLines(is), FromFile: "base/" + c.Name, ToFile: "head/" + c.Name, Context: diffContext}
-	if c.Base == nil {
-		d.A, d.FromFile = nil, "/dev/null"
-	}
-	if c.Head == nil {
-		d.B, d.ToFile = nil, "/dev/null"
-	}
-	text, _ := difflib.GetUnifiedDiffString(d) // writing to a string cannot fail
+	text, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: was, B: is, FromFile: from, ToFile: to, Context: diffContext}) // writing to a string cannot fail
 	return text
 }
 
-func manifest(o *compile.Object) string {
+// lines returns the lines of the object on a side, in YAML, and its name in a diff.
+func (c *ChangedObject) lines(o *compile.Object, side string) (lines []string, file string) {
 	if o == nil {
-		return ""
+		return nil, "/dev/null"
 	}
 	text, _ := yaml.Marshal(o.Manifest.Object) // the object was decoded from such data
-	return strings.TrimSuffix(string(text), "\n")
+	return difflib.SplitLines(strings.TrimSuffix(string(text), "\n")), side + c.Name
 }

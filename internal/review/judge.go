@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/policy"
@@ -122,10 +124,7 @@ func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateIn
 	if err != nil {
 		return policy.TemplateInput{}, err
 	}
-	content, err := json.Marshal(pod)
-	if err != nil {
-		return policy.TemplateInput{}, fmt.Errorf("encoding the pod: %w", err)
-	}
+	content, _ := json.Marshal(pod) // a pod can be encoded
 	return policy.TemplateInput{Pool: policy.PoolOf(p), Pod: content}, nil
 }
 
@@ -165,10 +164,7 @@ func (s *side) limits(p *pool, a scaled) *Limits {
 
 // same reports whether two limits have the same effect.
 func (l *Limits) same(o *Limits) bool {
-	if (l.Effective == nil) != (o.Effective == nil) || l.Declared != o.Declared || l.AssignedJobs != o.AssignedJobs || !slices.Equal(l.Audit, o.Audit) {
-		return false
-	}
-	return l.Effective == nil || *l.Effective == *o.Effective
+	return l.Declared == o.Declared && l.AssignedJobs == o.AssignedJobs && slices.Equal(l.Audit, o.Audit) && ptr.Equal(l.Effective, o.Effective)
 }
 
 // compareFindings sets whether each finding is new, still there or fixed. Findings with equal texts are matched first. Then
@@ -177,10 +173,7 @@ func compareFindings(before, after *judgement) []Finding {
 	old, all := slices.Clone(cmp.Or(before, &judgement{}).findings), slices.Clone(cmp.Or(after, &judgement{}).findings)
 	for _, alike := range []func(a, b *Finding) bool{(*Finding).equals, (*Finding).resembles} {
 		for i := range all {
-			if all[i].State != "" {
-				continue
-			}
-			if j := slices.IndexFunc(old, func(o Finding) bool { return alike(&all[i], &o) }); j >= 0 {
+			if j := slices.IndexFunc(old, func(o Finding) bool { return all[i].State == "" && alike(&all[i], &o) }); j >= 0 {
 				all[i].State = Still
 				old = slices.Delete(old, j, j+1)
 			}
@@ -231,7 +224,7 @@ func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to stri
 		say(&r.Reasons, true, "%s fails (%s): %s", f.Policy, f.Kind, f.Message)
 	}
 	for _, reason := range answer.Reasons {
-		r.Reasons = append(r.Reasons, s.locate(reason.Rule).Says(cmp.Or(reason.Message, "no reason given")))
+		r.Reasons = append(r.Reasons, s.locate(reason.Rule).WithReason(cmp.Or(reason.Message, "no reason given")))
 	}
 	return r
 }

@@ -83,11 +83,9 @@ func (p *pool) sharedName(o *pool) string {
 
 // competes reports whether jobs can match both pools, apart from labels.
 func (p *pool) competes(o *pool) bool {
-	a, b := p.match, o.match
-	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
-		return false
-	}
-	return p.Spec.GetMode() == o.Spec.GetMode() && jobmatch.ShareRepositories(a.Repositories, b.Repositories)
+	a, b := &p.match, &o.match
+	return strings.EqualFold(a.Scope.Host, b.Scope.Host) && strings.EqualFold(a.Scope.Path, b.Scope.Path) && strings.EqualFold(a.Group, b.Group) &&
+		p.Spec.GetMode() == o.Spec.GetMode() && jobmatch.ShareRepositories(a.Repositories, b.Repositories)
 }
 
 func overlapOf(p, other *pool) Overlap {

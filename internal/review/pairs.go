@@ -58,21 +58,9 @@ func similarity(a, b *pool) int {
 	if a.Spec.ConnectionRef.Name != b.Spec.ConnectionRef.Name || a.Spec.GetRegistration() != b.Spec.GetRegistration() {
 		return 0
 	}
-	score := 0
-	for _, one := range []struct {
-		score int
-		is    bool
-	}{
-		{4, a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName},
-		{4, len(a.Spec.RunnerLabels) > 0 && isSame(a.Spec.RunnerLabels, b.Spec.RunnerLabels)},
-		{2, equality.Semantic.DeepEqual(a.Spec, b.Spec)},
-	} {
-		if one.is {
-			score += one.score
-		}
-	}
-	if score > 0 && a.Namespace == b.Namespace {
-		score++
-	}
-	return score
+	points := map[bool]int{true: 1}
+	score := 4*points[a.Spec.ScaleSetName != "" && a.Spec.ScaleSetName == b.Spec.ScaleSetName] +
+		4*points[len(a.Spec.RunnerLabels) > 0 && isSame(a.Spec.RunnerLabels, b.Spec.RunnerLabels)] +
+		2*points[equality.Semantic.DeepEqual(a.Spec, b.Spec)]
+	return score + points[score > 0 && a.Namespace == b.Namespace]
 }

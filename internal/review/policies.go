@@ -139,7 +139,9 @@ func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
 	if len(pools) == 0 {
 		return
 	}
-	c.result.freed = append(c.result.freed, Consequence{Class: "Freed", Text: name, Count: len(pools), Pools: pools[:min(len(pools), maxNamed)]})
+	c.result.freed = append(c.result.freed, Consequence{
+		Class: "Freed", Text: "freed of " + name, Count: len(pools), Of: c.result.Head.Pools, Pools: pools[:min(len(pools), maxNamed)],
+	})
 	free := Agreeing(len(pools), "pool", "is", "are")
 	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf("%s: %s free of %s: %s.", what, free, of, wording.List(pools, maxNamed)))
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/podspec"
 	"github.com/corral-dev/corral/internal/quota"
+	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
@@ -53,8 +56,7 @@ type Prices struct {
 	// Typical sets the typical number of runners.
 	Typical TypicalShare `yaml:"typical"`
 
-	file   string
-	object compile.Object // for comparing price files
+	object compile.Object // the file with the places of its fields, for comparing price files
 }
 
 // LabelPrice is the price of runners with a label.
@@ -99,50 +101,69 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	if len(data) > MaxPriceBytes {
 		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the limit", MaxPriceBytes)}}
 	}
-	p := &Prices{file: file}
-	content := map[string]any{}
-	for _, into := range []any{p, &content} {
-		if err := yamldoc.Strict(data, into); err != nil {
-			return nil, yamlProblems(file, err)
-		}
+	p, content := &Prices{}, map[string]any{}
+	if err := cmp.Or(yamldoc.Strict(data, p), yamldoc.Strict(data, &content)); err != nil {
+		return nil, yamlProblems(file, data, err)
 	}
 	p.HoursPerMonth = cmp.Or(p.HoursPerMonth, hoursPerMonth)
-	p.index(data, content)
-	faults := p.check()
-	for i := range faults {
-		f := &faults[i]
-		f.File = file
-		f.Line, f.Column = v1alpha1.LineNumber(max(1, p.object.PositionOf("spec."+f.Path).Line)), 1
+	p.object = compile.Object{
+		File: file, Line: 1, Column: 1, Positions: map[string]compile.Position{},
+		Manifest: unstructured.Unstructured{Object: map[string]any{"spec": content}},
 	}
-	if len(faults) > 0 {
-		return nil, faults
+	compile.YAMLPositions("spec", file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })
+	if found := p.check(); len(found) > 0 {
+		return nil, found
 	}
 	return p, nil
 }
 
+var (
+	// unknownField and noNumber match errors of the YAML parser, and fieldInLine the field of a line.
+	unknownField = regexp.MustCompile(`^field (\S+) not found in type review\.(\w+)$`)
+	noNumber     = regexp.MustCompile("^cannot unmarshal !!\\w+ `(.*)` into float64$")
+	fieldInLine  = regexp.MustCompile(`^[\s-]*(\w+):`)
+)
+
 // yamlProblems returns the errors of the YAML parser as diagnostics.
-func yamlProblems(file string, err error) (diagnostics []v1alpha1.Diagnostic) {
+func yamlProblems(file string, data []byte, err error) (diagnostics []v1alpha1.Diagnostic) {
+	lines := strings.Split(string(data), "\n")
 	for _, p := range yamldoc.Problems(err) {
-		message, _, _ := strings.Cut(p.Message, " in type review.")
-		diagnostics = append(diagnostics, v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: message})
+		d := v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: p.Message}
+		if unknown := unknownField.FindStringSubmatch(p.Message); unknown != nil {
+			d.Message = "unknown field " + unknown[1] + wording.Suggestion(unknown[1], fieldsOf(unknown[2]))
+		}
+		name := fieldInLine.FindStringSubmatch(lines[min(max(p.Line, 1), len(lines))-1])
+		if found := noNumber.FindStringSubmatch(p.Message); found != nil && name != nil {
+			d.Path, d.Message = name[1], fmt.Sprintf("must be a number with a point, as 0.031, found %s", found[1])
+		}
+		diagnostics = append(diagnostics, d)
 	}
 	return diagnostics
 }
 
-// index keeps the file as an object with the places of its fields, for comparing price files.
-func (p *Prices) index(data []byte, content map[string]any) {
-	p.object = compile.Object{File: p.file, Line: 1, Column: 1, Positions: map[string]compile.Position{}}
-	p.object.Manifest = unstructured.Unstructured{Object: map[string]any{"spec": content}}
-	compile.YAMLPositions("spec", p.file, data, func(path string, at compile.Position) { p.object.Positions[path] = at })
+// fieldsOf returns the YAML fields of a type of this package.
+func fieldsOf(name string) (fields []string) {
+	for _, of := range []any{Prices{}, LabelPrice{}, NodePrice{}, TypicalShare{}, PoolShare{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
+			if tag := f.Tag.Get("yaml"); tag != "" && reflect.TypeOf(of).Name() == name {
+				fields = append(fields, tag)
+			}
+		}
+	}
+	return fields
 }
 
 // faults collects the problems of a price file.
-type faults []v1alpha1.Diagnostic
+type faults struct {
+	of  *compile.Object
+	all []v1alpha1.Diagnostic
+}
 
 // must adds a problem with a field unless the condition holds.
 func (f *faults) must(condition bool, path, format string, args ...any) {
 	if !condition {
-		*f = append(*f, v1alpha1.Diagnostic{Path: path, Message: fmt.Sprintf(format, args...)})
+		line := v1alpha1.LineNumber(max(1, f.of.PositionOf("spec."+path).Line))
+		f.all = append(f.all, v1alpha1.Diagnostic{File: f.of.File, Line: line, Column: 1, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
@@ -152,7 +173,8 @@ func (f *faults) upTo(most int64, path string, v float64) {
 }
 
 // check validates the file, and parses its quantities.
-func (p *Prices) check() (f faults) {
+func (p *Prices) check() []v1alpha1.Diagnostic {
+	f := &faults{of: &p.object}
 	f.must(p.Currency != "" && len(p.Currency) <= 8, "currency", "is required, as EUR")
 	f.must(p.HoursPerMonth > 0 && p.HoursPerMonth <= 24*31, "hoursPerMonth", "must be more than 0 and at most 744, found %v", p.HoursPerMonth)
 	f.upTo(maxPrice, "perVCPUHour", p.PerVCPUHour)
@@ -176,7 +198,7 @@ func (p *Prices) check() (f faults) {
 		_, err := path.Match(s.Name, "")
 		f.must(err == nil && s.Name != "", at+"name", "must be the name of a pool, with * for any characters but /")
 	}
-	return f
+	return f.all
 }
 
 func (f *faults) quantity(path, text string) float64 {

@@ -22,10 +22,9 @@ import (
 )
 
 const (
-	// maxRecords and maxRecordBytes limit how much of a decision log is read, and maxRecord the length of one line.
+	// maxRecords and maxRecordBytes limit how much of a decision log is read.
 	maxRecords     = 50_000
 	maxRecordBytes = 256 << 20
-	maxRecord      = 1 << 20
 	// maxRecordedChanges limits how many changed decisions are listed.
 	maxRecordedChanges = 200
 )
@@ -55,43 +54,32 @@ type decided struct {
 // than 50,000 decisions or 256 MiB.
 func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxRecordBytes + 1}
-	lines := bufio.NewReaderSize(limited, maxRecord)
-	for {
-		text, tooLong, err := lines.ReadLine()
-		for more := tooLong; more; {
-			_, more, err = lines.ReadLine()
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, 0, err
-		}
-		record, isDecision, ok := parseRecord(text)
+	for lines := bufio.NewReader(limited); err == nil && len(records) <= maxRecords; {
+		var line []byte
+		line, err = lines.ReadBytes('\n')
+		record := Record{}
+		isJSON := json.Unmarshal(line, &record) == nil
 		switch {
-		case limited.N == 0, len(records) == maxRecords && ok:
-			return nil, 0, fmt.Errorf("more than %d recorded decisions, or than %d MiB: give the part that matters", maxRecords, maxRecordBytes>>20)
-		case ok && !tooLong:
+		case strings.HasPrefix(record.Path, "corral/") && isJSON && len(record.Input) > 0:
 			records = append(records, record)
-		case isDecision || tooLong:
+		case strings.HasPrefix(record.Path, "corral/"), !isJSON && bytes.Contains(line, []byte(`"decision_id"`)):
 			skipped++
 		}
-		if err != nil {
-			slices.SortStableFunc(records, func(a, b Record) int { return a.Timestamp.Compare(b.Timestamp) })
-			return records, skipped, nil
-		}
 	}
-}
-
-func parseRecord(text []byte) (r Record, isDecision, ok bool) {
-	if json.Unmarshal(text, &r) != nil {
-		return r, bytes.Contains(text, []byte(`"decision_id"`)), false
+	switch {
+	case limited.N == 0, len(records) > maxRecords:
+		return nil, 0, fmt.Errorf("more than %d recorded decisions, or than %d MiB: give the part that matters", maxRecords, maxRecordBytes>>20)
+	case !errors.Is(err, io.EOF):
+		return nil, 0, err
 	}
-	isDecision = strings.HasPrefix(r.Path, "corral/")
-	return r, isDecision, isDecision && len(r.Input) > 0
+	slices.SortStableFunc(records, func(a, b Record) int { return a.Timestamp.Compare(b.Timestamp) })
+	return records, skipped, nil
 }
 
 // question is a recorded input.
 type question struct {
 	decision string
-	pool     policy.Pool
+	Pool     policy.Pool `json:"pool"`
 	scaling  policy.ScalingInput
 	template policy.TemplateInput
 	update   policy.UpdateInput
@@ -101,15 +89,9 @@ type question struct {
 func (r *Record) question() (q question, ok bool) {
 	q.decision = strings.TrimPrefix(r.Path, "corral/")
 	inputs := map[string]any{policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update}
-	if input := inputs[q.decision]; input == nil || json.Unmarshal(r.Input, input) != nil {
-		return q, false
-	}
-	for _, p := range []policy.Pool{q.scaling.Pool, q.template.Pool, q.update.Pool} {
-		if p.Name != "" {
-			q.pool = p
-		}
-	}
-	return q, q.pool.Name != ""
+	input := inputs[q.decision]
+	ok = input != nil && json.Unmarshal(r.Input, input) == nil && json.Unmarshal(r.Input, &q) == nil
+	return q, ok && q.Pool.Name != ""
 }
 
 // replay evaluates recorded decisions with the policies of both sides.
@@ -129,7 +111,7 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 		r.Skipped++
 		return
 	}
-	old, now := c.base.set.For(q.pool), c.head.set.For(q.pool)
+	old, now := c.base.set.For(q.Pool), c.head.set.For(q.Pool)
 	if old.Digest() == "" && now.Digest() == "" {
 		r.Skipped++
 		r.Unbound++
@@ -152,13 +134,12 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 		return
 	}
 	r.Differ++
-	if len(r.Changed) == maxRecordedChanges {
-		return
+	if r.Differ <= maxRecordedChanges {
+		r.Changed = append(r.Changed, RecordedChange{
+			Time: r.To, Pool: wording.Qualified(q.Pool.Namespace, q.Pool.Name), Decision: q.decision, ID: record.ID, Recorded: recorded, Before: was, After: is,
+			Rules: rules, Waiting: max(0, after.waiting(&q)-before.waiting(&q)), Inexact: len(record.Erased)+len(record.Masked) > 0,
+		})
 	}
-	r.Changed = append(r.Changed, RecordedChange{
-		Time: r.To, Pool: wording.Qualified(q.pool.Namespace, q.pool.Name), Decision: q.decision, ID: record.ID, Recorded: recorded, Before: was, After: is,
-		Rules: rules, Waiting: max(0, after.waiting(&q)-before.waiting(&q)), Inexact: len(record.Erased)+len(record.Masked) > 0,
-	})
 }
 
 // longestHold limits how long a recorded number of jobs is assumed to stay valid.
@@ -204,10 +185,7 @@ func (d *decided) text(decision string) string {
 
 // waiting returns how many of the recorded jobs exceed max and wait.
 func (d *decided) waiting(q *question) int32 {
-	if d.Limits == nil {
-		return 0
-	}
-	return max(0, q.scaling.Jobs-d.Limits.Max)
+	return max(0, q.scaling.Jobs-cmp.Or(d.Limits, &policy.Scale{Max: v1alpha1.UnboundedMax}).Max)
 }
 
 func scaleText(s policy.Scale) string { return effects.Phrase("scale", s) }
@@ -246,7 +224,7 @@ func recordedJobs(records []Record) map[string][]jobsAt {
 	jobs := map[string][]jobsAt{}
 	for i := range records {
 		if q, ok := records[i].question(); ok && q.decision == policy.DecisionScaling {
-			name := wording.Qualified(q.pool.Namespace, q.pool.Name)
+			name := wording.Qualified(q.Pool.Namespace, q.Pool.Name)
 			jobs[name] = append(jobs[name], jobsAt{records[i].Timestamp, q.scaling.Jobs})
 		}
 	}

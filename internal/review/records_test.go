@@ -141,9 +141,9 @@ func TestRecordedJobsMakeTheTypicalCost(t *testing.T) {
 }
 
 func TestADecisionLogIsReadWithinBounds(t *testing.T) {
-	long := `{"path": "corral/scaling", "input": {"x": "` + strings.Repeat("x", maxRecord) + `"}}`
+	long := `{"path": "corral/scaling", "input": {"x": "` + strings.Repeat("x", 2<<20) + `"}}`
 	records, skipped := recordsOf(t, long, logLine(t, 1, 5, as50), long)
-	if len(records) != 1 || skipped != 2 {
+	if len(records) != 3 || skipped != 0 {
 		t.Errorf("%d read, %d skipped", len(records), skipped)
 	}
 	many := strings.Repeat(`{"path":"corral/scaling","input":{}}`+"\n", maxRecords+1)

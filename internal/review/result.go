@@ -48,7 +48,7 @@ type Result struct {
 	Diff string `json:"diff,omitempty"`
 	// Notes state what this review cannot know or assumes, in complete sentences.
 	Notes []string `json:"notes,omitempty"`
-	// freed lists pools to which limits no longer apply. The text names the policy or the labels.
+	// freed lists pools to which limits no longer apply.
 	freed []Consequence
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
@@ -64,8 +65,7 @@ type Policy struct {
 	*policy.Policy
 	// At is where the object is declared, or its first file.
 	At Place
-	// Locate returns the place of a line of one of the modules, or an empty Place if the line is not in a file. It may be
-	// nil.
+	// Locate returns the place of a line of one of the modules, or an empty Place if the line is not in a file.
 	Locate func(module string, line int) Place
 }
 
@@ -176,7 +176,8 @@ func (c *comparison) lastDecision(p *pair) *policy.Scale {
 // describe fills in what is shown for a pair.
 func (c *comparison) describe(p *pair) {
 	s := &p.shown
-	s.Namespace, s.Name, s.Change = p.either().Namespace, p.either().Name, Same
+	s.Namespace, s.Name = p.either().Namespace, p.either().Name
+	s.Change = changeOf(p.base, p.head)
 	if p.base != nil {
 		s.BaseAt, s.Before = p.base.at(), p.before.limits
 	}
@@ -190,14 +191,11 @@ func (c *comparison) describe(p *pair) {
 		for i := range s.Findings {
 			s.Findings[i].State = Unknown
 		}
-	case p.base == nil:
-		s.Change = Added
-		p.effects()
-	case p.head == nil:
-		s.Change, s.Classes = Deleted, []Class{Replaced}
-		p.effects()
-	default:
+	case s.Change == Changed:
 		c.compareFields(p)
+	default:
+		s.Classes = classesOf(s)
+		p.effects()
 	}
 	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
 }
@@ -205,14 +203,12 @@ func (c *comparison) describe(p *pair) {
 // compareFields reports the differences between the sides of a pool, and their effects.
 func (c *comparison) compareFields(p *pair) {
 	s := &p.shown
-	s.Fields = diff(p.base.object, p.head.object, p.classOf)
+	keepsRevision := sync.OnceValue(p.keepsRevision)
+	s.Fields = diff(p.base.object, p.head.object, func(path string) Class { return p.classOf(path, keepsRevision) })
 	if p.base.name() != p.head.name() {
 		s.Change, s.Former = Renamed, p.base.name()
-	} else if len(s.Fields) > 0 {
-		s.Change = Changed
-	}
-	if s.Change == Changed {
-		p.classByTemplate()
+	} else if len(s.Fields) == 0 {
+		s.Change = Same
 	}
 	s.Classes = classesOf(s)
 	if slices.Contains(s.Classes, ReplacesRunners) && s.Change == Changed {
@@ -232,10 +228,7 @@ func (c *comparison) compareFields(p *pair) {
 
 // refuse adds a diagnostic for an object of the head that cannot be applied, with the same message that the cluster returns.
 func (c *comparison) refuse(o *compile.Object, path, message string) {
-	at := fieldPlace(o, path)
-	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, v1alpha1.Diagnostic{
-		File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: strings.Trim(o.Path+"."+path, "."), Message: message,
-	})
+	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, o.Diagnostic(path, message))
 }
 
 // refuseChange adds a diagnostic for a change that the API server refuses according to the CRD's validation rules, with a

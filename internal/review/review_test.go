@@ -368,25 +368,25 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"registration": {
 			files{"p.cue": labelled}, files{"p.cue": change(t, labelled, "scale:", "registration: \"REST\"\n\t\tscale:")},
 			[]string{
-				"Broken", "broken p.cue:9:17: pools.linux.spec.registration: registration never changes: make another pool",
+				"Broken", "broken p.cue:9:17: pools.linux.spec.registration: registration is immutable: create another pool",
 				`Changed linux [Replaced] from ""`, `  spec.registration "ScaleSet" -> "REST" p.cue:6 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : The API server refuses this: registration never changes. Make another pool.",
+				"  : The API server refuses this: registration is immutable. Create another pool.",
 			},
 		},
 		"lifetime": {
 			files{"p.cue": stays}, files{"p.cue": change(t, stays, "registration: \"REST\"", "registration: \"REST\"\n\t\tlifetime: \"Persistent\"")},
 			[]string{
-				"Broken", "broken p.cue:9:13: pools.linux.spec.lifetime: lifetime never changes: make another pool",
+				"Broken", "broken p.cue:9:13: pools.linux.spec.lifetime: lifetime is immutable: create another pool",
 				`Changed linux [Replaced] from ""`, `  spec.lifetime "Job" -> "Persistent" p.cue:6 p.cue:9`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : The API server refuses this: lifetime never changes. Make another pool.",
+				"  : The API server refuses this: lifetime is immutable. Create another pool.",
 			},
 		},
 		"back to watching": {
 			files{"p.cue": linux}, files{"p.cue": change(t, linux, "scale:", "mode: \"Observe\"\n\t\tscale:")},
 			[]string{
-				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode never goes back to Observe: set stopPolicy, or make another pool",
+				"Broken", "broken p.cue:8:9: pools.linux.spec.mode: mode cannot change back to Observe: set stopPolicy, or create another pool",
 				`Changed linux [ReroutesJobs] from ""`, `  spec.mode "Active" -> "Observe" p.cue:6 p.cue:8`, "  0/2/50 0/2/50 -> 0/2/50 0/2/50",
-				"  : The API server refuses this: mode never goes back to Observe. Set stopPolicy, or make another pool.",
+				"  : The API server refuses this: mode cannot change back to Observe. Set stopPolicy, or create another pool.",
 			},
 		},
 		"policy only": {
@@ -461,9 +461,9 @@ func TestAReviewTellsWhatAChangeDoes(t *testing.T) {
 		"credentials and url": {
 			files{"p.cue": linux}, files{"p.cue": linux, "connections.cue": change(t, connections, "acme\", secretRef: name: \"app\"", "acme2\", secretRef: name: \"app2\"")},
 			[]string{
-				"Broken", "broken connections.cue:6:20: connections.acme.spec.url: url never changes: make another GitHubConnection and point the pools at it",
+				"Broken", "broken connections.cue:6:20: connections.acme.spec.url: url is immutable: create another GitHubConnection and point the pools at it",
 				"connection Changed acme Replaced [ci/linux]",
-				"  : The API server refuses this: url never changes. Make another GitHubConnection and point the pools at it; jobs that wait for them on https://github.com/acme are lost then.",
+				"  : The API server refuses this: url is immutable. Create another GitHubConnection and point the pools at it; jobs that wait for them on https://github.com/acme are lost then.",
 				"  : It uses other credentials, Secret app2 instead of Secret app: its 1 pool continue once GitHub accepts them.",
 			},
 		},

@@ -170,10 +170,7 @@ func (s *side) locate(r v1alpha1.RuleReference) v1alpha1.RuleReference {
 	if p == nil {
 		return r
 	}
-	at := p.At
-	if p.Locate != nil {
-		at = cmp.Or(p.Locate(r.File, int(r.Line)), at)
-	}
+	at := cmp.Or(p.Locate(r.File, int(r.Line)), p.At)
 	r.File, r.Line = at.File, v1alpha1.LineNumber(at.Line)
 	return r
 }

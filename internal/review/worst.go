@@ -68,149 +68,127 @@ type poolConsequence struct {
 // Worst returns the consequences of a review, the most severe first. It returns none if nothing changes and nothing is
 // wrong.
 func Worst(r *Result) []Consequence {
-	w := worst{result: r}
-	w.problems()
-	w.pools(poolConsequences[0]...)
-	for _, c := range r.freed {
-		w.addPools(c, "freed of "+c.Text)
+	limits, added := r.limits(), r.pools(poolConsequence{string(Added), func(p *Pool) bool { return p.Change == Added }, "added", "added"})
+	numbers := slices.Concat(added, limits)
+	if r.Summary.MaxAfter < r.Summary.MaxBefore {
+		numbers = slices.Concat(limits, added)
 	}
-	w.pools(poolConsequences[1]...)
-	w.otherObjects(Deleted)
-	fell := r.Summary.MaxAfter < r.Summary.MaxBefore
-	if fell {
-		w.limits()
-	}
-	w.pools(poolConsequence{string(Added), func(p *Pool) bool { return p.Change == Added }, "added", "added"})
-	if !fell {
-		w.limits()
-	}
-	w.cost()
-	w.pools(poolConsequences[2]...)
-	w.others("Overlaps", "%s newly matching the same jobs", "pool pair", len(r.Overlaps))
-	w.otherObjects(Changed)
-	w.otherObjects(Added)
-	w.others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields))
-	return w.all
-}
-
-type worst struct {
-	result *Result
-	all    []Consequence
-}
-
-func (w *worst) add(c Consequence) { w.all = append(w.all, c) }
-
-// otherObjects adds how many connections and policies have a kind of change.
-func (w *worst) otherObjects(change Change) {
-	connections := slices.DeleteFunc(slices.Clone(w.result.Connections), func(c Connection) bool { return c.Change != change })
-	policies := slices.DeleteFunc(slices.Clone(w.result.Policies), func(p PolicyChange) bool { return p.Change != change })
-	format := "%s " + strings.ToLower(string(change))
-	w.others("Connections", format, "connection", len(connections))
-	w.others("Policies", format, "policy", len(policies))
-}
-
-// problems adds the reason why a side cannot be read.
-func (w *worst) problems() {
-	r := w.result
-	if r.Verdict == Broken {
-		w.add(Consequence{Class: string(Broken), Count: len(r.Head.Diagnostics), Text: effects.Phrase("broken", r)})
-	} else if n := len(r.Base.Diagnostics); n > 0 {
-		w.add(Consequence{Class: string(Uncompared), Count: n, Text: effects.Phrase("uncompared", r.Base.Diagnostics)})
-	}
-}
-
-// pools adds the given consequences for the pools to which they apply.
-func (w *worst) pools(consequences ...poolConsequence) {
-	for _, what := range consequences {
-		switch c := w.count(what.class, what.of); c.Count {
-		case 0:
-		case 1:
-			w.addPools(c, what.one)
-		default:
-			w.addPools(c, what.many)
+	all := slices.Concat(
+		r.problems(), r.pools(poolConsequences[0]...), r.freed, r.pools(poolConsequences[1]...), r.otherObjects(Deleted), numbers, r.rise(),
+		r.pools(poolConsequences[2]...), others("Overlaps", "%s newly matching the same jobs", "pool pair", len(r.Overlaps)),
+		r.otherObjects(Changed), r.otherObjects(Added), others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields)),
+	)
+	first := slices.IndexFunc(all, func(c Consequence) bool { return c.Of > 0 })
+	for i, c := range all {
+		switch { // the first consequence for pools also states the total number of pools
+		case i == first:
+			all[i].Text = fmt.Sprintf("%d of %s %s", c.Count, wording.Count(c.Of, "pool"), c.Text)
+		case c.Of > 0:
+			all[i].Text = fmt.Sprintf("%d %s", c.Count, c.Text)
 		}
 	}
+	return all
+}
+
+// problems returns the reason why a side cannot be read.
+func (r *Result) problems() []Consequence {
+	n := len(r.Base.Diagnostics)
+	switch {
+	case r.Verdict == Broken:
+		return []Consequence{{Class: string(Broken), Count: len(r.Head.Diagnostics), Text: effects.Phrase("broken", r)}}
+	case n > 0:
+		return []Consequence{{Class: string(Uncompared), Count: n, Text: effects.Phrase("uncompared", r.Base.Diagnostics)}}
+	}
+	return nil
+}
+
+// pools returns the given consequences for the pools to which they apply, without numbers.
+func (r *Result) pools(consequences ...poolConsequence) (all []Consequence) {
+	for _, what := range consequences {
+		c := r.count(what.class, what.of)
+		c.Of = map[bool]int{true: r.Base.Pools, false: r.Head.Pools}[what.class == string(Deleted)]
+		c.Text = map[bool]string{true: what.one, false: what.many}[c.Count == 1]
+		if c.Count > 0 {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // count returns a consequence with the number and names of the pools that satisfy a condition.
-func (w *worst) count(class string, of func(*Pool) bool) Consequence {
+func (r *Result) count(class string, of func(*Pool) bool) Consequence {
 	var names []string
-	for i := range w.result.Pools {
-		if p := &w.result.Pools[i]; of(p) {
-			names = append(names, wording.Qualified(p.Namespace, p.Name))
+	for i := range r.Pools {
+		if p := &r.Pools[i]; of(p) {
+			names = append(names, p.qualified())
 		}
 	}
 	return Consequence{Class: class, Count: len(names), Pools: names[:min(len(names), maxNamed)]}
 }
 
-// addPools adds a consequence for pools. The first such consequence also states the total number of pools.
-func (w *worst) addPools(c Consequence, text string) {
-	c.Of = w.result.Head.Pools
-	if c.Class == string(Deleted) {
-		c.Of = w.result.Base.Pools
-	}
-	number := strconv.Itoa(c.Count)
-	if !slices.ContainsFunc(w.all, func(c Consequence) bool { return c.Of > 0 }) {
-		number = fmt.Sprintf("%d of %s", c.Count, wording.Count(c.Of, "pool"))
-	}
-	c.Text = number + " " + text
-	w.add(c)
+func (p *Pool) qualified() string { return wording.Qualified(p.Namespace, p.Name) }
+
+// otherObjects returns how many connections and policies have a kind of change.
+func (r *Result) otherObjects(change Change) []Consequence {
+	connections := slices.DeleteFunc(slices.Clone(r.Connections), func(c Connection) bool { return c.Change != change })
+	policies := slices.DeleteFunc(slices.Clone(r.Policies), func(p PolicyChange) bool { return p.Change != change })
+	format := "%s " + strings.ToLower(string(change))
+	return slices.Concat(others("Connections", format, "connection", len(connections)), others("Policies", format, "policy", len(policies)))
 }
 
-// limits adds the change of the sum of max in force.
-func (w *worst) limits() {
-	c := w.count(string(OtherLimits), func(p *Pool) bool {
+func others(class, format, noun string, n int) []Consequence {
+	if n == 0 {
+		return nil
+	}
+	return []Consequence{{Class: class, Count: n, Text: fmt.Sprintf(format, wording.Count(n, noun))}}
+}
+
+// limits returns the change of the sum of max in force.
+func (r *Result) limits() []Consequence {
+	c := r.count(string(OtherLimits), func(p *Pool) bool {
 		return p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After)
 	})
-	if w.result.Comparable() && c.Count > 0 {
-		c.Text = effects.Phrase("limits", struct {
-			Summary
-			Count int
-		}{w.result.Summary, c.Count})
-		w.add(c)
+	if !r.Comparable() || c.Count == 0 {
+		return nil
 	}
+	c.Text = effects.Phrase("limits", struct {
+		Summary
+		Count int
+	}{r.Summary, c.Count})
+	return []Consequence{c}
 }
 
-// cost adds the change of the monthly cost.
-func (w *worst) cost() {
-	total := w.result.Cost
-	if total == nil || total.Before == nil || total.After == nil {
-		return
+// rise returns the change of the monthly cost.
+func (r *Result) rise() []Consequence {
+	if r.Cost == nil || r.Cost.Before == nil || r.Cost.After == nil {
+		return nil
 	}
-	more, uncounted := cents(total.After.Typical-total.Before.Typical), w.result.Uncounted()
+	more, uncounted := r.Cost.typicalRise(), r.Uncounted()
 	if more == 0 && uncounted == 0 {
-		return
+		return nil
 	}
-	c := w.count("Cost", func(p *Pool) bool { return p.Cost != nil && p.Cost.typicalRise() != 0 })
+	c := r.count("Cost", func(p *Pool) bool { return p.Cost != nil && p.Cost.typicalRise() != 0 })
 	c.Text = effects.Phrase("rise", struct {
 		*Cost
 		More, Percent float64
 		Uncounted     int
-	}{total, more, 100 * more / total.Before.Typical, uncounted})
-	w.add(c)
+	}{r.Cost, more, 100 * more / r.Cost.Before.Typical, uncounted})
+	return []Consequence{c}
 }
 
 // Uncounted returns how many pools may cost more than the amounts show: pools that no longer have a price or a max, or that
 // have a greater max and no price.
 func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
-	n := len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
-	more := (&worst{result: r}).count("", func(p *Pool) bool {
-		name := []string{wording.Qualified(p.Namespace, p.Name)}
-		return p.mostBefore < p.mostAfter && len(without(name, t.Unknown))+len(without(name, t.UnknownBefore)) == 0
+	more := r.count("", func(p *Pool) bool {
+		return p.mostBefore < p.mostAfter && !slices.Contains(t.Unknown, p.qualified()) && !slices.Contains(t.UnknownBefore, p.qualified())
 	})
-	return n + more.Count
+	return more.Count + len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
 }
 
 // typicalRise returns the rise of the typical monthly cost. A side without amounts counts as zero.
 func (c *Cost) typicalRise() float64 {
 	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
-}
-
-func (w *worst) others(class, format, noun string, n int) {
-	if n > 0 {
-		w.add(Consequence{Class: class, Count: n, Text: fmt.Sprintf(format, wording.Count(n, noun))})
-	}
 }
 
 // suspends reports whether the pool stops accepting jobs.

@@ -19,7 +19,7 @@ func canary(n int32, pause time.Duration) *v1alpha1.CanarySpec {
 	return &v1alpha1.CanarySpec{Runners: intstr.FromInt32(n), Pause: &metav1.Duration{Duration: pause}}
 }
 
-// edit changes the template.
+// edit changes the pool's template.
 func (c *cluster) edit(to string) {
 	c.say("the template changes from %s to %s", c.to, to)
 	c.to = to
@@ -35,8 +35,8 @@ func (c *cluster) addJobs(n int) {
 	c.queued += n
 }
 
-// The logs are for reviewers: UPDATE_GOLDEN=1 rewrites them.
-func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
+// The golden logs let reviewers see the effect of a change on whole updates. UPDATE_GOLDEN=1 renews them.
+func TestUpdatesMatchTheirGoldenLogs(t *testing.T) {
 	warm := v1alpha1.Scale{Max: 8, Idle: 8}
 	cases := map[string]func(c *cluster){
 		"rolling": func(c *cluster) {
@@ -108,7 +108,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.fates["B"] = fate{cause: v1alpha1.CauseNeverConnected, lasts: 25 * time.Second}
 			c.edit("B")
 			c.run(3 * time.Minute)
-			c.say("the network is mended")
+			c.say("the network works again")
 			delete(c.fates, "B")
 			c.run(8 * time.Minute)
 		},
@@ -131,7 +131,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.edit("C")
 			c.run(5 * time.Minute)
 		},
-		"taken-back": func(c *cluster) {
+		"reverted-during-an-update": func(c *cluster) {
 			c.limits, c.spec.Canary = warm, canary(2, time.Minute)
 			c.run(20 * time.Second)
 			c.edit("B")
@@ -139,7 +139,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c.edit("A")
 			c.run(2 * time.Minute)
 		},
-		"max-falls-meanwhile": func(c *cluster) {
+		"max-falls-during-an-update": func(c *cluster) {
 			c.limits = v1alpha1.Scale{Max: 8, Idle: 4}
 			c.run(20 * time.Second)
 			c.addJobs(6)
@@ -164,7 +164,7 @@ func TestUpdatesGoAsTheirLogsSay(t *testing.T) {
 			c := newCluster(t, nil)
 			story(c)
 			if c.state != nil && c.state.Phase != v1alpha1.UpdateRolledBack {
-				t.Errorf("the update doesn't end: %+v", c.state)
+				t.Errorf("the update did not end: %+v", c.state)
 			}
 			golden.Compare(t, filepath.Join("testdata", name+".log"), c.log.String())
 		})

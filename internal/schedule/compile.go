@@ -79,6 +79,31 @@ var weekdays = map[v1alpha1.Weekday]time.Weekday{
 // all are the days of a weekly window before its weekdays are applied.
 const all = 1<<63 - 1
 
+// Weekly reports whether one of several windows of the week is open at a time. While one is open, until is the end of
+// the open window that ends last; it is zero if that window never ends. Otherwise it is the beginning of the next
+// window; it is zero if there are no windows.
+func Weekly(place *time.Location, windows []v1alpha1.WeeklyWindow, now time.Time) (isOpen bool, until time.Time, err error) {
+	var begins, ends time.Time
+	for i, w := range windows {
+		window, problem := compileWeekly(place, &w)
+		if problem != nil {
+			return false, time.Time{}, fmt.Errorf("window %d: %s: %w", i, strings.TrimPrefix(problem.path, ".weekly."), problem.error)
+		}
+		holds, change := window.at(now)
+		switch {
+		case holds && change.After(ends):
+			ends = change
+		case !holds && (begins.IsZero() || change.Before(begins)):
+			begins = change
+		}
+		isOpen = isOpen || holds
+	}
+	if isOpen {
+		return true, ends, nil
+	}
+	return false, begins, nil
+}
+
 func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *fieldError) {
 	from, err := Minutes(w.From)
 	if err == nil && from == 24*60 {

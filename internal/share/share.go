@@ -1,18 +1,19 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share limits the data that is kept for all namespaces together, so that no namespace can exhaust the space. One namespace has at most
-// a quarter of the places. When all places are taken, the namespace with the most places gives up its oldest entry to a namespace that has
-// fewer. Therefore even many namespaces together cannot keep another one out. If all have an equal number, such as one each, Spare decides
-// whether a place can be freed. Spare is for places that are few and held for long.
+// Package share limits the number of entries that are kept for all namespaces together, so that no namespace can use up the capacity. One namespace
+// has at most a quarter of the capacity. When the capacity is used up, the namespace with the most entries loses its oldest entry to a namespace with
+// fewer. Therefore even many namespaces together cannot lock another one out. If all namespaces have about as many entries, such as one each, the
+// function Spare decides whether an entry can be dropped. It is useful if the capacity is small and entries are kept for a long time.
 package share
 
 import "slices"
 
-// Map keeps values of namespaces by a key. It is not safe for concurrent use.
+// Map stores values by namespace and key. It is not safe for concurrent use.
 type Map[K comparable, V any] struct {
-	// Spare chooses the entry that makes room when all places are taken and no namespace has more than one entry more than the requesting
-	// namespace, which has own entries. It returns false if no entry can be dropped. If Spare is nil, no entry can be dropped.
+	// Spare chooses an entry to drop when the map is full and no other namespace has at least two entries more than the requesting
+	// namespace. own is the number of entries of the requesting namespace. Spare returns false if no entry can be dropped. A nil Spare drops
+	// nothing.
 	Spare func(own int) (namespace string, key K, ok bool)
 
 	most    int
@@ -26,7 +27,7 @@ type Map[K comparable, V any] struct {
 type part[K comparable, V any] struct {
 	values map[K]V
 	order  []K    // the oldest first
-	turn   uint64 // the part with the lowest turn is next
+	turn   uint64 // Take uses the part with the lowest turn next
 }
 
 // New returns a Map with a maximum number of entries. It calls dropped, unless that is nil, with each entry that it drops to make room.
@@ -50,7 +51,7 @@ func (m *Map[K, V]) Get(namespace string, key K) (value V, ok bool) {
 	return value, ok
 }
 
-// Put keeps a value. It returns false if there is no place for another key.
+// Put stores a value. It returns false if there is no room for another key.
 func (m *Map[K, V]) Put(namespace string, key K, value V) bool {
 	_, known := m.Get(namespace, key)
 	if !known && !m.makeRoom(namespace) {
@@ -69,14 +70,14 @@ func (m *Map[K, V]) Put(namespace string, key K, value V) bool {
 	return true
 }
 
-// Push is Put for a value that is more important than older entries: if there is no place, the namespace's own oldest entry makes room.
+// Push is Put for a value that is more important than older entries: if there is no room, it drops the namespace's own oldest entries.
 func (m *Map[K, V]) Push(namespace string, key K, value V) {
 	for !m.Put(namespace, key, value) && m.Len(namespace) > 0 {
 		m.dropOldest(namespace)
 	}
 }
 
-// makeRoom reports whether a namespace may have one more entry.
+// makeRoom reports whether a namespace may have one more entry. If necessary, it drops another entry.
 func (m *Map[K, V]) makeRoom(namespace string) bool {
 	own := m.Len(namespace)
 	if own >= max(1, m.most/4) {
@@ -132,7 +133,7 @@ func (m *Map[K, V]) removeOldest(namespace string) (key K, value V) {
 	return key, value
 }
 
-// removed counts entries of a namespace that were removed.
+// removed updates the counts after n entries of a namespace were removed.
 func (m *Map[K, V]) removed(namespace string, n int) {
 	m.total -= n
 	if m.Len(namespace) == 0 {
@@ -140,7 +141,7 @@ func (m *Map[K, V]) removed(namespace string, n int) {
 	}
 }
 
-// Take removes an entry and returns it: the oldest of one namespace, then of the next. It returns false if there is none.
+// Take removes and returns the oldest entry of one namespace. Namespaces take turns. It returns false if the map is empty.
 func (m *Map[K, V]) Take() (key K, value V, ok bool) {
 	next := ""
 	for namespace, p := range m.of {
@@ -159,18 +160,18 @@ func (m *Map[K, V]) Take() (key K, value V, ok bool) {
 }
 
 // DeleteFunc removes the entries of a namespace whose keys match.
-func (m *Map[K, V]) DeleteFunc(namespace string, goes func(K) bool) {
+func (m *Map[K, V]) DeleteFunc(namespace string, match func(K) bool) {
 	p := m.of[namespace]
 	if p == nil {
 		return
 	}
 	before := len(p.order)
 	p.order = slices.DeleteFunc(p.order, func(key K) bool {
-		gone := goes(key)
-		if gone {
+		matches := match(key)
+		if matches {
 			delete(p.values, key)
 		}
-		return gone
+		return matches
 	})
 	m.removed(namespace, before-len(p.order))
 }

@@ -5,6 +5,7 @@ package wording
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -28,7 +29,8 @@ const FurtherLine = "\v"
 // Book renders text templates. It parses them at first use, so that commands that render nothing start faster. A line that contains only a
 // keyword leaves no line, and each value goes through Safe.
 type Book struct {
-	// Source of the templates, and the Functions that they call in addition to line (Phrase), list (List) and safe (Safe).
+	// Source of the templates, and the Functions that they call in addition to line (Phrase), list (List), safe (Safe), max (Max), count (Count) and
+	// join, which separates texts by commas.
 	Source    string
 	Functions template.FuncMap
 
@@ -45,13 +47,21 @@ func (b *Book) Execute(name string, data any) string {
 			}
 			return strings.TrimSuffix(action, "}}") + " | safe}}"
 		})
-		b.parsed = template.Must(template.New("").Funcs(template.FuncMap{"safe": Safe, "line": b.Phrase, "list": b.List}).Funcs(b.Functions).Parse(source))
+		b.parsed = template.Must(template.New("").Funcs(template.FuncMap{
+			"safe": Safe, "line": b.Phrase, "list": b.List, "max": Max, "count": count,
+			"join": func(texts []string) string { return strings.Join(texts, ", ") },
+		}).Funcs(b.Functions).Parse(source))
 	})
 	var text strings.Builder
 	if err := b.parsed.ExecuteTemplate(&text, name, data); err != nil {
 		return err.Error() // cannot happen, because tests render every part of each template
 	}
 	return text.String()
+}
+
+// count is Count for any integer, or for a pointer to one.
+func count(n any, noun string) string {
+	return Count(int(reflect.Indirect(reflect.ValueOf(n)).Int()), noun)
 }
 
 // Phrase renders a template as one line. It joins lines with a space, or without one before a comma, semicolon, colon or full stop.

@@ -215,16 +215,50 @@ func Lines[T any](list []T, most int, text func(T) string) string {
 	return strings.Join(lines, "\n")
 }
 
+// maxCompared is the maximum number of letters of a name for which Closest looks for a similar one.
+const maxCompared = 253
+
 // Closest returns the name that is most similar to the given one and differs by at most the given number of letters,
-// ignoring case; "" if there is none.
+// ignoring case; "" if there is none. Two neighbours in the wrong order count as one letter. It compares no long names,
+// because that would take too much time.
 func Closest(name string, others []string, most int) string {
-	best := ""
+	best, letters := "", utf8.RuneCountInString(name)
 	for _, other := range others {
-		if d := levenshtein.ComputeDistance(strings.ToLower(name), strings.ToLower(other)); d <= most && other != name {
+		more := utf8.RuneCountInString(other) - letters
+		if letters > maxCompared || more > most || -more > most {
+			continue
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(other)); d <= most && other != name {
 			best, most = other, d-1
 		}
 	}
 	return best
+}
+
+func distance(a, b string) int {
+	d := levenshtein.ComputeDistance(a, b)
+	for i := range len(a) - 1 {
+		if d == 2 && a[:i]+a[i+1:i+2]+a[i:i+1]+a[i+2:] == b {
+			return 1
+		}
+	}
+	return d
+}
+
+// maxListed is the maximum number of names that Suggestion lists if none is similar.
+const maxListed = 12
+
+// Suggestion returns the most similar name for an unknown one, or all names if there are few: "; did you mean size?", or
+// "; allowed here: max, size".
+func Suggestion(given string, names []string) string {
+	if best := Closest(given, names, len(given)/3+1); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == given })
+	if len(names) == 0 || len(names) > maxListed {
+		return ""
+	}
+	return "; allowed here: " + strings.Join(names, ", ")
 }
 
 // Refusal returns the text of an API server's error without the field.
@@ -252,6 +286,9 @@ func Refusal(r *field.Error) string {
 	}
 	if strings.Contains(detail, "(octal)") && !strings.ContainsAny(written, "-89") {
 		detail += "; did you mean 0o" + written + "?"
+	}
+	if r.Type == field.ErrorTypeNotFound && strings.Contains(r.Field, ".volumeMounts[") {
+		return fmt.Sprintf("there is no volume %s in volumes of the pod: add it", written)
 	}
 	if r.Type == field.ErrorTypeNotFound {
 		return cmp.Or(detail, written+" was not found")

@@ -90,3 +90,21 @@ func TestWhatLooksLikeCredentialsIsReplaced(t *testing.T) {
 		}
 	}
 }
+
+// Letters in the wrong order are the most likely mistake.
+func TestSuggestionForAName(t *testing.T) {
+	for given, want := range map[string]string{
+		"mni": "; did you mean min?",
+		"mx":  "; did you mean max?",
+		"MAX": "; did you mean max?",
+		"cap": "; did you mean max?",
+		"all": "; allowed here: idle, max, min",
+	} {
+		if got := Suggestion(given, []string{"idle", "max", "min"}); got != want {
+			t.Errorf("%s: %q, want %q", given, got, want)
+		}
+	}
+	if got := Suggestion("x", nil); got != "" {
+		t.Error(got)
+	}
+}

@@ -24,7 +24,7 @@ func TestMistakesInPodsAreNamedWhereTheyAreDeclared(t *testing.T) {
 		"a label's key":      {pod: `nodeSelector: {"a b": c},`, want: []string{nested + `nodeSelector: invalid value "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`}},
 		"containers twice":   {pod: `initContainers: [{name: runner, image: b}],`, want: []string{nested + "initContainers[0].name: runner is there twice"}},
 		"no image":           {pod: `initContainers: [{name: a}],`, want: []string{nested + "initContainers[0].image: must be set"}},
-		"a mount of nothing": {container: `volumeMounts: [{name: work, mountPath: /a}]`, want: []string{nested + `containers[0].volumeMounts[0].name: "work" was not found`}},
+		"a mount of nothing": {container: `volumeMounts: [{name: work, mountPath: /a}]`, want: []string{nested + `containers[0].volumeMounts[0].name: there is no volume "work" in volumes of the pod: add it`}},
 		"an unknown resource": {container: `resources: {limits: {gpu: 1}}`, want: []string{
 			nested + `containers[0].resources.limits[gpu]: invalid value "gpu": must be a standard resource for containers`,
 			nested + `containers[0].resources.limits[gpu]: invalid value "gpu": must be a standard resource type or fully qualified`}},

@@ -61,10 +61,8 @@ func serve(in io.Reader, out, places io.Writer) error {
 	}
 	// More aggressive garbage collection near the memory limit costs CPU time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 8 * 7))
-	result := Compile(r.Files, compile.Options{
-		Path: r.Path, Tags: r.Tags, AllowEmpty: r.AllowEmpty, PolicyName: r.PolicyName, Positions: r.Positions,
-		Begin: func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) },
-	})
+	r.Options.Begin = func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }
+	result := Compile(r.Files, r.Options)
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}

@@ -4,7 +4,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,24 +27,19 @@ type evaluation struct {
 	Question *policy.Question    `json:"question,omitempty"`
 }
 
-// loaded is the answer to a request to load a policy.
-type loaded struct {
-	Facts       policy.Facts          `json:"facts"`
+// response is the answer of a child.
+type response struct {
+	// Facts are the facts about a loaded policy, and Report is the result of its tests.
+	Facts       policy.Facts          `json:"facts,omitzero"`
+	Report      policy.TestReport     `json:"report,omitzero"`
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
+	// Answer is the result of Policy.Answer.
+	Answer json.RawMessage `json:"answer,omitempty"`
+	// Error is set if the request was invalid.
+	Error string `json:"error,omitempty"`
 }
 
-// tested is the answer to a request to test a policy.
-type tested struct {
-	Report      policy.TestReport     `json:"report"`
-	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
-}
-
-// childError is the answer to an invalid request.
-type childError struct {
-	Error string `json:"error"`
-}
-
-// servePolicies answers requests until the end of its input. It writes an empty frame when it is ready.
+// servePolicies answers requests until the end of its input. It writes an empty answer when it is ready.
 func servePolicies(in io.Reader, out io.Writer) error {
 	if err := limit(Limits{Memory: policyMemory}); err != nil {
 		return fmt.Errorf("limiting the evaluation: %w", err)
@@ -56,48 +50,49 @@ func servePolicies(in io.Reader, out io.Writer) error {
 	debug.SetGCPercent(100)
 	// Return the memory that was used for loading, so that the parent does not count it as growth.
 	debug.SetMemoryLimit(int64(DefaultEvaluatorLimits().Rest / 4 * 3))
-	if err := writeFrame(out, nil); err != nil {
-		return err
+	if _, err := io.WriteString(out, "{}"); err != nil {
+		return fmt.Errorf("writing an answer: %w", err)
 	}
 	programs := map[string]*policy.Policy{}
 	for {
-		text, err := readFrame(in)
+		var e evaluation
+		decoder := json.NewDecoder(in) // a new one, because it keeps its buffer
+		decoder.UseNumber()            // keeps the numbers in data as they are written
+		err := decoder.Decode(&e)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("reading a request: %w", err)
 		}
-		answer, err := evaluate(programs, text)
-		if err == nil && len(answer) > maxFrame {
-			err = fmt.Errorf("its answer has %d bytes, more than %d", len(answer), maxFrame)
+		answer, err := evaluate(programs, e)
+		if err == nil && len(answer) > maxMessage {
+			err = fmt.Errorf("its answer has %d bytes, more than %d", len(answer), maxMessage)
 		}
 		if err != nil {
-			answer, _ = json.Marshal(childError{err.Error()}) // a string can always be encoded
+			answer, _ = json.Marshal(response{Error: err.Error()}) // a string can always be encoded
 		}
-		if err := writeFrame(out, answer); err != nil {
+		if _, err := out.Write(answer); err != nil {
 			return fmt.Errorf("writing an answer: %w", err)
 		}
 	}
 }
 
 // evaluate executes a request.
-func evaluate(programs map[string]*policy.Policy, text []byte) ([]byte, error) {
-	var e evaluation
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // keeps the numbers in data as they are written
-	if err := decoder.Decode(&e); err != nil {
-		return nil, fmt.Errorf("reading a request: %w", err)
-	}
+func evaluate(programs map[string]*policy.Policy, e evaluation) ([]byte, error) {
 	ctx := context.Background() // the parent stops requests that take too long
 	switch {
 	case e.Test != nil:
 		report, diagnostics := policy.Test(ctx, *e.Source, *e.Test)
-		return json.Marshal(tested{report, diagnostics})
+		return json.Marshal(response{Report: report, Diagnostics: diagnostics})
 	case e.Source != nil:
 		p, diagnostics := policy.Load(*e.Source)
 		programs[e.Program] = p
-		return json.Marshal(loaded{p.Facts(), diagnostics})
+		return json.Marshal(response{Facts: p.Facts(), Diagnostics: diagnostics})
 	}
-	return programs[e.Program].Answer(ctx, *e.Question)
+	answer, err := programs[e.Program].Answer(ctx, *e.Question)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(response{Answer: answer})
 }

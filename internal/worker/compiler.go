@@ -64,12 +64,9 @@ type Compiler struct {
 }
 
 // NewCompiler returns a Compiler that executes the running binary, with at most concurrency processes at once.
-func NewCompiler(concurrency int, limits Limits) (*Compiler, error) {
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding the running binary: %w", err)
-	}
-	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}, nil
+func NewCompiler(concurrency int, limits Limits) *Compiler {
+	executable, _ := os.Executable() // no child can be started if it is not found
+	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}
 }
 
 // flowKey is the context key of the flow.
@@ -88,13 +85,9 @@ func flowOf(ctx context.Context) string {
 
 // request is the input of a child.
 type request struct {
-	Limits     Limits            `json:"limits"`
-	Path       string            `json:"path"`
-	Tags       map[string]string `json:"tags,omitempty"`
-	AllowEmpty bool              `json:"allowEmpty,omitempty"`
-	PolicyName string            `json:"policyName,omitempty"`
-	Positions  bool              `json:"positions,omitempty"`
-	Files      compile.Files     `json:"files,omitempty"`
+	Limits  Limits
+	Options compile.Options
+	Files   compile.Files
 }
 
 // Compile runs compile.Compile in a child process, which also loads the declared policies. An error means that the
@@ -104,15 +97,7 @@ func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Opti
 	if len(diagnostics) > 0 {
 		return compile.Result{Diagnostics: diagnostics}, nil
 	}
-	return c.ask(ctx, request{
-		Limits: c.Limits, Path: options.Path, Tags: options.Tags, AllowEmpty: options.AllowEmpty, PolicyName: options.PolicyName,
-		Positions: options.Positions, Files: files,
-	})
-}
-
-// ask sends a request to a child when it is its turn.
-func (c *Compiler) ask(ctx context.Context, r request) (compile.Result, error) {
-	input, err := json.Marshal(r)
+	input, err := json.Marshal(request{c.Limits, options, files})
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
 	}
@@ -141,7 +126,10 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = 5 * time.Second
 	isolate(cmd)
-	err := runOnOneThread(cmd)
+	// To the kernel, the thread that starts the child is the parent, and it kills the child when that thread ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Run()
 	switch {
 	case ctx.Err() != nil:
 		return compile.Result{}, fmt.Errorf("compiling: %w", ctx.Err())
@@ -157,25 +145,6 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 		return compile.Result{}, fmt.Errorf("reading the compiler's result: %w", err)
 	}
 	return result, nil
-}
-
-// runOnOneThread runs cmd on a thread that lives as long as the command. To the kernel, the starting thread is the
-// parent, and it kills the child when that thread ends.
-func runOnOneThread(cmd *exec.Cmd) (err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		onOneThread(func() { err = cmd.Run() })
-	}()
-	<-done
-	return err
-}
-
-// onOneThread calls f on a thread that does nothing else in the meantime.
-func onOneThread(f func()) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	f()
 }
 
 // outOfCPUTime is the last line of a child that has used up its CPU time.

@@ -62,11 +62,7 @@ func TestAFolderWithoutDefinitionsIsNotAnAbsentOne(t *testing.T) {
 
 func newWorker(t *testing.T, limits Limits) *Compiler {
 	t.Helper()
-	w, err := NewCompiler(2, limits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return NewCompiler(2, limits)
 }
 
 func TestTheChildCompilesAsThisProcessDoes(t *testing.T) {
@@ -168,10 +164,7 @@ func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w, err := NewCompiler(1, DefaultLimits())
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := NewCompiler(1, DefaultLimits())
 		w.Executable = script
 		round, err := w.slots.Enter(t.Context(), turns.Looking, "")
 		if err != nil {
@@ -180,7 +173,8 @@ func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
 		var asking sync.WaitGroup
 		for _, flow := range []string{"greedy", "greedy", "greedy", "quiet"} {
 			asking.Go(func() {
-				if _, err := w.ask(InFlow(t.Context(), flow), request{Path: flow}); err != nil {
+				files := compile.Files{flow + "/a.cue": []byte("package pools")}
+				if _, err := w.Compile(InFlow(t.Context(), flow), files, compile.Options{Path: flow}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -199,7 +193,7 @@ func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}
-		served = append(served, r.Path)
+		served = append(served, r.Options.Path)
 	}
 	if diff := cmp.Diff([]string{"greedy", "quiet", "greedy", "greedy"}, served); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

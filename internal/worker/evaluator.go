@@ -5,7 +5,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -85,12 +84,9 @@ type Evaluator struct {
 
 // NewEvaluator returns an Evaluator that executes the running binary, with at most the given number of children at once
 // and a spare one if there are several. It starts them on demand.
-func NewEvaluator(children int, limits EvaluatorLimits) (*Evaluator, error) {
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding the running binary: %w", err)
-	}
-	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{}}, nil
+func NewEvaluator(children int, limits EvaluatorLimits) *Evaluator {
+	executable, _ := os.Executable() // no child can be started if it is not found
+	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{}}
 }
 
 // Close ends the children.
@@ -111,7 +107,7 @@ func (e *Evaluator) Close() {
 // returned false when it was the policy's turn.
 func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	p := policy.Elsewhere(source, policy.Facts{}, e)
-	var answer loaded
+	var answer response
 	err := e.inTurn(ctx, source.Namespace, programOf(p), func(child *process) (err error) {
 		if isCurrent != nil && !isCurrent() {
 			return policy.ErrOutdated
@@ -134,7 +130,8 @@ func (e *Evaluator) Ask(ctx context.Context, p *policy.Policy, q policy.Question
 				return err
 			}
 		}
-		answer, err = child.request(ctx, evaluation{Program: programOf(p), Question: &q}, e.limits.Ask)
+		r, err := child.request(ctx, evaluation{Program: programOf(p), Question: &q}, e.limits.Ask)
+		answer = r.Answer
 		return err
 	})
 	return answer, err
@@ -142,12 +139,9 @@ func (e *Evaluator) Ask(ctx context.Context, p *policy.Policy, q policy.Question
 
 // Test runs policy.Test in a child.
 func (e *Evaluator) Test(ctx context.Context, source policy.Source, options policy.TestOptions) (policy.TestReport, []v1alpha1.Diagnostic, error) {
-	var answer tested
-	err := e.inTurn(ctx, source.Namespace, "", func(child *process) error {
-		text, err := child.request(ctx, evaluation{Source: &source, Test: &options}, e.limits.Test)
-		if err == nil {
-			err = json.Unmarshal(text, &answer)
-		}
+	var answer response
+	err := e.inTurn(ctx, source.Namespace, "", func(child *process) (err error) {
+		answer, err = child.request(ctx, evaluation{Source: &source, Test: &options}, e.limits.Test)
 		return err
 	})
 	var excess *policy.Excess

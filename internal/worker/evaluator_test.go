@@ -78,10 +78,7 @@ func small() EvaluatorLimits {
 
 func newEvaluator(t testing.TB, children int) *Evaluator {
 	t.Helper()
-	e, err := NewEvaluator(children, small())
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := NewEvaluator(children, small())
 	t.Cleanup(e.Close)
 	return e
 }

@@ -28,11 +28,7 @@ func FuzzWorker(f *testing.F) {
 	}
 	limits := Limits{Memory: 192 << 20, CPU: time.Second, Wall: time.Minute, OutputBytes: 1 << 20}
 	f.Fuzz(func(t *testing.T, root, team []byte, path string) {
-		w, err := NewCompiler(1, limits)
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := w.Compile(t.Context(), compile.Files{"root.cue": root, "team/team.cue": team}, compile.Options{Path: path})
+		result, err := NewCompiler(1, limits).Compile(t.Context(), compile.Files{"root.cue": root, "team/team.cue": team}, compile.Options{Path: path})
 		if err != nil {
 			t.Fatal(err)
 		}

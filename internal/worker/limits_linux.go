@@ -20,7 +20,7 @@ import (
 // second to report that it is used up: the parent cannot find out, because the kernel reports less CPU time to it than
 // it counts for this limit.
 func limit(l Limits) error {
-	reserved, err := addressSpace()
+	reserved, _, err := sizeOf("self")
 	if err != nil {
 		return err
 	}
@@ -48,20 +48,6 @@ func exitOnSignal(s os.Signal, message string) {
 	os.Exit(1)
 }
 
-// addressSpace returns the bytes of address space in use: Go's runtime reserves more than a gigabyte of it at the start
-// without using any memory.
-func addressSpace() (uint64, error) {
-	data, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0, fmt.Errorf("reading the size of the process: %w", err)
-	}
-	var pages uint64
-	if _, err := fmt.Sscan(string(data), &pages); err != nil {
-		return 0, fmt.Errorf("reading the size of the process: %w", err)
-	}
-	return pages * uint64(os.Getpagesize()), nil
-}
-
 // cpuOf returns the CPU time that a process of this user has used.
 func cpuOf(pid int) (time.Duration, error) {
 	var at unix.Timespec
@@ -74,15 +60,22 @@ func cpuOf(pid int) (time.Duration, error) {
 
 // memoryOf returns the bytes of memory that a process has in use.
 func memoryOf(pid int) (uint64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	_, resident, err := sizeOf(strconv.Itoa(pid))
+	return resident, err
+}
+
+// sizeOf returns the bytes of address space and of memory that a process has in use. Go's runtime reserves more than a
+// gigabyte of address space at the start without using any memory.
+func sizeOf(process string) (reserved, resident uint64, err error) {
+	data, err := os.ReadFile("/proc/" + process + "/statm")
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &reserved, &resident)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("reading the memory of a child: %w", err)
+		return 0, 0, fmt.Errorf("reading the size of a process: %w", err)
 	}
-	var size, resident uint64
-	if _, err := fmt.Sscan(string(data), &size, &resident); err != nil {
-		return 0, fmt.Errorf("reading the memory of a child: %w", err)
-	}
-	return resident * uint64(os.Getpagesize()), nil
+	page := uint64(os.Getpagesize())
+	return reserved * page, resident * page, nil
 }
 
 // goFirst makes the kernel choose this process, not its parent, when memory runs out.

@@ -4,9 +4,7 @@
 package worker
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +12,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,8 +22,8 @@ import (
 const (
 	// policyCommand is the hidden command that evaluates policies.
 	policyCommand = "policy-worker"
-	// maxFrame is the maximum size of a request and of an answer in bytes.
-	maxFrame = 16 << 20
+	// maxMessage is the maximum size of a request and of an answer in bytes.
+	maxMessage = 16 << 20
 	// look is the interval at which the resources of a request are checked; most requests end before the first check.
 	// Slow requests are checked less often.
 	look, lookAtSlow = 5 * time.Millisecond, 20 * time.Millisecond
@@ -39,7 +36,7 @@ type process struct {
 	cmd      *exec.Cmd
 	in       io.WriteCloser
 	out      io.Reader
-	over     chan struct{} // closed when it has ended
+	over     context.Context // ends when it has ended
 	stderr   *capped
 	requests int
 	has      map[string]bool // the programs that it has loaded
@@ -52,21 +49,20 @@ type process struct {
 
 // start starts a child and waits until it is ready, so that the resources for the start count against no request.
 func start(executable string) (*process, error) {
-	p := &process{cmd: exec.Command(executable, policyCommand), over: make(chan struct{}), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives the first caller
+	p := &process{cmd: exec.Command(executable, policyCommand), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives the first caller
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = "/", []string{collectLater}, p.stderr
 	isolate(p.cmd)
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("starting a child for policies: %w", err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
+	in, errIn := p.cmd.StdinPipe()
+	out, errOut := p.cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
 		return nil, fmt.Errorf("starting a child for policies: %w", err)
 	}
 	p.in, p.out = in, out
+	over, ended := context.WithCancel(context.Background())
+	p.over = over
 	started := make(chan error, 1)
 	go func() {
-		defer close(p.over)
+		defer ended()
 		runtime.LockOSThread() // never unlocked: the child ends with the thread, and inherits its lower priority
 		_ = comeSecond()
 		err := p.cmd.Start()
@@ -80,7 +76,7 @@ func start(executable string) (*process, error) {
 	}
 	late := time.AfterFunc(startTime, p.kill)
 	defer late.Stop()
-	if _, err := readFrame(p.out); err != nil {
+	if err := json.NewDecoder(p.out).Decode(&response{}); err != nil {
 		p.kill()
 		return nil, fmt.Errorf("starting a child for policies: it ended: %s", p.firstError())
 	}
@@ -100,61 +96,65 @@ func (p *process) kill() {
 	if !p.isOver() {
 		_ = killAll(p.cmd)
 	}
-	<-p.over
+	<-p.over.Done()
 }
 
-func (p *process) isOver() bool {
-	select {
-	case <-p.over:
-		return true
-	default:
-		return false
-	}
-}
+func (p *process) isOver() bool { return p.over.Err() != nil }
 
 // load makes the child load a policy.
-func (p *process) load(ctx context.Context, of *policy.Policy, most Limit) (loaded, error) {
+func (p *process) load(ctx context.Context, of *policy.Policy, most Limit) (response, error) {
 	source := of.Source()
-	text, err := p.request(ctx, evaluation{Program: programOf(of), Source: &source}, most)
-	if err != nil {
-		return loaded{}, err
+	r, err := p.request(ctx, evaluation{Program: programOf(of), Source: &source}, most)
+	if err == nil {
+		p.has[programOf(of)] = len(r.Diagnostics) == 0
 	}
-	var answer loaded
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return loaded{}, fmt.Errorf("reading a child's answer: %w", err)
-	}
-	p.has[programOf(of)] = len(answer.Diagnostics) == 0
-	return answer, nil
+	return r, err
 }
 
 // request sends a request and waits for the answer. The child is killed if it exceeds its limits.
-func (p *process) request(ctx context.Context, r evaluation, most Limit) ([]byte, error) {
-	text, err := json.Marshal(r)
+func (p *process) request(ctx context.Context, asked evaluation, most Limit) (r response, err error) {
+	text, err := json.Marshal(asked)
+	if err == nil && len(text) > maxMessage {
+		err = fmt.Errorf("%d bytes are more than %d", len(text), maxMessage)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("encoding a request: %w", err)
+		return r, fmt.Errorf("encoding a request: %w", err)
 	}
 	p.requests++
-	w, err := p.watch(ctx, most)
+	cpu, err := cpuOf(p.pid())
 	if err != nil {
-		return nil, err
+		return r, err
 	}
-	answer, err := exchange(p.in, p.out, text)
-	excess := w.end()
+	memory := p.rest
+	p.rest = 0 // the request makes it grow
+	if memory == 0 {
+		if memory, err = memoryOf(p.pid()); err != nil {
+			return r, err
+		}
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if _, err = p.in.Write(text); err == nil {
+			err = json.NewDecoder(io.LimitReader(p.out, maxMessage)).Decode(&r)
+		}
+	}()
+	excess := p.watch(ctx, answered, cpu, memory, most)
+	if excess != nil {
+		p.kill()
+	}
+	<-answered
 	switch {
 	case excess != nil:
-		return nil, excess
+		return r, excess
 	case err != nil:
 		p.kill()
-		return nil, p.diedOf(ctx, most)
+		return r, p.diedOf(ctx, most)
 	}
-	if bytes.HasPrefix(answer, []byte(`{"error":`)) {
-		var failed childError
-		if err := json.Unmarshal(answer, &failed); err != nil {
-			return nil, fmt.Errorf("reading a child's answer: %w", err)
-		}
-		return nil, errors.New(failed.Error)
+	if r.Error != "" {
+		return r, errors.New(r.Error)
 	}
-	return answer, nil
+	return r, nil
 }
 
 // diedOf returns the reason why a child ended during a request.
@@ -189,63 +189,22 @@ func (p *process) firstError() string {
 	return wording.FirstLine(strings.TrimSpace(string(p.stderr.kept)))
 }
 
-// watcher checks the resources of a request.
-type watcher struct {
-	timer  *time.Timer
-	done   chan struct{}
-	excess atomic.Pointer[error]
-	looks  sync.WaitGroup
-}
-
-// watch kills the child when a request exceeds its limits or its caller has left.
-func (p *process) watch(ctx context.Context, most Limit) (*watcher, error) {
-	cpu, err := cpuOf(p.pid())
-	if err != nil {
-		return nil, err
-	}
-	memory := p.rest
-	p.rest = 0 // the request makes it grow
-	if memory == 0 {
-		if memory, err = memoryOf(p.pid()); err != nil {
-			return nil, err
-		}
-	}
-	w := &watcher{done: make(chan struct{})}
-	w.looks.Add(1)
-	w.timer = time.AfterFunc(look, func() {
-		defer w.looks.Done()
-		if why := p.lookUntil(ctx, w.done, cpu, memory, most); why != nil {
-			w.excess.Store(&why)
-			p.kill()
-		}
-	})
-	return w, nil
-}
-
-// end ends the checks. It returns why the child was killed, or nil.
-func (w *watcher) end() error {
-	close(w.done)
-	if w.timer.Stop() {
-		w.looks.Done()
-	}
-	w.looks.Wait()
-	if why := w.excess.Load(); why != nil {
-		return *why
-	}
-	return nil
-}
-
-// lookUntil returns why a child must be killed, or nil when the request is done.
-func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore time.Duration, memoryBefore uint64, most Limit) error {
+// watch returns why a child must be killed, because a request exceeds its limits or its caller has left. It returns nil
+// when the request is answered.
+func (p *process) watch(ctx context.Context, answered <-chan struct{}, cpuBefore time.Duration, memoryBefore uint64, most Limit) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	late := time.NewTimer(most.Wall)
 	defer late.Stop()
 	for {
 		select {
-		case <-done:
+		case <-answered:
 			return nil
-		default:
+		case <-late.C:
+			return fmt.Errorf("%w within %s", policy.ErrLate, most.Wall)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
 		}
 		taken, why := p.usage(cpuBefore, memoryBefore, most)
 		if why != nil {
@@ -254,17 +213,6 @@ func (p *process) lookUntil(ctx context.Context, done <-chan struct{}, cpuBefore
 		if most.Usual > 0 && taken > most.Usual {
 			p.comeLast()
 			tick.Reset(lookAtSlow)
-		}
-		select {
-		case <-tick.C:
-		case <-done:
-			return nil
-		case <-p.over:
-			return nil
-		case <-late.C:
-			return lateError(most.Wall)
-		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
 }
@@ -281,46 +229,3 @@ func (p *process) usage(cpuBefore time.Duration, memoryBefore uint64, most Limit
 	}
 	return cpu - cpuBefore, nil // negative if the reading failed
 }
-
-// exchange writes a request and reads the answer.
-func exchange(in io.Writer, out io.Reader, request []byte) ([]byte, error) {
-	if err := writeFrame(in, request); err != nil {
-		return nil, err
-	}
-	return readFrame(out)
-}
-
-// writeFrame writes a text, preceded by its length.
-func writeFrame(w io.Writer, text []byte) error {
-	if len(text) > maxFrame {
-		return fmt.Errorf("%d bytes are more than %d", len(text), maxFrame)
-	}
-	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(text)), uint32(len(text))) //nolint:gosec // checked above
-	_, err := w.Write(append(frame, text...))
-	return err
-}
-
-// readFrame reads a text that is preceded by its length.
-func readFrame(r io.Reader) ([]byte, error) {
-	var length [4]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n > maxFrame {
-		return nil, fmt.Errorf("%d bytes are more than %d", n, maxFrame)
-	}
-	text := make([]byte, n)
-	_, err := io.ReadFull(r, text)
-	return text, err
-}
-
-// lateError is the error of a child that did not answer in time. It is a policy.ErrLate.
-type lateError time.Duration
-
-func (e lateError) Error() string {
-	return fmt.Sprintf("there was no answer within %s", time.Duration(e))
-}
-
-// Is implements the interface of errors.Is.
-func (e lateError) Is(target error) bool { return target == policy.ErrLate }

@@ -36,7 +36,7 @@ var figureNames = []figureName{
 	{"floor_p99_ms", "floor, p99, ms", "%.0f"},
 	{"floor_max_ms", "floor, max, ms", "%.0f"},
 	{"floor_answered_p99_ms", "floor, p99 until the API server's answer, ms", "%.0f"},
-	{"p99_to_floor", "ratio of p99 to floor's", "%.2f"},
+	{"p99_to_floor", "ratio of p99 to the floor's p99", "%.2f"},
 	{"answering_p50_ms", "demand to pod while all servers answer, p50, ms", "%.0f"},
 	{"answering_p99_ms", "demand to pod while all servers answer, p99, ms", "%.0f"},
 	{"p99_to_answering", "ratio of the p99s", "%.2f"},

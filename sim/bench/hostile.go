@@ -27,47 +27,50 @@ const (
 	// greedy is the namespace whose policies are hostile. It has greedyPools pools.
 	greedy      = "greedy"
 	greedyPools = 8
-	// Each of the other namespaces has tenantPools pools with jobs, and one pool that the guard rail denies.
+	// tenants is the number of other namespaces. Each has tenantPools pools with jobs, and one pool that the guard rail denies.
 	tenants, tenantPools = 4, 2
-	// Quiet and hostile phases alternate, so that other load on the machine affects both.
+	// hostileRounds is the number of quiet and of hostile phases, and hostileTime the time for which jobs arrive in each. The
+	// phases alternate, so that other load on the machine affects both kinds.
 	hostileRounds = 4
 	hostileTime   = 25 * time.Second
 	// hostileRate is the number of jobs per second for all other namespaces together, and hostileJob the duration of
 	// each job.
 	hostileRate = 8
 	hostileJob  = 300 * time.Millisecond
-	// editEach is the time between two edits of hostile policies. Each edited policy must be tried again, which keeps a
-	// child process busy. With more frequent edits, the API server and the leader would be loaded by the edits
-	// themselves, whatever the rules.
+	// editEach is the time between two edits of hostile policies. Corral loads each edited policy again, which keeps a child
+	// process busy. If edits were more frequent, the edits alone would load the API server and the leader, whatever the
+	// rules contain.
 	editEach = time.Second
-	// subside is how long rules can keep running after their policy is deleted: loads that are in progress or queued.
+	// subside is the pause after the hostile policies are deleted. Their rules can run that long, because Corral may still be
+	// loading some of the policies, or have them in a queue.
 	subside = 15 * time.Second
 	// sampleEach is the time between two samples of the processes' memory.
 	sampleEach = 200 * time.Millisecond
 )
 
-// hostileBed has several tenants, and one of them takes all resources that it can get.
+// hostileBed is a bed with several tenants, one of which takes all resources that it can get. The keys of its maps of type
+// map[bool] are true for hostile phases and false for quiet ones.
 type hostileBed struct {
 	*bed
-	latencies map[bool][]string        // IDs of jobs, by whether policies were hostile when the job arrived
-	memory    map[bool]float64         // peak resident memory of the leader, in MiB
-	children  float64                  // peak resident memory of its children together
-	edited    map[bool][]time.Duration // until an edit of another tenant's policy is in force
-	rules     map[string]string        // the hostile rules of this phase
-	edits     int
-	blame     *blame
+	jobs     map[bool][]string        // IDs of the jobs that arrived in the phases
+	memory   map[bool]float64         // peak resident memory of the leader, in MiB
+	children float64                  // peak resident memory of all child processes together, in MiB
+	edited   map[bool][]time.Duration // times from an edit of another tenant's policy until the edit is in force
+	rules    map[string]string        // the hostile rules of this phase, by policy
+	edits    int
+	blame    *blame
 }
 
 func tenantName(i int) string { return fmt.Sprintf("tenant-%d", i+1) }
 
-// runHostile measures how a namespace with rules that use all memory, all CPU and all time affects the other
+// runHostile measures how one namespace, whose rules use as much memory, CPU and time as they can, affects the other
 // namespaces.
 func runHostile(ctx context.Context, o *options, latency time.Duration) (f figures, err error) {
 	inner, err := makeBed(ctx, o, latency, 0)
 	if err != nil {
 		return nil, err
 	}
-	b := &hostileBed{bed: inner, latencies: map[bool][]string{}, memory: map[bool]float64{}, edited: map[bool][]time.Duration{}}
+	b := &hostileBed{bed: inner, jobs: map[bool][]string{}, memory: map[bool]float64{}, edited: map[bool][]time.Duration{}}
 	defer func() {
 		b.failed = err != nil
 		if b.blame != nil {
@@ -78,7 +81,7 @@ func runHostile(ctx context.Context, o *options, latency time.Duration) (f figur
 	if err := b.settleTenants(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.arriveAt(ctx, o.seed, nil); err != nil { // warm-up, which takes longer and is not counted
+	if err := b.addJobs(ctx, o.seed, nil); err != nil { // the first jobs take longer and are not counted
 		return nil, fmt.Errorf("warming up: %w", err)
 	}
 	for round := range hostileRounds {
@@ -92,13 +95,13 @@ func runHostile(ctx context.Context, o *options, latency time.Duration) (f figur
 	if err := b.finish(ctx); err != nil {
 		return nil, err
 	}
-	if err := b.guardHolds(ctx); err != nil {
+	if err := b.checkGuard(ctx); err != nil {
 		return nil, fmt.Errorf("the guard rail: %w", err)
 	}
 	return b.figures()
 }
 
-// settleTenants creates the namespaces, the guard rail and the pools, and waits until they listen.
+// settleTenants creates the namespaces, the guard rail and the pools, and waits until the pools listen.
 func (b *hostileBed) settleTenants(ctx context.Context) error {
 	guard := &v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "guard"}}
 	guard.Spec.Modules = costlyGuard
@@ -132,7 +135,7 @@ func (b *hostileBed) settleTenants(ctx context.Context) error {
 		return err
 	}
 	var err error
-	b.blame, err = lookForBlame(ctx, b.eyes)
+	b.blame, err = recordBlame(ctx, b.eyes)
 	return err
 }
 
@@ -154,7 +157,7 @@ func (b *hostileBed) createDenied(ctx context.Context, namespace, name string) e
 	return nil
 }
 
-// phase adds jobs for the other namespaces, with or without hostile policies.
+// phase adds jobs for the other namespaces while the hostile policies exist (hostile is true) or do not exist.
 func (b *hostileBed) phase(ctx context.Context, seed uint64, hostile bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -171,13 +174,13 @@ func (b *hostileBed) phase(ctx context.Context, seed uint64, hostile bool) error
 	var samples sync.WaitGroup
 	samples.Go(func() { b.sample(ctx, hostile) })
 	var others errgroup.Group
-	others.Go(func() error { return b.arriveAt(ctx, seed, &hostile) })
+	others.Go(func() error { return b.addJobs(ctx, seed, &hostile) })
 	others.Go(func() error { return b.editOwn(ctx, hostile) })
 	if err := others.Wait(); err != nil {
 		return err
 	}
 	if hostile {
-		if err := b.isBlamed(ctx); err != nil {
+		if err := b.waitForBlame(ctx); err != nil {
 			return err
 		}
 	}
@@ -190,8 +193,9 @@ func (b *hostileBed) phase(ctx context.Context, seed uint64, hostile bool) error
 	return errors.Join(attackErr, b.withdraw(context.WithoutCancel(ctx)))
 }
 
-// arriveAt adds jobs one by one, and waits until they are done. It records their IDs by whether policies are hostile.
-func (b *hostileBed) arriveAt(ctx context.Context, seed uint64, hostile *bool) error {
+// addJobs adds jobs one after another, and waits until all are done. It records their IDs under the kind of the phase,
+// unless hostile is nil.
+func (b *hostileBed) addJobs(ctx context.Context, seed uint64, hostile *bool) error {
 	var targets []string
 	for i := range tenants {
 		for _, pool := range poolNames(tenantPools) {
@@ -209,7 +213,7 @@ func (b *hostileBed) arriveAt(ctx context.Context, seed uint64, hostile *bool) e
 			return fmt.Errorf("adding a job: %w", err)
 		}
 		if hostile != nil {
-			b.latencies[*hostile] = append(b.latencies[*hostile], id)
+			b.jobs[*hostile] = append(b.jobs[*hostile], id)
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, workLimit)
@@ -220,8 +224,8 @@ func (b *hostileBed) arriveAt(ctx context.Context, seed uint64, hostile *bool) e
 	return nil
 }
 
-// editOwn changes a policy of each of the other namespaces in turn, and records how long it takes until the change is
-// in force.
+// editOwn edits a policy of each other namespace, one namespace after another, and records how long it takes until the
+// edit is in force.
 func (b *hostileBed) editOwn(ctx context.Context, hostile bool) error {
 	for i := range tenants {
 		if err := pause(ctx, hostileTime/(tenants+1)); err != nil {
@@ -250,7 +254,8 @@ func (b *hostileBed) editOwn(ctx context.Context, hostile bool) error {
 	return nil
 }
 
-// push creates the hostile policies, and makes the guard rail's rules expensive for the namespace's pools.
+// push creates the hostile policies, and labels the pools of their namespace so that the guard rail's rules become
+// expensive for them.
 func (b *hostileBed) push(ctx context.Context) error {
 	for name, body := range b.rules {
 		p := &v1alpha1.RunnerPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: greedy, Name: name}}
@@ -269,7 +274,7 @@ func (b *hostileBed) push(ctx context.Context) error {
 	return nil
 }
 
-// edit changes the hostile policies in turn until ctx ends. Each changed policy must be tried again.
+// edit edits the hostile policies in turn until ctx ends, so that Corral loads them again.
 func (b *hostileBed) edit(ctx context.Context) error {
 	var names []string
 	for name := range b.rules {
@@ -291,7 +296,7 @@ func (b *hostileBed) edit(ctx context.Context) error {
 	}
 }
 
-// withdraw deletes the hostile policies, and waits until the controller is idle.
+// withdraw deletes the hostile policies, and waits until none of their rules should be running any more.
 func (b *hostileBed) withdraw(ctx context.Context) error {
 	if err := b.client.DeleteAllOf(ctx, &v1alpha1.RunnerPolicy{}, client.InNamespace(greedy)); err != nil {
 		return fmt.Errorf("deleting the hostile policies: %w", err)
@@ -307,7 +312,7 @@ func (b *hostileBed) sample(ctx context.Context, hostile bool) {
 		}
 		sum := 0.0
 		for _, pid := range world.Children(b.controller.PID()) {
-			if memory, err := world.MemoryOf(pid); err == nil { // an error means that it has ended
+			if memory, err := world.MemoryOf(pid); err == nil { // an error means that the process has ended
 				sum += memory.Resident
 			}
 		}
@@ -315,8 +320,8 @@ func (b *hostileBed) sample(ctx context.Context, hostile bool) {
 	}
 }
 
-// isBlamed waits until each pool of the greedy namespace reports that policies failed.
-func (b *hostileBed) isBlamed(ctx context.Context) error {
+// waitForBlame waits until each pool of the greedy namespace reports that policies could not be evaluated.
+func (b *hostileBed) waitForBlame(ctx context.Context) error {
 	return world.Until(ctx, readyLimit, func(ctx context.Context) error {
 		pools := &v1alpha1.RunnerPoolList{}
 		if err := b.client.List(ctx, pools, client.InNamespace(greedy)); err != nil {
@@ -325,16 +330,16 @@ func (b *hostileBed) isBlamed(ctx context.Context) error {
 		for i := range pools.Items {
 			p := &pools.Items[i]
 			if !blames(p) {
-				return fmt.Errorf("pool %s says %q", p.Name, conditions.GetMessage(p, v1alpha1.PolicyCondition))
+				return fmt.Errorf("pool %s reports no failed policy: %q", p.Name, conditions.GetMessage(p, v1alpha1.PolicyCondition))
 			}
 		}
 		return nil
 	})
 }
 
-// guardHolds fails unless the guard rail is skipped for the greedy namespace only, and still denies in every other
-// namespace.
-func (b *hostileBed) guardHolds(ctx context.Context) error {
+// checkGuard returns an error unless Corral has put the guard rail into quarantine for the greedy namespace only, and the
+// guard rail still denies pods in every other namespace.
+func (b *hostileBed) checkGuard(ctx context.Context) error {
 	for i := range tenants {
 		if err := b.createDenied(ctx, tenantName(i), "late"); err != nil {
 			return err
@@ -357,7 +362,7 @@ func (b *hostileBed) guardHolds(ctx context.Context) error {
 			return fmt.Errorf("getting the guard rail: %w", err)
 		}
 		if message := conditions.GetMessage(guard, v1alpha1.ReadyCondition); !strings.HasSuffix(message, "and is evaluated for them only periodically: "+greedy) {
-			return fmt.Errorf("it says %q", message)
+			return fmt.Errorf("it is not in quarantine for the namespace %s only; it reports %q", greedy, message)
 		}
 		return nil
 	})
@@ -374,7 +379,7 @@ func (b *hostileBed) figures() (figures, error) {
 	}
 	for hostile, prefix := range map[bool]string{false: "quiet", true: "hostile"} {
 		var all []time.Duration
-		for _, id := range b.latencies[hostile] {
+		for _, id := range b.jobs[hostile] {
 			all = append(all, times[id])
 		}
 		f.latencies(prefix, all)
@@ -387,24 +392,24 @@ func (b *hostileBed) figures() (figures, error) {
 	return f, err
 }
 
-// blame records pools that report that policies could not be evaluated.
+// blame records the pools that report that policies could not be evaluated.
 type blame struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
 	mu       sync.Mutex
 	err      error
-	messages map[string]string // by pool: its message
+	messages map[string]string // the last such message of each pool
 }
 
-// blames reports whether a pool's condition says that policies could not be evaluated.
+// blames reports whether a pool's condition states that policies could not be evaluated.
 func blames(p *v1alpha1.RunnerPool) bool {
 	reason := conditions.GetReason(p, v1alpha1.PolicyCondition)
 	return reason == v1alpha1.PolicyFailedReason || reason == v1alpha1.PolicyPendingReason
 }
 
-// lookForBlame watches the pools of all namespaces.
-func lookForBlame(ctx context.Context, c client.WithWatch) (*blame, error) {
+// recordBlame watches the pools of all namespaces until stop is called.
+func recordBlame(ctx context.Context, c client.WithWatch) (*blame, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &blame{cancel: cancel, messages: map[string]string{}}
 	f := &follower{
@@ -452,14 +457,14 @@ func (b *blame) others() (n float64, err error) {
 	defer b.mu.Unlock()
 	for pool, message := range b.messages {
 		if !strings.HasPrefix(pool, greedy+"/") {
-			say("%s said: %s", pool, message)
+			say("%s reported: %s", pool, message)
 			n++
 		}
 	}
 	return n, b.err
 }
 
-// costlyGuard is a guard rail whose rules are as expensive as a label of the pool requests, and which denies an image.
+// costlyGuard is a guard rail that denies an image. A label of the pool determines how expensive its other rule is.
 var costlyGuard = map[string]string{
 	"limits.rego": `package corral.scaling
 
@@ -480,10 +485,10 @@ deny contains sprintf("image %s is forbidden", [container.image]) if {
 // longText is a text of one million bytes.
 const longText = `s := concat("", ["xxxxxxxxxxxxxxxxxxxx" | some _ in numbers.range(1, 50000)])` + "\n\t"
 
-// hostileRules are used in turn: rules that use all memory, all CPU or much time, repeatedly, when they are evaluated,
-// and rules that do so when they are loaded.
+// hostileRules has two sets of rules, by policy name. The rounds use them alternately. Rules of the first set take too much
+// memory, CPU or time when they are evaluated, and rules of the second set when they are loaded.
 var hostileRules = func() [2]map[string]string {
-	asked := map[string]string{
+	evaluated := map[string]string{
 		"memory-text":   longText + `replace(s, "x", s) != ""`,
 		"memory-list":   `count([[i, "x"] | some i in numbers.range(1, 50000000)]) > 0`,
 		"memory-number": `units.parse("1e999999999") > 0`,
@@ -491,16 +496,17 @@ var hostileRules = func() [2]map[string]string {
 		"cpu-pattern":   longText + `regex.match("((x{1,30}){1,30})*y", s)`,
 	}
 	for i := range 12 {
-		asked[fmt.Sprintf("time-%02d", i)] = fmt.Sprintf("some i in numbers.range(1, 4000)\n\tsome j in numbers.range(1, 4000)\n\ti * j == -%d", i+1)
+		evaluated[fmt.Sprintf("time-%02d", i)] = fmt.Sprintf("some i in numbers.range(1, 4000)\n\tsome j in numbers.range(1, 4000)\n\ti * j == -%d", i+1)
 	}
 	loaded := map[string]string{}
 	for i := range 40 {
 		loaded[fmt.Sprintf("deep-%02d", i)] = fmt.Sprintf("x := %s%d%s\n\tx == 1", strings.Repeat("[y | y := ", 24), i, strings.Repeat("]", 24))
 	}
-	return [2]map[string]string{asked, loaded}
+	return [2]map[string]string{evaluated, loaded}
 }()
 
-// hostileModule returns a module with such a rule. A different n makes it a different module.
+// hostileModule returns a module with one of the hostileRules. The number n distinguishes edits: another n gives another
+// module with the same cost.
 func hostileModule(body string, n int) string {
 	return fmt.Sprintf("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": %d, \"reason\": \"hostile\"} if {\n\t%s\n}\n", n, body)
 }

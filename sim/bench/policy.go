@@ -57,14 +57,12 @@ func judge(ctx context.Context, namespaces int) (figures, error) {
 	if err := f.judging(ctx, "library_", nil, namespaces); err != nil {
 		return nil, fmt.Errorf("under library policies: %w", err)
 	}
-	rules, err := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
-	if err != nil {
-		return nil, err
-	}
+	rules := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
 	defer rules.Close()
 	if err := f.judging(ctx, "modules_", rules, namespaces); err != nil {
 		return nil, fmt.Errorf("under policies with modules of their own: %w", err)
 	}
+	var err error
 	f["modules_children_mib"], err = childrenMemory()
 	return f, err
 }

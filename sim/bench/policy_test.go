@@ -19,10 +19,7 @@ func TestMain(m *testing.M) {
 
 // BenchmarkDecisions is the scenario policy-1000 for profiling: it evaluates a fleet after a policy change.
 func BenchmarkDecisions(b *testing.B) {
-	rules, err := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
-	if err != nil {
-		b.Fatal(err)
-	}
+	rules := worker.NewEvaluator(judgingChildren, worker.DefaultEvaluatorLimits())
 	defer rules.Close()
 	for name, rules := range map[string]*worker.Evaluator{"library": nil, "modules": rules} {
 		b.Run(name, func(b *testing.B) {

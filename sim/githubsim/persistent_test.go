@@ -13,7 +13,7 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
 
-// configure lets a runner register itself with the organization.
+// configure registers runner r1 with the organization, as config.sh does, and returns its configuration.
 func configure(t *testing.T, sim *githubsim.Running, token string, args ...string) (string, error) {
 	t.Helper()
 	return simrunner.Hooks{}.Configure(testContext(t), token, append([]string{"--url", sim.ConfigURL("acme"), "--name", "r1", "--labels", "self-hosted,gpu"}, args...))
@@ -21,14 +21,14 @@ func configure(t *testing.T, sim *githubsim.Running, token string, args ...strin
 
 func registrationToken(t *testing.T, sim *githubsim.Running) string {
 	t.Helper()
-	made, _, err := newREST(t, sim, "secret").Actions.CreateOrganizationRegistrationToken(testContext(t), "acme")
+	token, _, err := newREST(t, sim, "secret").Actions.CreateOrganizationRegistrationToken(testContext(t), "acme")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return made.GetToken()
+	return token.GetToken()
 }
 
-// stay runs a persistent runner until end is called.
+// stay runs a persistent runner until end is called. The cause is nil for an orderly shutdown.
 func stay(t *testing.T, config string) (end func(cause error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -43,7 +43,7 @@ func stay(t *testing.T, config string) (end func(cause error)) {
 	}
 }
 
-func TestARunnerThatRegistersItselfTakesJobAfterJob(t *testing.T) {
+func TestPersistentRunnerRunsSeveralJobs(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	config, err := configure(t, sim, registrationToken(t, sim))
 	if err != nil {
@@ -70,8 +70,8 @@ func TestARunnerThatRegistersItselfTakesJobAfterJob(t *testing.T) {
 	}
 }
 
-// A job whose runner's process was killed is lost; the next process does not get it.
-func TestAPersistentRunnerThatIsKilledInAJobComesBackWithoutIt(t *testing.T) {
+// If the runner's process is killed during a job, the job fails. The next process of the runner does not get it.
+func TestRestartedPersistentRunnerDoesNotResumeItsJob(t *testing.T) {
 	sim := start(t, githubsim.Options{SessionExpiry: time.Second, LostAfter: 5 * time.Second})
 	config, err := configure(t, sim, registrationToken(t, sim))
 	if err != nil {
@@ -95,27 +95,27 @@ func TestAPersistentRunnerThatIsKilledInAJobComesBackWithoutIt(t *testing.T) {
 	addJob(t, sim, githubsim.Job{Labels: []string{"gpu"}, Duration: time.Hour})
 	end = stay(t, config)
 	waitUntil(t, sim, func() bool { return sim.Report().Jobs[githubsim.JobRunning] == 1 })
-	end(errors.New("killed by nobody's leave"))
+	end(errors.New("killed without an excuse"))
 	waitUntil(t, sim, func() bool { return sim.Report().Results[githubsim.ResultFailed] == 2 })
 	if broken := sim.Invariants(); len(broken) != 2 {
-		t.Errorf("the excuse was for the former process: %v", broken)
+		t.Errorf("want two broken invariants, because the excuse applies only to the first process, got %v", broken)
 	}
 }
 
-func TestWhoMayRegisterARunner(t *testing.T) {
+func TestRegistrationOfPersistentRunners(t *testing.T) {
 	sim := start(t, githubsim.Options{})
 	sim.AddOrg("other")
 	if _, err := configure(t, sim, "wrong"); err == nil {
-		t.Error("a wrong token registers")
+		t.Error("a wrong token was accepted")
 	}
 	if _, err := configure(t, sim, registrationToken(t, sim), "--runnergroup", "none"); err == nil {
-		t.Error("a group that isn't there is taken")
+		t.Error("a runner group that does not exist was accepted")
 	}
 	elsewhere := []string{"--url", sim.ConfigURL("other"), "--name", "r1", "--labels", "gpu"}
 	if _, err := (simrunner.Hooks{}).Configure(testContext(t), registrationToken(t, sim), elsewhere); err == nil {
-		t.Error("a token is good for another organization")
+		t.Error("the token of one organization was accepted for another")
 	}
-	for range 2 { // the second replaces the first
+	for range 2 { // the second registration replaces the first
 		if _, err := configure(t, sim, registrationToken(t, sim), "--runnergroup", "Default"); err != nil {
 			t.Fatal(err)
 		}

@@ -18,21 +18,21 @@ import (
 	"github.com/corral-dev/corral/sim/githubsim"
 )
 
-// wire is a proxy between the official client and a simulated GitHub. It repeats each call of the Actions service with
-// faults, expects the service to reject each of them, and then sends it unchanged.
+// wire is a proxy between the official client and a simulated GitHub. Before it forwards a call to the Actions service, it
+// sends the call once with each fault, and expects the service to reject it.
 type wire struct {
 	t   *testing.T
 	sim *githubsim.Server
 	mu  sync.Mutex
-	// service and queue are the tokens of the Actions service and of its message queue; expired is an expired queue
-	// token.
+	// service and queue are the tokens for the Actions service and for its message queue. expired is an expired token for
+	// the queue.
 	service, queue, expired string
 }
 
 // fault is a mistake that the official client does not make.
 type fault struct {
-	spoil func(*http.Request)
-	want  int
+	apply func(*http.Request)
+	want  int // the status code with which the service rejects it
 }
 
 func (w *wire) faults() map[string]fault {
@@ -53,7 +53,7 @@ func (w *wire) faults() map[string]fault {
 	return map[string]fault{
 		"no authorization":           {func(r *http.Request) { r.Header.Del("Authorization") }, 401},
 		"a personal token":           {authorization("Bearer secret"), 401},
-		"the token for other calls":  {authorization("Bearer " + w.service), 401},
+		"the token of the service":   {authorization("Bearer " + w.service), 401},
 		"the token of the queue":     {authorization("Bearer " + w.queue), 401},
 		"the scheme token":           {authorization("token *"), 401},
 		"the scheme RemoteAuth":      {authorization("RemoteAuth *"), 401},
@@ -62,7 +62,7 @@ func (w *wire) faults() map[string]fault {
 		"a version without -preview": {version("6.0"), 400},
 		"another method":             {func(r *http.Request) { r.Method = http.MethodPut }, 404},
 		"an empty object":            {body("{}"), 400},
-		"no JSON":                    {body("name: x"), 400},
+		"invalid JSON":               {body("name: x"), 400},
 	}
 }
 
@@ -77,15 +77,15 @@ func (w *wire) applies(name string, f fault, r *http.Request, body []byte) bool 
 	switch {
 	case f.want != 401 && token(r) == w.expired:
 		return false
-	case name == "the token for other calls":
+	case name == "the token of the service":
 		return onQueue
 	case name == "the token of the queue":
 		return !onQueue
-	case name == "an empty object": // an empty change is allowed
+	case name == "an empty object": // the service accepts an empty PATCH
 		return len(body) > 0 && r.Method == http.MethodPost
-	case name == "no JSON":
+	case name == "invalid JSON":
 		return len(body) > 0
-	case strings.Contains(name, "version"): // the call that deletes a message has none
+	case strings.Contains(name, "version"): // the call that deletes a message has no version
 		return r.Method != http.MethodDelete || !strings.HasPrefix(r.URL.Path, "/_broker")
 	}
 	return true
@@ -108,10 +108,10 @@ func (w *wire) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/_") || !w.applies(name, f, r, body) {
 			continue
 		}
-		spoilt, answer := r.Clone(r.Context()), httptest.NewRecorder()
-		spoilt.Body = io.NopCloser(bytes.NewReader(body))
-		f.spoil(spoilt)
-		if w.sim.ServeHTTP(answer, spoilt); answer.Code != f.want {
+		faulty, answer := r.Clone(r.Context()), httptest.NewRecorder()
+		faulty.Body = io.NopCloser(bytes.NewReader(body))
+		f.apply(faulty)
+		if w.sim.ServeHTTP(answer, faulty); answer.Code != f.want {
 			w.t.Errorf("%s %s with %s: %d %s, want %d", r.Method, r.URL.Path, name, answer.Code, answer.Body, f.want)
 		}
 	}
@@ -119,8 +119,8 @@ func (w *wire) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	w.sim.ServeHTTP(out, r)
 }
 
-// The official client's calls succeed, and none with another token, scheme, version, method or body does.
-func TestOnlyWhatTheOfficialClientSendsIsServed(t *testing.T) {
+// The calls of the official client succeed. The same calls with another token, scheme, version, method or body fail.
+func TestServesOnlyCallsOfTheOfficialClient(t *testing.T) {
 	w := &wire{t: t}
 	server := httptest.NewUnstartedServer(w)
 	sim := &githubsim.Running{URL: "http://" + server.Listener.Addr().String()}
@@ -174,7 +174,7 @@ func TestOnlyWhatTheOfficialClientSendsIsServed(t *testing.T) {
 		githubsim.EndpointJITConfig, githubsim.EndpointGetAgent, githubsim.EndpointFindAgent, githubsim.EndpointDeleteAgent,
 	} {
 		if calls := sim.Report().Requests[endpoint]; calls < 5 {
-			t.Errorf("%s was called %d times", endpoint, calls)
+			t.Errorf("%s was called %d times, want at least 5", endpoint, calls)
 		}
 	}
 }

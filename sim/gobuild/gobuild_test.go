@@ -20,9 +20,9 @@ func TestTheEstimateWaitsForATenth(t *testing.T) {
 	}{
 		"at first":         {0, 1000, 0, "0 of 1000 packages"},
 		"too early":        {99, 1000, time.Minute, "99 of 1000 packages"},
-		"a quarter":        {250, 1000, 2 * time.Minute, "250 of 1000 packages, about 6 min left"},
+		"a quarter":        {250, 1000, 2 * time.Minute, "250 of 1000 packages, about 7 min left"},
 		"almost done":      {900, 1000, 2 * time.Minute, "900 of 1000 packages, less than a minute left"},
-		"linking the rest": {1000, 1000, 2 * time.Minute, "1000 of 1000 packages"},
+		"linking the rest": {1000, 1000, 2 * time.Minute, "1000 of 1000 packages, linking"},
 	} {
 		if got := progress(tc.done, tc.all, tc.elapsed); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)

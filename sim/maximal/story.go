@@ -54,8 +54,9 @@ const (
 	neighbour, tenantSpace = "neighbour", "maximal"
 	connectionName         = "acme"
 	neighbourPool          = "linux"
-	// patience bounds the wait for anything that must come about.
-	patience = 8 * time.Minute
+	// longestWait and longestWaitPerPool bound the wait for anything that must happen: the API server needs about 100 ms
+	// of CPU time to apply a pool of the maximum size.
+	longestWait, longestWaitPerPool = 8 * time.Minute, 500 * time.Millisecond
 	// writers is the number of concurrent writes of the tenant's objects.
 	writers = 8
 	// changeEach and eventEach are the times between two changes of the tenant's pools, and between two events. With
@@ -443,7 +444,7 @@ func (s *Story) until(ctx context.Context, check func(context.Context) error) er
 		case <-ctx.Done():
 		}
 	}()
-	return world.Until(ctx, patience, check)
+	return world.Until(ctx, longestWait+time.Duration(s.Pools)*longestWaitPerPool, check)
 }
 
 // untilQuiet waits until the neighbor has no pod, so that its next job needs a new one.

@@ -21,17 +21,17 @@ const (
 	shortDeadline = 10 * time.Second
 	// slowAnswer is the delay of each API answer while the cluster is slow.
 	slowAnswer = 2 * time.Second
-	// probes is the number of requests that measure the machine's speed. quietProbe is the maximum duration of one
-	// on an idle machine.
-	probes     = 50
-	quietProbe = 8 * time.Millisecond
-	// mostSlowness is the upper limit for the factor by which deadlines grow on a busy machine.
-	mostSlowness = 6
+	// probes is the number of objects that slowness creates and deletes to measure the machine's speed.
+	probes = 50
+	// quietRequest is the maximum average duration of such a request on an idle machine.
+	quietRequest = 8 * time.Millisecond
+	// maxSlowness limits the factor by which a busy machine extends deadlines.
+	maxSlowness = 6
 )
 
-// slowness returns how many times slower API writes are than on an idle machine, between 1 and mostSlowness.
-// Runner deadlines are extended by this factor. Otherwise, a busy machine would cause failures that are not in the
-// schedule.
+// slowness returns how many times slower API writes are than on an idle machine, between 1 and maxSlowness.
+// The storm extends the deadlines of runners by this factor. Otherwise, a busy machine would cause failures that the
+// schedule does not contain.
 func (s *storm) slowness(when string) int64 {
 	s.Helper()
 	began := time.Now()
@@ -41,21 +41,21 @@ func (s *storm) slowness(when string) int64 {
 		harness.Must(s.T, w.Client.Delete(s.Context(), o))
 	}
 	took := time.Since(began) / (2 * probes)
-	times := min(max(1, int64((took+quietProbe-1)/quietProbe)), mostSlowness)
+	times := min(max(1, int64((took+quietRequest-1)/quietRequest)), maxSlowness)
 	s.Logf("seed %d: a request takes %s; deadlines are %d times as long", s.seed, took.Round(time.Millisecond), times)
 	return times
 }
 
 // slowDown slows the cluster down while each pool gets a job: API answers take seconds, and pods start more slowly
-// than their deadline allows. After the cluster recovers, each pool must reach its wanted size within one startup
-// deadline, with a bounded number of attempts.
+// than their deadline allows. After the cluster recovers, each pool must reach its wanted size within a bounded time
+// and with a bounded number of registrations: see checkRecovery.
 func (s *storm) slowDown() {
 	s.Helper()
 	s.log.add("", "cluster", "is slow")
 	for _, r := range s.replicas {
 		r.api.Inject(apiproxy.Fault{Kind: apiproxy.Delay, Resource: apiproxy.All, For: slowAnswer})
 	}
-	start := s.node.Inject(nodeplay.Fault{Kind: nodeplay.StartsSlowly})
+	endSlowStarts := s.node.Inject(nodeplay.Fault{Kind: nodeplay.StartsSlowly})
 	begin := time.Now()
 	for i := range pools {
 		job := githubsim.Job{Repository: connectionName(i) + "/app", Labels: []string{poolName(i)}, Name: fmt.Sprintf("slow-%02d", i), Duration: time.Millisecond, Result: githubsim.ResultSucceeded}
@@ -68,29 +68,30 @@ func (s *storm) slowDown() {
 	for _, r := range s.replicas {
 		r.api.ClearFaults()
 	}
-	start()
+	endSlowStarts()
 	s.log.add("", "cluster", "is fast again")
-	made, healed := s.github.Report().RunnersMade, time.Now()
+	registered, recovered := s.github.Report().RunnersMade, time.Now()
 	s.recovers()
-	s.log.add("", "cluster", "%d runners were registered in the %s until all was back", s.github.Report().RunnersMade-made, time.Since(healed).Round(time.Millisecond))
-	s.waits(healed, made)
+	s.log.add("", "cluster", "the pools recovered in %s and registered %d runners", time.Since(recovered).Round(time.Millisecond), s.github.Report().RunnersMade-registered)
+	s.checkRecovery(recovered, registered)
 }
 
-// waits fails the storm if a pool took longer than its startup deadline to recover, plus the same time again to
-// allow for a slow machine. It also fails if the pools created more runners than one for each missing runner and
-// one for each that was starting.
-func (s *storm) waits(healed time.Time, made int) {
+// checkRecovery fails the storm if the pools needed more than twice their startup deadline to recover; the second half
+// allows for a slow machine. It also fails if the pools registered more than two runners for each runner that may have
+// been missing: one that was starting, and its replacement. recovered is the time at which the cluster was fast again,
+// and registered is the number of registrations until then.
+func (s *storm) checkRecovery(recovered time.Time, registered int) {
 	s.Helper()
-	const staying = 10 // persistent runners that are replaced at their maximum age
-	missing := pools   // for the jobs
+	const aged = 10  // persistent runners that reach their maximum age in this time
+	missing := pools // one runner for the job of each pool
 	for i := range pools {
 		missing += wanted(i)
 	}
-	if n := s.github.Report().RunnersMade - made; n > 2*missing+staying {
-		s.complain("%d runners were registered after the cluster was slow, for %d that may have been missing", n, missing)
+	if n := s.github.Report().RunnersMade - registered; n > 2*missing+aged {
+		s.complain("the pools registered %d runners after the cluster recovered, although at most %d were missing", n, missing)
 	}
-	took := time.Since(healed)
+	took := time.Since(recovered)
 	if took > 2*s.startup && took > 2*time.Duration(s.slowness("after"))*shortDeadline { // the machine may have become slower
-		s.complain("the pools reached their wanted size %s after the cluster was slow; their startup deadline is %s", took.Round(time.Second), s.startup)
+		s.complain("the pools reached their wanted size %s after the cluster recovered; their startup deadline is %s", took.Round(time.Second), s.startup)
 	}
 }

@@ -26,10 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestEvaluatorAnswersAsAChildDoes(t *testing.T) {
-	child, err := worker.NewEvaluator(1, worker.DefaultEvaluatorLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := worker.NewEvaluator(1, worker.DefaultEvaluatorLimits())
 	t.Cleanup(child.Close)
 	for name, text := range map[string]string{
 		"an answer": `package corral.scaling
@@ -63,10 +60,7 @@ limit contains {"field": "max", "atMost": "many"}`,
 }
 
 func TestCompilerCompilesAsAChildDoes(t *testing.T) {
-	child, err := worker.NewCompiler(1, worker.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := worker.NewCompiler(1, worker.DefaultLimits())
 	for name, files := range map[string]fstest.MapFS{
 		"a pool": {"a.cue": {Data: []byte(`package pools
 

@@ -110,7 +110,7 @@ func TestTheAPIServerRefusesWhatCannotBeMeant(t *testing.T) {
 		"how long one job's runner stays":  {pool + "{connectionRef: {name: c}, template: {}, registration: REST, persistent: {maxJobs: 1}}", "persistent may only be set with lifetime Persistent"},
 		"stays for nothing":                {pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, persistent: {}}", "spec.persistent"},
 		"a comma in a label": {
-			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not have a comma",
+			pool + "{connectionRef: {name: c}, template: {}, registration: REST, lifetime: Persistent, runnerLabels: ['a,b']}", "runnerLabels of persistent runners must not contain commas",
 		},
 		"an unknown mode":          {pool + "{connectionRef: {name: c}, template: {}, mode: Watch}", "spec.mode"},
 		"a webhook without a key":  {connection + "{url: 'https://github.com/acme', secretRef: {name: a}, webhook: {hookID: 1}}", "spec.webhook.secretRef: Required"},
@@ -229,7 +229,7 @@ func TestAPoolsRegistrationNeverChanges(t *testing.T) {
 	must(t, shared.Client.Create(t.Context(), p))
 	for _, change := range []string{`{"spec":{"registration":"REST"}}`, `{"spec":{"mode":"Observe","registration":"REST"}}`} {
 		err := shared.Client.Patch(t.Context(), p.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(change)))
-		if err == nil || !strings.Contains(err.Error(), "registration never changes") {
+		if err == nil || !strings.Contains(err.Error(), "registration is immutable") {
 			t.Errorf("%s: the API server said %v", change, err)
 		}
 	}
@@ -237,8 +237,8 @@ func TestAPoolsRegistrationNeverChanges(t *testing.T) {
 	rest := newPool("registrations", "rest", "acme", func(p *v1alpha1.RunnerPool) { p.Spec.Registration = v1alpha1.RegisterREST })
 	must(t, shared.Client.Create(t.Context(), rest))
 	err := shared.Client.Patch(t.Context(), rest.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"lifetime":"Persistent"}}`)))
-	if err == nil || !strings.Contains(err.Error(), "lifetime never changes") {
-		t.Errorf("of another lifetime, the API server said %v", err)
+	if err == nil || !strings.Contains(err.Error(), "lifetime is immutable") {
+		t.Errorf("changing lifetime: the API server answered %v", err)
 	}
 	must(t, shared.Client.Patch(t.Context(), rest, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"lifetime":"Job"}}`))))
 	must(t, shared.Client.Delete(t.Context(), p))
@@ -255,7 +255,7 @@ func TestARunnersSpecNeverChanges(t *testing.T) {
 	must(t, shared.Client.Create(t.Context(), r))
 	changed := r.DeepCopy()
 	changed.Spec.ScaleSetID = 2
-	if err := shared.Client.Patch(t.Context(), changed, client.MergeFrom(r)); err == nil || !strings.Contains(err.Error(), "never changes") {
+	if err := shared.Client.Patch(t.Context(), changed, client.MergeFrom(r)); err == nil || !strings.Contains(err.Error(), "is immutable") {
 		t.Errorf("the API server said %v", err)
 	}
 	must(t, shared.Client.Delete(t.Context(), r))

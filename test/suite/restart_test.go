@@ -253,7 +253,7 @@ func (s *settledWorld) levelIsTold() {
 	for _, l := range s.log() {
 		has[l.Level+" "+l.Msg+" "+l.From+l.To] = true
 	}
-	for _, want := range []string{"info Log level changed infodebug", "debug Pass ", "debug Seen "} {
+	for _, want := range []string{"info Log level changed infodebug", "debug Reconciled ", "debug Seen "} {
 		if !has[want] {
 			s.T.Errorf("the log lacks %q", want)
 		}

@@ -48,7 +48,7 @@ pools: fine: {}
 		t.Errorf("it ended with %v", err)
 	}
 	for _, want := range []string{
-		"Broken: the head can't be applied (1 problem)", "\nhead/pools.cue:9: the cluster refuses it: ", "registration never changes: make another pool",
+		"Broken: the head can't be applied (1 problem)", "\nhead/pools.cue:9: the cluster refuses it: ", "registration is immutable: create another pool",
 		"limits · max 1 → 2", "the cluster has no pool reviewed/fine", "now reviewed/moved: jobs unknown, 0 runners", "the pool in the cluster differs from the base: ",
 	} {
 		if !strings.Contains(string(out), want) {

@@ -16,16 +16,16 @@ import (
 )
 
 // This story uses permissions that other stories rarely use. Git adds and removes a connection, and a pool moves
-// to it and back. The API server does not stream lists, which is the default before Kubernetes 1.34.
-func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T) {
+// to it and back. The controller does not stream lists, as with an API server that does not support this.
+func TestPoolMovesBetweenConnectionsWithoutStreamedLists(t *testing.T) {
 	w := newStory(t, "rights")
-	w.Env = []string{"KUBE_FEATURE_WatchListClient=false"} // client-go reads its feature gates from these variables
+	w.Env = []string{"KUBE_FEATURE_WatchListClient=false"} // client-go reads its feature gates from variables with this prefix
 	w.controller(t)
-	g := w.newGitops(t, "rights", 5*time.Second) // pruning is retried at this interval
+	g := w.newGitops(t, "rights", 5*time.Second) // the source retries pruning at this interval
 	one := definitions(3, "linux", "runner:1", false)
 	g.Write("pools.cue", one)
 	g.sync(g.Push("One pool"))
-	until := func(connection string) {
+	waitForConnection := func(connection string) {
 		t.Helper()
 		eventually(t, func(ctx context.Context) error {
 			set := &v1alpha1.RunnerScaleSet{}
@@ -33,12 +33,12 @@ func TestAPoolMovesToAConnectionFromGitAndBackWithoutStreamedLists(t *testing.T)
 				return err
 			}
 			if set.Spec.ConnectionRef.Name != connection || set.Status.ID == 0 {
-				return fmt.Errorf("the scale set is recorded on %s with id %d", set.Spec.ConnectionRef.Name, set.Status.ID)
+				return fmt.Errorf("the scale set belongs to connection %s and has the id %d", set.Spec.ConnectionRef.Name, set.Status.ID)
 			}
 			return nil
 		})
 	}
-	until("acme")
+	waitForConnection("acme")
 
 	g.Write("connections.cue", fmt.Sprintf(`package pools
 
@@ -52,17 +52,17 @@ connections: other: spec: {
 `, w.GitHub.ConfigURL("rights-org")))
 	g.Write("pools.cue", strings.ReplaceAll(one, `"acme"`, `"other"`))
 	g.sync(g.Push("Move to a connection of its own"))
-	until("other")
+	waitForConnection("other")
 
 	g.Remove("connections.cue")
 	g.Write("pools.cue", one)
 	g.Push("Move back")
 	g.request()
-	until("acme")
+	waitForConnection("acme")
 	eventually(t, func(ctx context.Context) error {
 		err := w.Client.Get(ctx, key("rights", "other"), &v1alpha1.GitHubConnection{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the connection is still there (%w)", err)
+			return fmt.Errorf("the connection still exists (%v)", err)
 		}
 		return nil
 	})

@@ -366,7 +366,7 @@ func TestTheSecondaryLimitIsObeyed(t *testing.T) {
 	}
 }
 
-func TestWhenTheHourIsUsedUpListingsStopFirst(t *testing.T) {
+func TestListsStopBeforeTheHourIsUsedUp(t *testing.T) {
 	w := newWorld(t, githubsim.Options{RateLimit: 10})
 	c := w.token("acme")
 	register := func() error {

@@ -5,8 +5,8 @@
 # scope: package
 # title: A quota for each connection
 # description: |
-#  All pools of one GitHubConnection share a quota, and some connections have a larger one. Half of the rest is reserved
-#  for later pools, so that one pool alone never takes everything. `library.ceilings` shares more exactly.
+#  All pools of one GitHubConnection share a quota, and some connections have their own. A pool gets at most half of the
+#  runners that are left, so that one pool alone never takes the whole quota. `library.ceilings` divides it more precisely.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

@@ -5,15 +5,16 @@
 # scope: package
 # title: No GPUs outside of office hours
 # description: |
-#  Pools with the label `gpu` have no runners at night and on weekends. Jobs that GitHub had assigned before still run.
-#  `library.hours` does this without Rego. This recipe shows how to read a clock; `until` is the time of the next decision.
+#  Pools with the label `gpu` have no runners at night and on weekends. Jobs that GitHub has already assigned still
+#  run. `library.hours` does this without Rego. This recipe shows how a rule reads the time. `until` is when Corral evaluates
+#  the rule again.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:
 #   zone: Europe/Berlin
 package corral.scaling
 
-limit contains {"field": "max", "atMost": 0, "reason": "GPUs rest outside of office hours", "until": until} if {
+limit contains {"field": "max", "atMost": 0, "reason": "no GPU runners outside of office hours", "until": until} if {
 	input.pool.labels.gpu
 	not office_hours
 	until := (input.now - (input.now % hour)) + hour

@@ -5,9 +5,9 @@
 # scope: package
 # title: No Docker socket
 # description: |
-#  A job with access to the container runtime of a node has root on that node. This policy denies the runtime's sockets,
-#  every spelling of the host paths that contain them, and all of `/proc`, which gives access to every file of the node.
-#  `library.podSecurity` denies all host paths. Use this recipe for pools that may have other host paths.
+#  A job with access to the container runtime of a node has root access to that node. This policy denies host paths that
+#  are or contain a socket of a runtime, in every spelling. It also denies all of `/proc`, which gives access to every file
+#  of the node. `library.podSecurity` denies all host paths. Use this recipe for pools that may have other host paths.
 # custom:
 #  kind: ClusterRunnerPolicy
 package corral.template
@@ -38,11 +38,11 @@ gives(path) := sprintf("/%s", [trim_suffix(reached[0], "/")]) if {
 }
 
 # METADATA
-# title: Runtime sockets stay on the node
+# title: Pods have no access to runtime sockets
 # custom:
 #  code: ACME-SOCKET-1
 deny contains {
-	"msg": sprintf("volume %s gives the pod %s of the node", [volume.name, gives(volume.hostPath.path)]),
+	"msg": sprintf("volume %s gives the pod access to %s of the node", [volume.name, gives(volume.hostPath.path)]),
 	"path": sprintf("spec.volumes[%d].hostPath.path", [i]),
 	"code": "ACME-SOCKET-1",
 	"severity": "critical",

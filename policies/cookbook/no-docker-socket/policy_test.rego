@@ -47,8 +47,8 @@ test_by_way_of_a_process if {
 }
 
 test_it_says_what if {
-	{finding.msg | some finding in deny("//run/crio")} == {"volume host gives the pod /run/crio/crio.sock of the node"}
-	{finding.msg | some finding in deny("/proc/1/root")} == {"volume host gives the pod every file of the node"}
+	{finding.msg | some finding in deny("//run/crio")} == {"volume host gives the pod access to /run/crio/crio.sock of the node"}
+	{finding.msg | some finding in deny("/proc/1/root")} == {"volume host gives the pod access to every file of the node"}
 }
 
 test_other_paths if {

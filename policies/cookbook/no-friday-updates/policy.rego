@@ -5,8 +5,8 @@
 # scope: package
 # title: No updates before the weekend
 # description: |
-#  From Friday noon to Monday morning, no engineer would see a failing update. Updates are held, and continue afterwards.
-#  `library.hours.updates` does this without Rego.
+#  From Friday noon to Monday morning, no engineer would notice a failing update. This policy holds updates during that
+#  time, and they continue afterwards. `library.hours.updates` does this without Rego.
 # custom:
 #  kind: RunnerPolicy
 #  parameters:

@@ -3,10 +3,10 @@
 
 # METADATA
 # scope: package
-# title: No latest
+# title: No images with the tag latest
 # description: |
-#  An image must name its version, by a tag other than `latest` or by its digest. Otherwise one revision of a pool may use
-#  another image tomorrow, and a rollback is impossible.
+#  Every image must have a tag other than `latest`, or a digest. Otherwise, the same revision of a pool may use a different
+#  image tomorrow, and Corral cannot roll back to the previous image.
 # custom:
 #  kind: RunnerPolicy
 package corral.template

@@ -3,10 +3,10 @@
 
 # METADATA
 # scope: package
-# title: Runners stay on the nodes made for them
+# title: Runners stay on dedicated nodes
 # description: |
-#  Every runner's pod must select the nodes for CI and tolerate their taint, so that jobs never run next to services.
-#  Pods that name a node bypass the scheduler and are denied.
+#  Every runner's pod must select the nodes for CI, so that jobs never run next to services. A pod that does not tolerate
+#  the taint of these nodes gets a warning. Pods that name a node are denied, because they bypass the scheduler.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:
@@ -15,7 +15,7 @@
 package corral.template
 
 # METADATA
-# title: The nodes for CI are selected
+# title: Pods select the nodes for CI
 # custom:
 #  code: ACME-NODE-1
 deny contains {
@@ -41,7 +41,7 @@ deny contains {
 }
 
 # METADATA
-# title: The taint of the nodes for CI is tolerated
+# title: Pods tolerate the taint of the nodes for CI
 # custom:
 #  code: ACME-NODE-3
 warn contains {

@@ -3,10 +3,11 @@
 
 # METADATA
 # scope: package
-# title: Release pools run signed-off images only
+# title: Release pools run only signed-off images
 # description: |
-#  Pools with `trust: release` may only use images of the registries to which signed-off images are copied, by digest.
-#  A prefix ends with a slash: `registry.acme.example/release` is also how `registry.acme.example/released-by-eve` begins.
+#  Pools with `trust: release` may only use images from the registries to which signed-off images are copied, and must use
+#  digests. End each prefix with a slash, because the prefix `registry.acme.example/release` would also match
+#  `registry.acme.example/released-by-eve`.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:

@@ -3,10 +3,10 @@
 
 # METADATA
 # scope: package
-# title: Spot nodes for untrusted code, and nothing else there
+# title: Untrusted code, and nothing else, on spot nodes
 # description: |
-#  Pools that run pull requests of the public (`trust: public`) must use spot nodes, apart from other pools. Release builds
-#  must not be interrupted, so they must not use spot nodes. Set the label of your nodes.
+#  Pools that run public pull requests (`trust: public`) must use spot nodes. All other pools must not use spot nodes, so that
+#  no untrusted code runs next to them and their jobs are not interrupted. Set `label` to the label of your nodes.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:
@@ -28,7 +28,7 @@ deny contains {
 }
 
 # METADATA
-# title: Trusted code does not
+# title: Trusted code does not run on spot nodes
 # custom:
 #  code: ACME-SPOT-2
 deny contains {

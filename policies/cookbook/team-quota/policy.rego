@@ -5,7 +5,7 @@
 # scope: package
 # title: A quota for each team
 # description: |
-#  All pools with one value of the label `team` share the grant of the team, in all namespaces. Teams without a grant
+#  All pools with the same value of the label `team`, in all namespaces, share the quota of the team. Teams without a quota
 #  get no runners. `library.ceilings` does this without Rego, and with fair shares.
 # custom:
 #  kind: ClusterRunnerPolicy
@@ -16,7 +16,7 @@ package corral.scaling
 limit contains {"field": "max", "atMost": max([0, granted - of_others]), "assignedJobs": "Wait", "reason": reason} if {
 	team := input.pool.labels.team
 	granted := object.get(data.parameters.teams, team, 0)
-	reason := sprintf("team %s has %d runners", [team, granted])
+	reason := sprintf("team %s has a quota of %d runners", [team, granted])
 }
 
 limit contains {"field": "max", "atMost": 0, "reason": "the pool has no label team"} if not input.pool.labels.team

@@ -5,8 +5,8 @@
 # scope: package
 # title: Critical pools stay warm
 # description: |
-#  Pools with the label `tier: critical` keep idle runners, whatever they declare, more by day than by night. Only a
-#  ClusterRunnerPolicy can raise a number above the pool's declaration. Ceilings still limit it.
+#  Pools with the label `tier: critical` keep idle runners, even if they declare none: more by day than by night. Only a
+#  ClusterRunnerPolicy can raise a number above the pool's declaration. Ceilings still apply.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:
