@@ -470,7 +470,6 @@ func (p *pkg) explainIncomplete(f finding) finding {
 		case tag != "":
 			f.message += setTag(tag)
 		case name != "" && name == label(field.Label):
-			f.at = field.Pos().Position()
 			f.message = "has no value, because " + name + " refers to itself" + cmp.Or(blockOf(name, p.written().labels()), ": give it a value")
 		}
 	}

@@ -55,6 +55,11 @@ func copyRule(module *ast.Module, rule *ast.Rule, set string, index int) {
 		ast.Item(ast.StringTerm("i"), ast.InternedTerm(index)),
 	).SetLocation(rule.Head.Location)
 	module.Rules = append(module.Rules, c)
+	for _, a := range rule.Annotations { // the copy may call rego.metadata.rule()
+		if a.Scope == "rule" {
+			module.Annotations = append(module.Annotations, a.Copy(c))
+		}
+	}
 }
 
 func originOf(p *promise, rule *ast.Rule, policy string, own bool) origin {
