@@ -67,7 +67,7 @@ type PolicyLibrary struct {
 	// +optional
 	Hours *HourRules `json:"hours,omitempty"`
 
-	// ceilings are shared by groups of pools.
+	// ceilings are shared by groups of pools. The RunnerPolicies of a namespace may have at most 64 ceilings together.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -28,6 +28,9 @@ const (
 	DefaultMaxSurge = "25%"
 	// MaxPoolBytes is the maximum size of a RunnerPool's spec in JSON, including the template.
 	MaxPoolBytes = 256 << 10
+	// MaxPoolLabels and MaxPoolAnnotations are the maximum numbers of a RunnerPool's own labels and annotations. The API
+	// server limits only their size. Pools with a label in common form a group in input.usage.
+	MaxPoolLabels, MaxPoolAnnotations = 64, 256
 	// MaxContainers is the maximum number of containers in a template, including init containers.
 	MaxContainers = 64
 	// MaxVolumes is the maximum number of volumes in a template.
@@ -699,7 +702,7 @@ func (u *UpdateStatus) Way(noun string) string {
 	return "from " + noun + u.From + " to " + u.To
 }
 
-// RunnerPool is one set of runners.
+// RunnerPool is one set of runners. It may have at most 64 labels and 256 annotations.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=rpool,categories=corral

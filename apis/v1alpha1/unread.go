@@ -108,7 +108,12 @@ func (r *Runner) UnmarshalJSON(data []byte) error { return r.read(data, r.strict
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *RunnerPool) UnmarshalJSON(data []byte) error {
-	if err := p.read(data, p.strict()); err != nil || len(data) <= MaxPoolBytes {
+	err := p.read(data, p.strict())
+	if refused := CheckPoolMetadata(len(p.Labels), len(p.Annotations)); refused != nil { // otherwise they would be kept, compared and sorted
+		p.Labels, p.Annotations = nil, nil
+		p.Fields = append(p.Fields, "metadata: "+refused.Error())
+	}
+	if err != nil || len(data) <= MaxPoolBytes {
 		return err
 	}
 	var as struct{ Spec json.RawMessage }
@@ -125,6 +130,14 @@ func (p *RunnerPool) UnmarshalJSON(data []byte) error {
 func CheckPoolSize(bytes int) error {
 	if bytes > MaxPoolBytes {
 		return fmt.Errorf("it has %d bytes, more than %d: keep scripts and configuration in the image, or in ConfigMaps, and use fewer patterns", bytes, MaxPoolBytes)
+	}
+	return nil
+}
+
+// CheckPoolMetadata returns an error if a RunnerPool has too many labels or annotations.
+func CheckPoolMetadata(labels, annotations int) error {
+	if labels > MaxPoolLabels || annotations > MaxPoolAnnotations {
+		return fmt.Errorf("it has %d labels and %d annotations, more than %d or %d: remove some", labels, annotations, MaxPoolLabels, MaxPoolAnnotations)
 	}
 	return nil
 }

@@ -131,6 +131,36 @@ func TestAPoolThatIsTooLargeIsNotKept(t *testing.T) {
 	}
 }
 
+// The API server limits the size of labels and annotations only, so a pool could have a hundred thousand. Policies compare
+// and sort them while all pools wait.
+func TestAPoolWithTooManyLabelsStallsAlone(t *testing.T) {
+	many := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`"l%d":"x"`, i))
+		}
+		return "{" + strings.Join(all, ",") + "}"
+	}
+	for name, tc := range map[string]struct {
+		labels, annotations int
+		refuse              bool
+	}{
+		"as many as there may be": {v1alpha1.MaxPoolLabels, v1alpha1.MaxPoolAnnotations, false},
+		"labels":                  {v1alpha1.MaxPoolLabels + 1, 0, true},
+		"annotations":             {0, v1alpha1.MaxPoolAnnotations + 1, true},
+	} {
+		p := &v1alpha1.RunnerPool{}
+		must(t, p.UnmarshalJSON([]byte(`{"metadata":{"name":"linux","labels":`+many(tc.labels)+`,"annotations":`+many(tc.annotations)+`},"spec":{"runnerGroup":"g"}}`)))
+		err := p.Unreadable()
+		if refused := err != nil && strings.HasPrefix(err.Error(), "metadata: it has "); refused != tc.refuse {
+			t.Errorf("%s: %v", name, err)
+		}
+		if tc.refuse && len(p.Labels)+len(p.Annotations) > 0 || !tc.refuse && (len(p.Labels) != tc.labels || len(p.Annotations) != tc.annotations) || p.Spec.RunnerGroup != "g" {
+			t.Errorf("%s: %d labels and %d annotations are kept", name, len(p.Labels), len(p.Annotations))
+		}
+	}
+}
+
 func TestStrictReadingRefuses(t *testing.T) {
 	const text = `{"spec":{"scale":{"idleTimeout":"banana"}}}`
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), v1alpha1.Strict(&v1alpha1.RunnerPool{})); err == nil {

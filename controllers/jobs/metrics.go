@@ -28,6 +28,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/kube"
 	"github.com/corral-dev/corral/internal/meter"
+	"github.com/corral-dev/corral/internal/share"
 )
 
 const (
@@ -40,7 +41,10 @@ const (
 	// pollsAtOnce is how many polls run concurrently at one server, or through one connection to GitHub, so that an endpoint
 	// that does not answer blocks no more. A pool may have one of them, and a namespace a quarter.
 	pollsAtOnce = 32
-	// mostBegun limits the remembered turns. Forgetting them costs each namespace one turn.
+	// endpointsAtOnce is at how many endpoints a namespace may have all its polls. Pools name endpoints, so there may be any
+	// number of them.
+	endpointsAtOnce = 8
+	// mostBegun limits the remembered turns. One namespace may have a quarter. A forgotten turn counts as none.
 	mostBegun = 10_000
 	// partlyHeld is how long an incomplete number keeps the earlier, larger one in force.
 	partlyHeld = 15 * time.Minute
@@ -115,8 +119,8 @@ type Poller struct {
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
-	running map[string]int    // running polls, by endpoint and by namespace at an endpoint
-	begun   map[string]uint64 // when a namespace last began a poll at an endpoint, as a count of all polls
+	running map[pollPlace]int             // running polls
+	begun   *share.Map[pollPlace, uint64] // when a namespace last began a poll at an endpoint, as a count of all polls
 	looks   uint64
 	work    sync.WaitGroup
 }
@@ -151,7 +155,7 @@ func (q *probe) asksGitHub() bool { return q.of == "observe" || q.of == "jobs" |
 
 // NewPoller returns a Poller without pools.
 func NewPoller(c PollerConfig) *Poller {
-	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[string]int{}, begun: map[string]uint64{}}
+	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[pollPlace]int{}, begun: share.New[pollPlace, uint64](mostBegun, nil)}
 }
 
 // SetupWithManager runs the Poller with the leader, and watches pools.
@@ -308,10 +312,10 @@ const lookedAtOnce = 64
 
 var betweenParts = func() {}
 
-// first returns the polls that are due and may begin, and the delay until the next one. For each endpoint and namespace, it
-// returns as many pools as there are places. It is called with the lock, and releases it in between.
+// first returns the polls that are due and may begin, and the delay until the next one. For each namespace, it returns no
+// more polls than may have a place. It is called with the lock, and releases it in between.
 func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
-	firsts, seen := map[string][]look{}, 0
+	firsts, seen := map[string]shares{}, 0 // by namespace
 	next = pollRest
 	for _, t := range p.targets {
 		if seen++; seen%lookedAtOnce == 0 {
@@ -321,23 +325,57 @@ func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 		}
 		for endpoint, q := range t.first(now, &next) {
 			d := look{t, q}
-			if share := d.share(); p.mayAsk(d) && !t.asks(endpoint) {
-				at, _ := slices.BinarySearchFunc(firsts[share], d, sooner)
-				some := slices.Insert(firsts[share], at, d)
-				firsts[share] = some[:min(len(some), pollsAtOnce/4)]
+			if p.mayAsk(d) && !t.asks(endpoint) {
+				if firsts[t.key.Namespace] == nil {
+					firsts[t.key.Namespace] = shares{}
+				}
+				p.add(firsts[t.key.Namespace], d)
 			}
 		}
 	}
-	for _, some := range firsts {
-		due = append(due, some...)
+	for _, of := range firsts {
+		for _, some := range of {
+			due = append(due, some...)
+		}
 	}
 	slices.SortFunc(due, func(a, b look) int {
-		if order := cmp.Compare(p.begun[a.share()], p.begun[b.share()]); order != 0 {
+		if order := cmp.Compare(p.lastAt(a.share()), p.lastAt(b.share())); order != 0 {
 			return order
 		}
 		return sooner(a, b)
 	})
 	return due, next
+}
+
+// shares has the polls of a namespace that are due and may begin, by share. It has as many shares, and as many polls of
+// each, as may have a place.
+type shares map[pollPlace][]look
+
+// add adds a poll, unless others of the namespace come first: at its endpoint, those that have been due longest; and of the
+// endpoints, those where the namespace has not begun a poll for the longest time.
+func (p *Poller) add(to shares, d look) {
+	own := d.share()
+	if to[own] == nil && len(to) >= endpointsAtOnce {
+		latest := own
+		for other := range to {
+			if p.lastAt(other) > p.lastAt(latest) {
+				latest = other
+			}
+		}
+		if latest == own {
+			return
+		}
+		delete(to, latest)
+	}
+	at, _ := slices.BinarySearchFunc(to[own], d, sooner)
+	some := slices.Insert(to[own], at, d)
+	to[own] = some[:min(len(some), pollsAtOnce/4)]
+}
+
+// lastAt returns when a namespace last began a poll at an endpoint; 0 if it did not.
+func (p *Poller) lastAt(of pollPlace) uint64 {
+	at, _ := p.begun.Get(of.namespace, of)
+	return at
 }
 
 // first returns, for each endpoint, the metric that has been due longest. It lowers next to the delay until another metric
@@ -366,13 +404,34 @@ func sooner(a, b look) int {
 }
 
 // mayAsk reports whether the endpoint has a free place. One namespace gets at most a quarter of the places, so that its
-// many or slow metrics do not delay the metrics of other namespaces.
+// many or slow metrics do not delay the metrics of other namespaces. At all endpoints together, it has a limited number of
+// polls.
 func (p *Poller) mayAsk(d look) bool {
-	return p.running[d.probe.endpoint] < pollsAtOnce && p.running[d.share()] < pollsAtOnce/4
+	return !slices.ContainsFunc(d.places(), func(at pollPlace) bool { return p.running[at] >= at.most() })
 }
 
-// share identifies the places of a namespace at an endpoint.
-func (d look) share() string { return d.probe.endpoint + " " + d.target.key.Namespace }
+// pollPlace is where polls run: at an endpoint, for a namespace. Without a namespace or an endpoint, it stands for all of them.
+type pollPlace struct{ endpoint, namespace string }
+
+// most returns how many polls may run at once.
+func (at pollPlace) most() int {
+	switch {
+	case at.namespace == "":
+		return pollsAtOnce
+	case at.endpoint == "":
+		return endpointsAtOnce * pollsAtOnce / 4
+	}
+	return pollsAtOnce / 4
+}
+
+// share returns the place of a namespace at an endpoint.
+func (d look) share() pollPlace { return pollPlace{d.probe.endpoint, d.target.key.Namespace} }
+
+// places returns all places at which a poll counts.
+func (d look) places() []pollPlace {
+	of := d.share()
+	return []pollPlace{{endpoint: of.endpoint}, of, {namespace: of.namespace}}
+}
 
 // asks reports whether a poll of the pool is in progress at an endpoint.
 func (t *target) asks(endpoint string) bool {
@@ -382,13 +441,11 @@ func (t *target) asks(endpoint string) bool {
 // begin polls a metric in the background.
 func (p *Poller) begin(ctx context.Context, d look) {
 	d.probe.running = true
-	p.running[d.probe.endpoint]++
-	p.running[d.share()]++
-	if len(p.begun) >= mostBegun {
-		clear(p.begun)
+	for _, at := range d.places() {
+		p.running[at]++
 	}
 	p.looks++
-	p.begun[d.share()] = p.looks
+	p.begun.Push(d.target.key.Namespace, d.share(), p.looks)
 	p.work.Go(func() {
 		within, cancel := context.WithTimeout(ctx, pollLimit)
 		defer cancel()
@@ -413,11 +470,10 @@ func (p *Poller) finish(d look, f finding, err error) {
 	defer p.mu.Unlock()
 	defer p.poke()
 	q, now := d.probe, p.Now()
-	if p.running[d.share()]--; p.running[d.share()] == 0 {
-		delete(p.running, d.share())
-	}
-	if p.running[q.endpoint]--; p.running[q.endpoint] == 0 {
-		delete(p.running, q.endpoint)
+	for _, at := range d.places() {
+		if p.running[at]--; p.running[at] == 0 {
+			delete(p.running, at)
+		}
 	}
 	before, asked := q.signal, q.asked
 	f.signal.Name, f.signal.At = before.Name, now

@@ -396,7 +396,7 @@ func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
 		running := func(namespace string) int {
 			x.poller.mu.Lock()
 			defer x.poller.mu.Unlock()
-			return x.poller.running["prometheus/slow "+namespace]
+			return x.poller.running[pollPlace{"prometheus/slow", namespace}]
 		}
 		for i := range 4 {
 			add(fmt.Sprint("greedy-", i), 40)
@@ -409,7 +409,7 @@ func TestNamespacesTakeTurnsAtAMetricsServer(t *testing.T) {
 		}
 		add("quiet", 2)
 		wait(13 * time.Second) // until its metrics are due, and the first polls of the other namespaces end
-		if n := x.poller.begun["prometheus/slow quiet"]; n == 0 {
+		if n := x.poller.lastAt(pollPlace{"prometheus/slow", "quiet"}); n == 0 {
 			t.Error("the namespace quiet waits for all waiting polls of other namespaces")
 		}
 	})
@@ -679,13 +679,49 @@ func TestManyDueMetricsDelayNoOtherNamespace(t *testing.T) {
 		due, _ := p.first(time.Now().Add(time.Minute))
 		p.mu.Unlock()
 		betweenParts = func() {}
-		got := map[string]int{}
+		got := map[pollPlace]int{}
 		for _, d := range due {
 			got[d.share()]++
 		}
-		want := map[string]int{"prometheus/main " + greedy: pollsAtOnce / 4, "prometheus/other " + greedy: pollsAtOnce / 4, "prometheus/main " + ns: 1}
+		want := map[pollPlace]int{{"prometheus/main", greedy}: pollsAtOnce / 4, {"prometheus/other", greedy}: pollsAtOnce / 4, {"prometheus/main", ns}: 1}
 		if diff := cmp.Diff(want, got); diff != "" || others != (n+1)/lookedAtOnce {
 			t.Errorf("%d pools: others had the lock %d times; polls (-want +got):\n%s", n, others, diff)
 		}
+	}
+}
+
+// Pools name their endpoints: servers that do not exist, and connections. However many of them a namespace names, no more of
+// its polls are sorted and run than have places, each endpoint has its turn, and another namespace's metric is polled.
+func TestManyEndpointsOfANamespaceHaveFewPolls(t *testing.T) {
+	const n = 500
+	p := NewPoller(PollerConfig{Now: time.Now, Random: func() float64 { return 0 }})
+	for i := range n {
+		pool := metered(fmt.Sprint("p", i), promMetric("a", fmt.Sprint("a", i)), promMetric("b", fmt.Sprint("b", i)))
+		pool.Namespace = greedy
+		p.setPool(pool)
+	}
+	p.setPool(metered("gpu", promMetric("a", "main")))
+	seen, most := map[string]bool{}, endpointsAtOnce*pollsAtOnce/4
+	for rounds := 0; len(seen) < 2*n+1; rounds++ {
+		p.mu.Lock()
+		due, _ := p.first(time.Now().Add(time.Minute))
+		p.mu.Unlock()
+		if len(due) > most+1 || rounds > 2*n {
+			t.Fatalf("round %d: %d polls may begin at once, more than %d; %d endpoints had their turn", rounds, len(due), most+1, len(seen))
+		}
+		for _, d := range due {
+			seen[d.probe.endpoint], p.looks = true, p.looks+1
+			p.begun.Push(d.target.key.Namespace, d.share(), p.looks)
+		}
+		if !seen["prometheus/main"] {
+			t.Fatal("the other namespace has no turn")
+		}
+	}
+	p.running[pollPlace{namespace: greedy}] = most
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	due, _ := p.first(time.Now().Add(time.Minute))
+	if len(due) != 1 {
+		t.Errorf("%d polls may begin, although the namespace has all its places", len(due))
 	}
 }

@@ -42,6 +42,9 @@ type judged struct {
 // connection. The answer is remembered until the policies that bind the pool, or its declaration, change. An error names
 // the field of a template from which no pod can be built.
 func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error) {
+	if err := p.Unreadable(); err != nil { // it may lack the labels that select its policies
+		return policy.Template{Failures: []policy.Failure{{Kind: policy.EvaluationError, Message: err.Error()}}}, nil
+	}
 	facts := policy.PoolOf(p)
 	if e.Cache != nil {
 		if known, err := e.Knows(ctx, e.Cache, facts); err != nil || !known {

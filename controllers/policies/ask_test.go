@@ -379,3 +379,15 @@ func TestManyLabelsDoNotLeaveACeiling(t *testing.T) {
 		t.Errorf("%d are granted under a ceiling of 10", sum)
 	}
 }
+
+// A pool that cannot be read completely may lack the labels that select its policies. Its pods count as not judged, and not
+// as allowed.
+func TestAPoolThatCannotBeReadIsNotJudged(t *testing.T) {
+	e := newEngine()
+	pool := &v1alpha1.RunnerPool{}
+	pool.Namespace, pool.Name, pool.Fields = "ci", "p", []string{"metadata: it has too many labels"}
+	answer, err := e.Permit(t.Context(), pool, "p-1", []byte("{}"), podspec.Network{})
+	if err != nil || len(answer.Failures) != 1 {
+		t.Errorf("%+v, %v", answer, err)
+	}
+}

@@ -81,11 +81,20 @@ type poolsByNamespace map[string]map[types.NamespacedName]*pool
 
 func (p poolsByNamespace) get(key types.NamespacedName) *pool { return p[key.Namespace][key] }
 
-// maxReached is how many pools are visited before the lock is released for others. betweenParts is called when it is
-// released during a tenant's work. Only tests set it.
+// maxReached is how many pools or groups are visited before the lock is released for others. betweenParts is called when it
+// is released during a tenant's work. Only tests set it.
 const maxReached = 64
 
 var betweenParts = func() {}
+
+// release counts a step of a tenant's work, and releases the lock for others after every maxReached steps.
+func (e *Engine) release(steps *int) {
+	if *steps++; *steps%maxReached == 0 {
+		e.mu.Unlock()
+		betweenParts()
+		e.mu.Lock()
+	}
+}
 
 // reached returns the pools that a policy may bind. It is called with the lock, and releases it in between.
 func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
@@ -97,12 +106,7 @@ func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *poo
 		seen := 0
 		for _, pools := range reached {
 			for key, known := range pools {
-				if seen++; seen%maxReached == 0 {
-					e.mu.Unlock()
-					betweenParts()
-					e.mu.Lock()
-				}
-				if !yield(key, known) {
+				if e.release(&seen); !yield(key, known) {
 					return
 				}
 			}
@@ -187,6 +191,9 @@ const (
 	// maxNamespacePolicies limits the cost of each policy besides its text: the time-outs that it may cause, and the library's
 	// rules in a child process.
 	maxNamespacePolicies = 32
+	// maxNamespaceCeilings limits the ceilings of the library in all policies of a namespace. Each pool that they bind keeps
+	// them, and what they leave is computed while all pools wait.
+	maxNamespaceCeilings = 64
 )
 
 // tooMuch returns why a policy is not loaded: together with the others it would take too much memory. It returns "" if it
@@ -204,12 +211,22 @@ func (e *Engine) tooMuch(s policy.Source) string {
 	switch {
 	case o.count >= maxNamespacePolicies:
 		return fmt.Sprintf("namespace %s has %d policies already: join some of them", s.Namespace, maxNamespacePolicies)
+	case o.ceilings+ceilingsOf(s) > maxNamespaceCeilings:
+		return fmt.Sprintf("the policies of namespace %s have %d ceilings, more than %d: combine some of them; overrides set other limits for single groups", s.Namespace, o.ceilings+ceilingsOf(s), maxNamespaceCeilings)
 	case sameNamespace > maxNamespaceBytes:
 		return fmt.Sprintf("the policies of namespace %s have %d bytes of modules and data, more than %d: %s", s.Namespace, sameNamespace, maxNamespaceBytes, advice)
 	case all > maxAllBytes && sameNamespace >= o.most:
 		return outOfRoom(s.Namespace, all)
 	}
 	return ""
+}
+
+// ceilingsOf returns the number of a policy's ceilings.
+func ceilingsOf(s policy.Source) int {
+	if s.Library == nil {
+		return 0
+	}
+	return len(s.Library.Ceilings)
 }
 
 func outOfRoom(namespace string, all int) string {
@@ -231,6 +248,7 @@ func (e *Engine) makeRoom(s policy.Source) {
 // others describes the other policies of a kind.
 type others struct {
 	all, sameNamespace, count int    // bytes of all, bytes of the same namespace, and number of policies in it
+	ceilings                  int    // number of ceilings in the same namespace
 	most                      int    // bytes of the other namespace that has the most
 	largest                   loaded // the largest policy of that namespace
 }
@@ -248,6 +266,7 @@ func (e *Engine) others(s policy.Source) (o others) {
 		if l.source.Namespace == s.Namespace {
 			o.sameNamespace += l.size
 			o.count++
+			o.ceilings += len(l.policy.Facts().Needs.Ceilings)
 			continue
 		}
 		sizes[l.source.Namespace] += l.size

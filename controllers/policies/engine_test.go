@@ -369,6 +369,30 @@ func TestPoliciesTogetherAreBounded(t *testing.T) {
 	}
 }
 
+// Ceilings take few bytes, and each pool of the namespace keeps them.
+func TestCeilingsOfANamespaceAreBounded(t *testing.T) {
+	e := newEngine()
+	source := func(namespace string, i int) policy.Source {
+		s := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: namespace, Name: fmt.Sprint("p", i), Library: &v1alpha1.PolicyLibrary{}}
+		for k := range 16 {
+			s.Library.Ceilings = append(s.Library.Ceilings, v1alpha1.Ceiling{Name: fmt.Sprint("c", k), By: v1alpha1.CeilingAll, Max: 5})
+		}
+		return s
+	}
+	for i := range maxNamespaceCeilings / 16 {
+		if why := e.tooMuch(source("a", i)); why != "" {
+			t.Fatalf("policy %d: %s", i, why)
+		}
+		put(t, e, source("a", i))
+	}
+	if e.tooMuch(source("a", 4)) == "" {
+		t.Error("16 more are not too many")
+	}
+	if why := e.tooMuch(source("b", 0)); why != "" {
+		t.Errorf("of another namespace: %s", why)
+	}
+}
+
 // However many namespaces use all the space allowed for policies, another namespace's policies are loaded. The policies of
 // the namespace with the most give way.
 func TestPoliciesOfManyNamespacesLeaveRoomForAnother(t *testing.T) {

@@ -216,7 +216,7 @@ func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had i
 		groups = policy.GroupsOf(before.in.Pool)
 	}
 	for _, d := range domains {
-		if d.Rules && (grant.Granted > had || grant.Granted > 0 && !slices.Contains(groups, d.Group)) {
+		if d.Rules && (grant.Granted > had || grant.Granted > 0 && !policy.HasGroup(groups, d.Group)) {
 			l.risen[d] = l.rises
 		}
 	}

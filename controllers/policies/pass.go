@@ -99,16 +99,18 @@ func (e *Engine) Pass(ctx context.Context) int {
 }
 
 // begin starts a pass for each namespace that has none running. Rules of one namespace may take long, and others do not
-// wait for them.
+// wait for them. The lock is released in between, because a tenant's pools may be in any number of groups.
 func (e *Engine) begin(ctx context.Context, under *sync.WaitGroup, asked *atomic.Int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for g := range e.passes.dirty {
+	dirty, steps := e.passes.dirty, 0
+	e.passes.dirty = map[policy.GroupKey]bool{}
+	for g := range dirty {
+		e.release(&steps)
 		for _, namespace := range e.ledger.namespaces(g) {
 			e.passes.await(namespace, g)
 		}
 	}
-	clear(e.passes.dirty)
 	for namespace, groups := range e.passes.pending {
 		if !e.passes.running[namespace] {
 			e.passes.running[namespace] = true
@@ -148,12 +150,13 @@ func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.Gro
 	pause(ctx, time.Duration(len(keys))*perPool)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.passes.running, namespace)
+	steps := 0
 	for _, g := range groups {
-		if asked == most {
+		if e.release(&steps); asked == most {
 			e.passes.await(namespace, g)
 		}
 	}
+	delete(e.passes.running, namespace)
 	if len(e.passes.dirty)+len(e.passes.pending) > 0 {
 		e.stir()
 	}

@@ -313,6 +313,36 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	}
 }
 
+// The pools of a tenant may be in any number of groups. Whoever needs the engine meanwhile does not wait until all that
+// changed are handed to the next pass, nor until those are put back that a pass had no time for.
+func TestChangedGroupsAreHandedOverInParts(t *testing.T) {
+	const n = 5*maxReached + 1
+	e, needs := newEngine(), policy.Needs{Reads: []string{"usage.labels"}}
+	for i := range n {
+		p := facts(large, fmt.Sprint("p", i), "acme", map[string]string{fmt.Sprint("l", i): "x"})
+		e.reconsider(e.ledger.enter(policy.ScalingInput{Pool: p}, needs, Grant{Granted: 1}))
+	}
+	e.ledger.mu.Lock()
+	for _, known := range e.ledger.entries { // all of them moved, and more than a pass asks about
+		known.answer = &policy.Scaling{}
+	}
+	e.ledger.mu.Unlock()
+	others := 0
+	betweenParts = func() {
+		if e.mu.TryLock() {
+			others++
+			e.mu.Unlock()
+		}
+	}
+	defer func() { betweenParts = func() {} }()
+	if asked := e.Pass(t.Context()); asked != leastAsked+n/askedOf || others < 2*(n/maxReached) {
+		t.Errorf("%d pools are asked about; others had the lock %d times", asked, others)
+	}
+	if left := len(e.passes.pending[large]); left < n {
+		t.Errorf("%d of %d groups are left for the next pass", left, n)
+	}
+}
+
 // A namespace may have any number of policies, and Corral loads 32 of them. Corral does not hold the lock while it
 // handles a change of one of them or determines the policies of a pool bound by all of them. Another namespace's
 // policies are compared only with loaded policies.

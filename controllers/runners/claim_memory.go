@@ -4,6 +4,7 @@
 package runners
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,8 +69,13 @@ type taking struct {
 	shown bool
 }
 
-// choose selects a claim for a runner and records the runner as its holder.
+// maxClaims is the highest value of spec.cache.maxClaims.
+const maxClaims = 1000
+
+// choose selects a claim for a runner and records the runner as its holder. All pools wait meanwhile, so it considers only
+// the claims that a pool can have. Users may create any number of others with the pool's label.
 func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID, now time.Time) claims.Choice {
+	all = slices.DeleteFunc(slices.Clone(all), func(x PoolClaim) bool { return x.Number < 0 || x.Number >= maxClaims })
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	choice := claims.Choose(pool.Spec.Cache, n.known(pool, all, runner), runner, now)
@@ -144,12 +150,12 @@ func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool 
 
 // retain drops the recorded holders of a pool's claims that no longer exist.
 func (n *claimNotes) retain(pool types.NamespacedName, there []PoolClaim) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	names := map[string]bool{}
 	for _, x := range there {
 		names[x.Name] = true
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for key := range n.gone.ofPool(pool) {
 		if numberOf(pool.Name, key.Name) >= 0 && !names[key.Name] {
 			n.gone.remove(key)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/claims"
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
@@ -47,6 +48,33 @@ func TestAClaimIsChosenAmongThePoolsOwn(t *testing.T) {
 		}
 		if known := len(notes.taken.ofPool(types.NamespacedName{Namespace: "greedy", Name: "linux"})); known != n || work > first {
 			t.Errorf("%d claims of others: %d of a pool are known, a choice allocates %v times, with 10 claims %v", 2*n, known, work, first)
+		}
+	}
+}
+
+// Users may create any number of claims with a pool's label. Choosing among the pool's own does not take longer.
+func TestClaimsThatNoPoolCanHaveAreNotLookedThrough(t *testing.T) {
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "greedy", Name: "linux"}}
+	pool.Spec.Cache = &v1alpha1.CacheSpec{MaxClaims: 1000}
+	first := 0.0
+	for _, n := range []int{10, 1000, 20_000} {
+		notes, all := claimNotes{}, []PoolClaim{}
+		for i := range n {
+			for _, number := range []int{-1, maxClaims + i} {
+				all = append(all, PoolClaim{Claim: claims.Claim{Name: fmt.Sprint("data-", number, "-", i), Number: number}})
+			}
+		}
+		work := testing.AllocsPerRun(10, func() {
+			if c := notes.choose(pool, all, "u", time.Now()); c.Make != 0 {
+				t.Fatalf("it chose %+v", c)
+			}
+			notes.release(types.NamespacedName{Namespace: "greedy", Name: podspec.ClaimName("linux", 0)}, "u")
+		})
+		if first == 0 {
+			first = work
+		}
+		if work > first {
+			t.Errorf("with %d claims, a choice allocates %v times, with 10 claims %v", 2*n, work, first)
 		}
 	}
 }

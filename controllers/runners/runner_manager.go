@@ -52,7 +52,7 @@ func runnerOf(_ context.Context, pod client.Object) []reconcile.Request {
 // classify assigns a runner to its connection and pool, so that pools take turns.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	runner := &v1alpha1.Runner{}
-	if err := r.Client.Get(context.Background(), req.NamespacedName, runner); err != nil {
+	if err := r.Client.Get(context.Background(), req.NamespacedName, runner, client.UnsafeDisableDeepCopy); err != nil {
 		return "", ""
 	}
 	return runner.Spec.ConnectionRef.From(runner.Namespace).String(), runner.Namespace + "/" + runner.Spec.PoolRef.Name

@@ -104,7 +104,7 @@ func isOnline(obj client.Object) bool {
 // classify assigns a pool to its connection.
 func (v *Versions) classify(req reconcile.Request) (connection, pool string) {
 	p := &v1alpha1.RunnerPool{}
-	if err := v.Client.Get(context.Background(), req.NamespacedName, p); err != nil {
+	if err := v.Client.Get(context.Background(), req.NamespacedName, p, client.UnsafeDisableDeepCopy); err != nil {
 		return "", ""
 	}
 	return p.Spec.ConnectionRef.From(p.Namespace).String(), req.String()

@@ -58,7 +58,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 // classify assigns a scale set to its connection.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	set := &v1alpha1.RunnerScaleSet{}
-	if err := r.Client.Get(context.Background(), req.NamespacedName, set); err != nil {
+	if err := r.Client.Get(context.Background(), req.NamespacedName, set, client.UnsafeDisableDeepCopy); err != nil {
 		return "", ""
 	}
 	return set.Spec.ConnectionRef.From(set.Namespace).String(), set.Namespace + "/" + set.Name

@@ -175,7 +175,7 @@ func check(object map[string]any) field.ErrorList {
 		errs = append(errs, broken...)
 	}
 	if o.GetKind() == "RunnerPool" {
-		errs = append(errs, checkSize(object["spec"])...)
+		errs = append(errs, checkSize(&unstructured.Unstructured{Object: object})...)
 	}
 	return errs
 }

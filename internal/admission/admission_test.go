@@ -23,6 +23,15 @@ func pool(spec, pod, container string) string {
 		` template: {spec: {` + pod + ` containers: [{name: runner, image: "a:1", ` + container + `}]}}}}`
 }
 
+// manyLabels returns n labels.
+func manyLabels(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("l%d: x", i))
+	}
+	return strings.Join(all, ", ")
+}
+
 // test/suite compares these messages with a real API server.
 func TestWhatPeopleBreakIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -40,6 +49,7 @@ func TestWhatPeopleBreakIsRefused(t *testing.T) {
 		"rest of a scale set":  {pool("rest: {placeholder: Always},", "", ""), []string{"spec"}},
 		"actions of a push":    {pool("demand: {boosts: [{name: a, event: push, actions: [created]}]},", "", ""), []string{"spec.demand.boosts[0]"}},
 		"too large":            {pool("", fmt.Sprintf("hostname: %s,", strings.Repeat("a", v1alpha1.MaxPoolBytes)), ""), []string{"spec"}},
+		"too many labels":      {strings.Replace(pool("", "", ""), "metadata: {", "metadata: {labels: {"+manyLabels(v1alpha1.MaxPoolLabels+1)+"}, ", 1), []string{"metadata"}},
 		"no progress":          {pool("update: {maxSurge: 0, maxUnavailable: 0},", "", ""), []string{"spec.update"}},
 	} {
 		t.Run(name, func(t *testing.T) {

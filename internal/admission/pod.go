@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	podutil "k8s.io/kubernetes/pkg/api/pod"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -26,17 +27,23 @@ func init() {
 	clientgates.Restore()
 }
 
-// checkSize returns an error if a pool's spec is too large. The chart's ValidatingAdmissionPolicy and the controller have
-// the same limit.
-func checkSize(spec any) field.ErrorList {
-	text, err := json.Marshal(spec)
+// checkSize returns an error for a pool's spec that is too large, and for too many labels or annotations. The controller
+// has the same limits, and the chart's ValidatingAdmissionPolicy has the first one.
+func checkSize(pool *unstructured.Unstructured) (errs field.ErrorList) {
+	refuse := func(name string, err error) {
+		errs = append(errs, field.Invalid(field.NewPath(name), field.OmitValueType{}, err.Error()))
+	}
+	text, err := json.Marshal(pool.Object["spec"])
 	if err == nil {
 		err = v1alpha1.CheckPoolSize(len(text))
 	}
 	if err != nil {
-		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
+		refuse("spec", err)
 	}
-	return nil
+	if err := v1alpha1.CheckPoolMetadata(len(pool.GetLabels()), len(pool.GetAnnotations())); err != nil {
+		refuse("metadata", err)
+	}
+	return errs
 }
 
 // CheckPod returns the reasons for which an API server would refuse to create a pod. It applies the defaults and the

@@ -59,3 +59,39 @@ func TestEventsVisitFewObjectsAndCopyNone(t *testing.T) {
 		t.Errorf("%d lists were found", seen)
 	}
 }
+
+// A queue classifies each added key. Callers add keys while they hold locks that all tenants need, and the goroutine that
+// receives events adds them as well. A copy of the object would take as long as its tenant chose to make it.
+func TestKeysAreClassifiedWithoutCopies(t *testing.T) {
+	files, err := filepath.Glob("../../controllers/*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Name.Name != "classify" {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || !strings.HasSuffix(types.ExprString(call.Fun), ".Get") {
+					return true
+				}
+				seen++
+				if text := types.ExprString(call); !strings.Contains(text, "client.UnsafeDisableDeepCopy") {
+					t.Errorf("%s: it copies the object: %s", filepath.Base(name), text)
+				}
+				return true
+			})
+		}
+	}
+	if seen < 3 {
+		t.Errorf("%d reads were found", seen)
+	}
+}

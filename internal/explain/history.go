@@ -171,8 +171,12 @@ func (h *History) trim() {
 // String returns the text to store: a JSON list with one entry per line.
 func (h *History) String() string { return "[\n" + strings.Join(h.lines, ",\n") + "\n]" }
 
-// ParseHistory reads a stored text. An empty text is an empty history.
+// ParseHistory reads a stored text. An empty text is an empty history. A text that is longer than Corral stores is an error:
+// anyone who can write the ConfigMap could make a few hundred thousand entries of a megabyte.
 func ParseHistory(text string) ([]Entry, error) {
+	if len(text) > MaxHistoryBytes {
+		return nil, fmt.Errorf("reading the history: it has %d bytes, more than %d", len(text), MaxHistoryBytes)
+	}
 	var entries []Entry
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

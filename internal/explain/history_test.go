@@ -175,6 +175,18 @@ func TestWhatIsStoredIsReadAgain(t *testing.T) {
 	}
 }
 
+// The ConfigMap belongs to a tenant, and may have a megabyte of entries of three bytes.
+func TestAHistoryThatIsTooLongIsNotDecoded(t *testing.T) {
+	text := "[" + strings.Repeat("{},", 300_000) + "{}]"
+	if allocated := testing.AllocsPerRun(1, func() {
+		if err := (&History{}).Load(text); err == nil {
+			t.Error("it is taken")
+		}
+	}); allocated > 100 {
+		t.Errorf("%g allocations", allocated)
+	}
+}
+
 func TestAnEntryIsFoundByItsTime(t *testing.T) {
 	h := &History{}
 	for _, e := range []Entry{entryAt(0, 1, 0), entryAt(30, 2, 1), entryAt(100, 3, 2)} {

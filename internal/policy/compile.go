@@ -60,6 +60,9 @@ func build(s *Source, d *diagnostics) *program {
 	}
 	p.checkReach(s, own, data, d)
 	p.needs, p.doubted = p.readOf(s), p.doubts(own)
+	if n := p.needs.labels(); n > maxUsageLabels {
+		d.add(nil, "the rules read the usage of %d labels in input.usage.labels, more than %d: read fewer labels, or move some of the rules to another policy", n, maxUsageLabels)
+	}
 	if len(*d) > 0 {
 		return nil
 	}

@@ -24,7 +24,7 @@ type Fleet struct {
 
 type fleetPool struct {
 	Member
-	// groups are the groups of the pool. reads are the groups that its rules read.
+	// groups are the groups of the pool, and reads the groups that its rules read, both in the order of GroupsOf.
 	groups, reads []GroupKey
 }
 
@@ -53,7 +53,9 @@ func nameOf(p Pool) types.NamespacedName {
 // rules read.
 func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
 	reads := needs.Groups(p)
-	groups := union(GroupsOf(p), reads...)
+	groups := append(GroupsOf(p), reads...)
+	slices.SortFunc(groups, compareGroups)
+	groups = slices.Clip(slices.Compact(groups))
 	added := &fleetPool{Member{Namespace: p.Namespace, Name: p.Name, Granted: granted, Wanted: wanted}, groups, reads}
 	before := f.pools[nameOf(p)]
 	if before != nil && before.Member == added.Member && slices.Equal(before.groups, added.groups) && slices.Equal(before.reads, added.reads) {
@@ -131,7 +133,7 @@ func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 	g.granted += int64(n) * int64(p.Granted)
 	g.wanting += int64(n) * p.wanting()
 	g.claims = g.claims.with(p.Member, int64(n))
-	if slices.Contains(p.reads, key) {
+	if HasGroup(p.reads, key) {
 		g.readers[p.Namespace] += n
 	}
 	if g.readers[p.Namespace] == 0 {
@@ -144,7 +146,7 @@ func (f *Fleet) others(key GroupKey, p Pool) claimants {
 	g := f.group(key)
 	var own Member
 	in := int64(0)
-	if self := f.pools[nameOf(p)]; self != nil && slices.Contains(self.groups, key) {
+	if self := f.pools[nameOf(p)]; self != nil && HasGroup(self.groups, key) {
 		own, in = self.Member, 1
 	}
 	return claimants{

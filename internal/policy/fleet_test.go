@@ -126,6 +126,34 @@ func TestALabelTooManyMakesNoGroup(t *testing.T) {
 	}
 }
 
+// Rules may name thousands of labels, of which a pool has few. The groups are sorted, so that a search takes few steps, and
+// each group occurs once, whatever names it.
+func TestGroupsOfAPoolAreSorted(t *testing.T) {
+	p := Pool{Namespace: "ci", Name: "p", Connection: "acme", Labels: map[string]string{"team": "a", "size": "l", "a": "b"}}
+	needs := Needs{Reads: []string{"usage.all"}, Ceilings: []v1alpha1.Ceiling{
+		{By: v1alpha1.CeilingLabel, LabelKey: "team"}, {By: v1alpha1.CeilingLabel, LabelKey: "none"}, {By: v1alpha1.CeilingNamespace}, {By: v1alpha1.CeilingAll},
+	}}
+	for i := range 5000 {
+		needs.Reads = append(needs.Reads, fmt.Sprint("usage.labels.l", i))
+	}
+	needs.Reads = sortedSet(append(needs.Reads, "usage.labels.size", "usage.labels.team"))
+	want := []GroupKey{{by: byAll}, {by: byNamespace, value: "ci"}, {byLabel, "size", "l"}, {byLabel, "team", "a"}}
+	got := needs.Groups(p)
+	if !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	for _, groups := range [][]GroupKey{got, GroupsOf(p)} {
+		for _, g := range groups {
+			if !HasGroup(groups, g) {
+				t.Errorf("%v is not found in %v", g, groups)
+			}
+		}
+	}
+	if HasGroup(got, GroupKey{byLabel, "a", "b"}) {
+		t.Error("a group is found that is not there")
+	}
+}
+
 func TestMembersAreListedInParts(t *testing.T) {
 	f := NewFleet()
 	for i := range 10 {

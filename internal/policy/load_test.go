@@ -375,6 +375,20 @@ chosen := "OnIdle" if {
 	}
 }
 
+// Each pool that a policy binds keeps the labels that its rules name.
+func TestRulesNameFewLabelsOfTheUsage(t *testing.T) {
+	for n, isRefused := range map[int]bool{maxUsageLabels: false, maxUsageLabels + 1: true} {
+		var read []string
+		for i := range n {
+			read = append(read, fmt.Sprintf("input.usage.labels.l%d.granted", i))
+		}
+		_, diagnostics := Load(namespaced("package corral.scaling\n\nlimit contains {\"field\": \"max\", \"atMost\": 1, \"reason\": \"r\"} if " + strings.Join(read, " + ") + " > 3\n"))
+		if refused := len(diagnostics) == 1 && strings.Contains(diagnostics[0].Message, "the usage of 17 labels in input.usage.labels, more than 16"); refused != isRefused || len(diagnostics) > 1 {
+			t.Errorf("%d labels: %v", n, lines(diagnostics))
+		}
+	}
+}
+
 func TestTheLibraryLoadsByFamily(t *testing.T) {
 	hours := &v1alpha1.HourRules{Open: []v1alpha1.WeeklyWindow{{From: "08:00", To: "18:00"}}}
 	cases := map[string]struct {

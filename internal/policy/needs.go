@@ -35,8 +35,26 @@ const (
 )
 
 // reads reports whether a rule reads a part of the input.
-func (n Needs) reads(part string) bool {
-	return slices.Contains(n.Reads, part) || slices.Contains(n.Reads, ReadsAnything)
+func (n Needs) reads(part string) bool { return n.names(part) || n.names(ReadsAnything) }
+
+// maxUsageLabels is the maximum number of labels whose usage the rules of a policy read by name. The controller keeps these
+// names for each pool that the policy binds.
+const maxUsageLabels = 16
+
+// names reports whether Reads contains a part. Rules may name many labels, and the ledger asks this for each group of a pool.
+func (n Needs) names(part string) bool {
+	_, found := slices.BinarySearch(n.Reads, part)
+	return found
+}
+
+// labels returns the number of labels whose usage rules read by name.
+func (n Needs) labels() (count int) {
+	for _, part := range n.Reads {
+		if strings.HasPrefix(part, readsLabel) {
+			count++
+		}
+	}
+	return count
 }
 
 // Clock reports whether a user-written rule reads the time.

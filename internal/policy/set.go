@@ -61,18 +61,21 @@ func (s *Set) For(pool Pool) *Bound {
 	if len(b.policies) > 0 {
 		b.digest = fmt.Sprintf("sha256:%x", h.sum())
 	}
+	known := map[Domain]bool{}
+	add := func(namespace string, rules bool, groups []GroupKey) {
+		for _, g := range groups {
+			if d := (Domain{namespace, rules, g}); !known[d] {
+				known[d] = true
+				b.domains = append(b.domains, d)
+			}
+		}
+	}
 	for _, p := range b.policies {
 		b.needs = b.needs.and(p.facts.Needs)
-		b.addDomains(p.source.Namespace, true, p.facts.Needs.OfRules().Groups(pool))
-		b.addDomains(p.source.Namespace, false, Needs{Ceilings: p.facts.Needs.Ceilings}.Groups(pool))
+		add(p.source.Namespace, true, p.facts.Needs.OfRules().Groups(pool))
+		add(p.source.Namespace, false, Needs{Ceilings: p.facts.Needs.Ceilings}.Groups(pool))
 	}
 	return b
-}
-
-func (b *Bound) addDomains(namespace string, rules bool, groups []GroupKey) {
-	for _, g := range groups {
-		b.domains = union(b.domains, Domain{namespace, rules, g})
-	}
 }
 
 // Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by the usage of a

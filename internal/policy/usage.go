@@ -4,9 +4,12 @@
 package policy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
 // GroupOf sums up members.
@@ -49,9 +52,24 @@ const (
 	byLabel      = "labels"
 )
 
+// properties are the shared properties in the order of groups.
+var properties = []string{byAll, byNamespace, byConnection, byLabel}
+
+// compareGroups orders groups as GroupsOf returns them.
+func compareGroups(a, b GroupKey) int {
+	return cmp.Or(cmp.Compare(slices.Index(properties, a.by), slices.Index(properties, b.by)), cmp.Compare(a.label, b.label), cmp.Compare(a.value, b.value))
+}
+
+// HasGroup reports whether a list of groups, in the order of GroupsOf, contains a group. A search that compared all would
+// take longer the more groups there are, and a tenant chooses its pools' labels.
+func HasGroup(groups []GroupKey, g GroupKey) bool {
+	_, found := slices.BinarySearchFunc(groups, g, compareGroups)
+	return found
+}
+
 // maxLabels is how many of a pool's labels form groups, in the order of their names, because each change of the pool
 // updates all of its groups.
-const maxLabels = 64
+const maxLabels = v1alpha1.MaxPoolLabels
 
 // connectionGroup returns the group of the pools on a connection, including pools in other namespaces.
 func connectionGroup(p Pool) GroupKey {
@@ -71,32 +89,22 @@ func GroupsOf(p Pool) []GroupKey {
 	return groups
 }
 
-// Groups returns the groups of a pool that its rules read. It includes groups of labels that rules name, however many
-// labels the pool has, so that a pool cannot escape a ceiling by adding labels.
+// Groups returns the groups of a pool that its rules read, in the order of GroupsOf. It includes groups of labels that
+// rules name, however many labels the pool has, so that a pool cannot escape a ceiling by adding labels.
 func (n Needs) Groups(p Pool) []GroupKey {
 	groups := slices.DeleteFunc(GroupsOf(p), func(g GroupKey) bool { return !n.readsGroup(g) })
 	for _, c := range n.Ceilings {
 		if g, _, ok := sharing(c, p); ok {
-			groups = union(groups, g)
+			groups = append(groups, g)
 		}
 	}
-	for _, part := range n.Reads {
-		label, isLabel := strings.CutPrefix(part, readsLabel)
-		if value, ok := p.Labels[label]; ok && isLabel {
-			groups = union(groups, GroupKey{byLabel, label, value})
+	for label, value := range p.Labels { // there are fewer of them than labels that rules may name
+		if n.names(readsLabel + label) {
+			groups = append(groups, GroupKey{byLabel, label, value})
 		}
 	}
-	return groups
-}
-
-// union appends the elements that a list does not have yet.
-func union[T comparable](list []T, more ...T) []T {
-	for _, m := range more {
-		if !slices.Contains(list, m) {
-			list = append(list, m)
-		}
-	}
-	return list
+	slices.SortFunc(groups, compareGroups)
+	return slices.Compact(groups)
 }
 
 // readsGroup reports whether user-written rules read the usage of a group.

@@ -18,7 +18,8 @@ import (
 const (
 	// dialWithin and passWithin are the timeouts for reaching the leader and for its answer.
 	dialWithin, passWithin = time.Second, 5 * time.Second
-	// passSlots is how many events are forwarded at once.
+	// passSlots is how many events are forwarded at once. One namespace may have a quarter, because the leader may take long
+	// for its events.
 	passSlots = 48
 	// maxAnswer is how many bytes of the leader's answer are returned.
 	maxAnswer = 1 << 10
@@ -66,6 +67,14 @@ func (s *Server) pass(d *delivery, body []byte) answer {
 	leader, err := s.Leader.Peer(d.Context())
 	if err != nil {
 		return answer{result: unready, status: http.StatusServiceUnavailable, text: "There is no leader now.", retry: retryAfter}
+	}
+	own, _ := s.passing.LoadOrStore(d.connection.Namespace, make(chan struct{}, passSlots/4))
+	places := own.(chan struct{})
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	case <-d.Context().Done():
+		return tooMany
 	}
 	request, err := http.NewRequestWithContext(d.Context(), http.MethodPost, "http://"+leader.Address+d.URL.EscapedPath(), bytes.NewReader(body))
 	if err != nil {

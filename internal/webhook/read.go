@@ -38,7 +38,7 @@ const (
 
 const signatureSize = sha256.Size
 
-// enter waits until a verified body may be decoded. The caller calls leave after decoding. leave is nil if the turn of the body does not come in
+// enter waits until a verified body may be decoded. The caller calls leave after decoding, once or more. leave is nil if the turn of the body does not come in
 // time, or if the body has to make room. Small bodies do not wait. Namespaces take turns at large bodies, so that one tenant does not delay others.
 func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
@@ -52,7 +52,7 @@ func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 		if err != nil {
 			return nil
 		}
-		leave = func() { s.large.Leave(round, turns.Unknown) }
+		leave = sync.OnceFunc(func() { s.large.Leave(round, turns.Unknown) })
 	}
 	if !body.Keep(IntakeBytes, IntakeBytes) {
 		leave()

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -97,6 +98,7 @@ type Server struct {
 	seen    *seen
 	quiet   *quiet
 	forward *http.Client
+	passing sync.Map // of namespace to chan struct{}, which has a place for each event that is being passed on
 }
 
 // New creates a server, which is an http.Handler. Serve runs it with timeouts.
@@ -208,7 +210,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	}
 	defer leave()
 	s.Signatures.noteRight(d.connection, d.began)
-	a = s.dispatch(d, body)
+	a = s.dispatch(d, body, leave)
 	if !d.passed {
 		reuse(body)
 	}
@@ -276,8 +278,9 @@ func isToken(value string) bool {
 	})
 }
 
-// dispatch passes a verified event to the leader.
-func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
+// dispatch passes a verified event to the leader. It calls decoded once the body need not be decoded any more: what follows
+// may wait for the sender's namespace, and large bodies of other namespaces must not.
+func (s *Server) dispatch(d *delivery, body *bytes.Buffer, decoded func()) answer {
 	switch {
 	case d.event == pingEvent:
 		return answer{result: unused, status: http.StatusOK, text: "pong: the signature is valid."}
@@ -285,6 +288,7 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 		return answer{result: unused, status: http.StatusAccepted, text: "Events of this name aren't used."}
 	}
 	if s.Leader != nil && !s.Leader.Leads() {
+		decoded()
 		return s.pass(d, body.Bytes())
 	}
 	this := sightingOf(d.connection, d.claimed)
@@ -296,6 +300,7 @@ func (s *Server) dispatch(d *delivery, body *bytes.Buffer) answer {
 		return answer{result: unusable, status: http.StatusBadRequest, text: err.Error() + "."}
 	}
 	event, err := Parse(d.event, payload)
+	decoded()
 	if err != nil {
 		return answer{result: unusable, status: http.StatusBadRequest, text: err.Error() + "."}
 	}

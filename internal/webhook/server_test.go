@@ -750,6 +750,78 @@ func TestWhenTooManyAreAtWorkOthersAreToldSo(t *testing.T) {
 	})
 }
 
+// stuck is a tracker that does not accept events of one connection until its gate is closed.
+type stuck struct {
+	*tracker
+	gate chan struct{}
+}
+
+func (k stuck) Accept(ctx context.Context, d Delivery) error {
+	if d.Connection == main {
+		<-k.gate
+	}
+	return k.tracker.Accept(ctx, d)
+}
+
+// quietMain is the connection of another namespace.
+var quietMain = types.NamespacedName{Namespace: "quiet", Name: "main"}
+
+// Large events of a namespace whose events take long, once they are decoded, keep no large event of another namespace waiting.
+func TestLargeEventsThatAreDecodedFreeTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.secrets.known[quietMain] = [][]byte{secret}
+		k := stuck{s.tracker, make(chan struct{})}
+		s.Tracker = k
+		large := func(connection types.NamespacedName, guid string) *http.Request {
+			r := signed(PushEvent, guid, `{"x":"`+guid+strings.Repeat("x", smallBody)+`",`+place+`}`)
+			r.URL.Path = "/github/" + connection.String()
+			return r
+		}
+		for i := range largeSlots {
+			go s.send(large(main, fmt.Sprint("guid-", i)))
+		}
+		synctest.Wait()
+		s.want(s.send(large(quietMain, "guid")), http.StatusAccepted, "taken")
+		close(k.gate)
+		synctest.Wait()
+		if n := s.tracker.count(); n != 1+largeSlots {
+			t.Errorf("%d events are taken", n)
+		}
+	})
+}
+
+// A leader that takes long for the events of one namespace is still passed those of others.
+func TestANamespaceHasAQuarterOfThePlacesAtTheLeader(t *testing.T) {
+	var all sync.WaitGroup
+	atWork, gate := atomic.Int32{}, make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/github/team/main" {
+			atWork.Add(1)
+			<-gate
+		}
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	defer server.Close()
+	defer all.Wait()
+	defer close(gate)
+	s := newStage(t)
+	s.secrets.known[quietMain] = [][]byte{secret}
+	s.Leader = &leader{address: strings.TrimPrefix(server.URL, "http://")}
+	for i := range passSlots {
+		all.Go(func() { s.send(signed(WorkflowJobEvent, fmt.Sprint("guid-", i), queued)) })
+	}
+	for last := int32(-1); last != atWork.Load(); time.Sleep(300 * time.Millisecond) {
+		last = atWork.Load()
+	}
+	r := signed(WorkflowJobEvent, "guid", queued)
+	r.URL.Path = "/github/" + quietMain.String()
+	s.want(s.send(r), http.StatusAccepted, "")
+	if n := atWork.Load(); n != passSlots/4 {
+		t.Errorf("the leader is at work on %d events of a namespace", n)
+	}
+}
+
 func BenchmarkQueuedJob(b *testing.B) {
 	s := newStage(nil)
 	body := `{"action":"queued","workflow_job":{"id":1,"labels":["linux"]},` + place + `,"padding":"` + strings.Repeat(`{\"x\": 1}`, 1200) + `"}`

@@ -295,11 +295,13 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	return nil
 }
 
-// noteUnknown counts and logs the unknown parts of a message.
+// noteUnknown counts the unknown parts of a message, and logs one of them a minute: a server may send hundreds with each of
+// several messages a second.
 func (a *sessionLoop) noteUnknown(m *message) {
-	for i, u := range m.unknown {
+	for _, u := range m.unknown {
 		unknowns.WithLabelValues(u.part).Inc()
-		if i == 0 { // a server may send hundreds
+		if time.Since(a.unknownLogged) >= time.Minute {
+			a.unknownLogged = time.Now()
 			a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
 		}
 	}

@@ -63,14 +63,18 @@ type Snapshot struct {
 // mostRunners is how many runners' events a Listener remembers until Retain is called. A server could name any number.
 const mostRunners = 10_000
 
-// observation guards the Snapshot with a lock.
+// observation guards the Snapshot with two locks, so that the state can be read while events are copied. A server can send
+// events of thousands of runners. Whoever needs both locks takes events first.
 type observation struct {
 	keep func(lose func()) *share.Hold
 
-	mu       sync.Mutex
-	snapshot Snapshot
-	messages uint64      // the number of messages so far
-	hold     *share.Hold // of the events of runners
+	events             sync.Mutex // guards the events of runners
+	started, completed map[string]JobEvent
+	hold               *share.Hold // of the events of runners
+
+	mu       sync.Mutex // guards the rest, and is held briefly
+	snapshot Snapshot   // without the events of runners
+	messages uint64     // the number of messages so far
 }
 
 func newObservation(keep func(lose func()) *share.Hold) *observation {
@@ -82,30 +86,29 @@ func newObservation(keep func(lose func()) *share.Hold) *observation {
 // begin forgets all events of runners. It is called at the start and when their memory is needed for others; the events
 // are also recorded elsewhere.
 func (o *observation) begin() {
-	o.snapshot.Started, o.snapshot.Completed = map[string]JobEvent{}, map[string]JobEvent{}
+	o.started, o.completed = map[string]JobEvent{}, map[string]JobEvent{}
 	o.hold = o.keep(func() { go o.forget() }) // called under a lock
 }
 
 func (o *observation) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.events.Lock()
+	defer o.events.Unlock()
 	o.begin()
 }
 
 func (o *observation) get() Snapshot {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s := o.snapshot
-	s.Started, s.Completed = maps.Clone(s.Started), maps.Clone(s.Completed)
+	o.events.Lock()
+	defer o.events.Unlock()
+	s := o.brief()
+	s.Started, s.Completed = maps.Clone(o.started), maps.Clone(o.completed)
 	return s
 }
 
+// brief returns the state without the events of runners, and waits for no work on them.
 func (o *observation) brief() Snapshot {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.snapshot
-	s.Started, s.Completed = nil, nil
-	return s
+	return o.snapshot
 }
 
 // jobs returns the number of jobs that are assigned and not completed.
@@ -166,18 +169,17 @@ func (o *observation) countLocked(statistics *Statistics, now time.Time) bool {
 
 // add stores a message as a whole. It reports whether anything changed.
 func (o *observation) add(m *message, now time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.messages++
-	changed := o.countLocked(m.statistics, now)
+	o.events.Lock()
+	defer o.events.Unlock()
+	changed := o.countMessage(m.statistics, now)
 	for _, event := range durable(m.events) {
 		if event.RunnerName == "" {
 			continue
 		}
 		changed = true
-		last := o.snapshot.Started
+		last := o.started
 		if event.Type == JobCompleted {
-			last = o.snapshot.Completed
+			last = o.completed
 		}
 		before, known := last[event.RunnerName]
 		if !known && len(last) >= mostRunners {
@@ -194,6 +196,14 @@ func (o *observation) add(m *message, now time.Time) bool {
 	return changed
 }
 
+// countMessage stores the statistics of a message.
+func (o *observation) countMessage(statistics *Statistics, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.messages++
+	return o.countLocked(statistics, now)
+}
+
 // progress returns the number of messages so far, and when the statistics arrived.
 func (o *observation) progress() (messages uint64, counted time.Time) {
 	o.mu.Lock()
@@ -202,8 +212,8 @@ func (o *observation) progress() (messages uint64, counted time.Time) {
 }
 
 func (o *observation) retain(keep func(runnerName string) bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.events.Lock()
+	defer o.events.Unlock()
 	gone := func(name string, event JobEvent) bool {
 		isGone := !keep(name)
 		if isGone {
@@ -211,13 +221,13 @@ func (o *observation) retain(keep func(runnerName string) bool) {
 		}
 		return isGone
 	}
-	maps.DeleteFunc(o.snapshot.Started, gone)
-	maps.DeleteFunc(o.snapshot.Completed, gone)
+	maps.DeleteFunc(o.started, gone)
+	maps.DeleteFunc(o.completed, gone)
 }
 
 // end releases the memory of the events.
 func (o *observation) end() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.events.Lock()
+	defer o.events.Unlock()
 	o.hold.Leave()
 }
