@@ -185,8 +185,12 @@ func withoutCopies(findings []finding) []finding {
 	var kept []finding
 	for i, f := range findings {
 		isCopy := slices.ContainsFunc(blocks[f.message], func(j int) bool {
-			isOther := func(pos token.Pos) bool { return !slices.Contains(f.positions, pos) }
-			return (j < i || !inBlock(f)) && !slices.ContainsFunc(positions[j], isOther) && !slices.Equal(f.path, findings[j].path)
+			isCommon := func(pos token.Pos) bool { return slices.Contains(f.positions, pos) }
+			isOther := func(pos token.Pos) bool { return !isCommon(pos) }
+			if !inBlock(f) {
+				return slices.ContainsFunc(positions[j], isCommon)
+			}
+			return j < i && !slices.ContainsFunc(positions[j], isOther) && !slices.Equal(f.path, findings[j].path)
 		})
 		if isCopy {
 			copied[strings.Join(f.path, "\x00")] = true
