@@ -28,9 +28,11 @@ const (
 	DefaultMaxSurge = "25%"
 	// MaxPoolBytes is the maximum size of a RunnerPool's spec in JSON, including the template.
 	MaxPoolBytes = 256 << 10
-	// MaxPoolLabels and MaxPoolAnnotations are the maximum numbers of a RunnerPool's own labels and annotations. The API
-	// server limits only their size. Pools with a label in common form a group in input.usage.
-	MaxPoolLabels, MaxPoolAnnotations = 64, 256
+	// MaxPoolLabels is the maximum number of a RunnerPool's own labels. The API server limits only their size. Pools with a
+	// label in common form a group in input.usage.
+	MaxPoolLabels = 64
+	// MaxPoolAnnotations is the maximum number of a RunnerPool's own annotations.
+	MaxPoolAnnotations = 256
 	// MaxContainers is the maximum number of containers in a template, including init containers.
 	MaxContainers = 64
 	// MaxVolumes is the maximum number of volumes in a template.
