@@ -100,10 +100,7 @@ type annotated struct {
 
 // String returns the rule's name and position.
 func (r rule) String() string {
-	text := r.Name
-	if r.File != "" {
-		text += ", " + r.Place.String()
-	}
+	text := strings.TrimSuffix(r.Name+", "+r.Place.String(), ", ")
 	switch {
 	case r.Module == "":
 		return text
@@ -181,8 +178,7 @@ func instant(t time.Time) string {
 }
 
 // failures returns the failures of all decisions without duplicates.
-func (a *answers) failures() []policy.Failure {
-	var all []policy.Failure
+func (a *answers) failures() (all []policy.Failure) {
 	for _, f := range slices.Concat(a.Template.Failures, a.Scaling.Failures, a.Update.Failures) {
 		if !slices.Contains(all, f) {
 			all = append(all, f)
@@ -195,8 +191,7 @@ func (a *answers) failures() []policy.Failure {
 func (a *answers) isRefused() bool { return len(a.Template.Denials) > 0 || len(a.failures()) > 0 }
 
 // Reasons returns one line for each number that policies changed, with the rules that changed it.
-func (a scalingAnswer) Reasons() []string {
-	var lines []string
+func (a scalingAnswer) Reasons() (lines []string) {
 	for _, name := range []string{"max", "min", "idle"} {
 		if a.Effective == nil || *a.Declared.Number(name) == *a.Effective.Number(name) {
 			continue

@@ -110,32 +110,24 @@ func readParameters() (all []parameter, err error) {
 		}
 	}
 	var parameters []parameter
-	if err := json.Unmarshal([]byte(cmp.Or(os.Getenv(argoParameters), "null")), &parameters); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", argoParameters, err)
-	}
-	return append(all, parameters...), nil
+	err = json.Unmarshal([]byte(cmp.Or(os.Getenv(argoParameters), "null")), &parameters)
+	return append(all, parameters...), wrap("reading "+argoParameters, err)
 }
 
 func (p *parameter) set(to tags, namespace *string) error {
 	switch {
-	case p.Name == "tags" && p.String == nil:
-		maps.Copy(to, p.Map)
-		for _, pair := range p.Array {
-			if err := to.Set(pair); err != nil {
-				return err
-			}
-		}
-	case p.Name == "tags":
+	case p.Name == "tags" && p.String != nil:
 		return errors.New("must be a map, or an array of NAME=VALUE; found a string")
-	case p.Name == "namespace" && p.String != nil:
-		*namespace = *p.String
-		return checkNamespace(*namespace)
-	case p.Name == "namespace":
-		return errors.New("must be a string")
-	default:
+	case p.Name == "tags":
+		maps.Copy(to, p.Map)
+		return cmp.Or(converted(p.Array, to.Set)...)
+	case p.Name != "namespace":
 		return errors.New(`unknown parameter: the supported ones are "tags" and "namespace"`)
+	case p.String == nil:
+		return errors.New("must be a string")
 	}
-	return nil
+	*namespace = *p.String
+	return checkNamespace(*namespace)
 }
 
 // printDiagnostics writes as many diagnostics as Argo CD can show. It names files relative to the top of
@@ -167,11 +159,10 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	if !a.enabled {
 		return errors.New("--discover needs --argocd")
 	}
-	t, closeTree, err := openTree(folderOf(args))
+	t, err := openTree(folderOf(args))
 	if err != nil {
 		return err
 	}
-	defer closeTree()
 	files, diagnostics := compile.Gather(t.fsys, t.path)
 	file := discovered(files, t.path)
 	if file == "" && len(diagnostics) > 0 {

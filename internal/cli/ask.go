@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/policy"
 )
 
@@ -25,17 +26,6 @@ type questions struct {
 	err error
 }
 
-// poolAndTime returns the pool, the time and the time zone of a decision's input.
-func (q *questions) poolAndTime(decision string) (pool policy.Pool, now int64, zone string) {
-	switch decision {
-	case policy.DecisionScaling:
-		return q.scaling.Pool, q.scaling.Now, q.scaling.Zone
-	case policy.DecisionUpdate:
-		return q.update.Pool, q.update.Now, q.update.Zone
-	}
-	return q.template.Pool, 0, ""
-}
-
 // asker evaluates a set of policies.
 type asker struct {
 	set *policy.Set
@@ -44,18 +34,31 @@ type asker struct {
 	fleet *policy.Fleet
 }
 
-func (w *workspace) asker() asker { return w.askerOf(w.set, w.policies) }
-
-func (w *workspace) askerOf(set *policy.Set, policies []*declaredPolicy) asker {
+// askerOf returns the asker for loaded policies. It reports policies with the same name.
+func (w *workspace) askerOf(policies []*declaredPolicy) (_ asker, diagnostics []v1alpha1.Diagnostic) {
+	first := map[string]*declaredPolicy{}
+	var loaded []*policy.Policy
+	for _, p := range policies {
+		other, taken := first[p.source.Ref()]
+		switch {
+		case p.testsOnly:
+		case taken:
+			d := diagnosticAt(p.origin, fmt.Sprintf("%s is declared twice, here and in %s", p.source.Ref(), other.origin))
+			diagnostics = append(diagnostics, d)
+		default:
+			first[p.source.Ref()] = p
+			loaded = append(loaded, p.loaded)
+		}
+	}
 	pools := converted(w.pools, func(p declaredPool) policy.Pool { return policy.PoolOf(p.RunnerPool) })
-	return asker{set, translator{policies}, policy.NewFleet(pools...)}
+	return asker{policy.NewSet(loaded...), translator{policies}, policy.NewFleet(pools...)}, diagnostics
 }
 
 // ask evaluates one decision and stores the answer in to.
 func (a asker) ask(ctx context.Context, decision string, q *questions, to *answers) error {
 	switch decision {
 	case policy.DecisionScaling:
-		to.Scaling = a.scaling(q.scaling.Pool.Scale, a.set.For(q.scaling.Pool).Scaling(ctx, q.scaling))
+		to.Scaling = a.limits(ctx, q.scaling)
 	case policy.DecisionUpdate:
 		to.Update = a.update(a.set.For(q.update.Pool).Update(ctx, q.update))
 	default:
@@ -65,6 +68,11 @@ func (a asker) ask(ctx context.Context, decision string, q *questions, to *answe
 		to.Template = a.template(a.set.For(q.template.Pool).Template(ctx, q.template))
 	}
 	return nil
+}
+
+// limits evaluates which limits apply to a pool.
+func (a asker) limits(ctx context.Context, in policy.ScalingInput) scalingAnswer {
+	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(ctx, in))
 }
 
 // idleInput returns the scaling input for a pool without runners, while all other pools are idle.

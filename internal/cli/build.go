@@ -44,8 +44,7 @@ func newBuild() *cobra.Command {
 	var namespace string
 	bindNamespace(c, &namespace)
 	plugin := bindArgoCD(c)
-	var pods bool
-	c.Flags().BoolVar(&pods, "pods", false, "print the pods of the pools' runners instead, with placeholders for values that differ between runners")
+	pods := c.Flags().Bool("pods", false, "print the pods of the pools' runners instead, with placeholders for values that differ between runners")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if plugin.discover {
 			return plugin.printDiscovered(c.OutOrStdout(), args)
@@ -66,7 +65,7 @@ func newBuild() *cobra.Command {
 			return err
 		}
 		objects := w.Objects
-		if pods {
+		if *pods {
 			if objects, err = w.pods(); err != nil {
 				return err
 			}

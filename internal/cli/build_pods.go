@@ -14,17 +14,13 @@ import (
 )
 
 // pods returns the pod of each pool's runners, with placeholders for values that differ between runners.
-func (w *workspace) pods() ([]compile.Object, error) {
-	var pods []compile.Object
+func (w *workspace) pods() (pods []compile.Object, _ error) {
 	for _, p := range w.pools {
 		pod, err := podspec.SpecimenOver(p.RunnerPool, w.network(p.RunnerPool))
 		if err != nil {
 			return nil, fmt.Errorf("building the pod of %s: %w", p.object.Path, err)
 		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
-		if err != nil {
-			return nil, fmt.Errorf("encoding the pod of %s: %w", p.object.Path, err)
-		}
+		content, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(pod) // all pods can be converted
 		delete(content, "status")
 		pods = append(pods, compile.Object{Manifest: unstructured.Unstructured{Object: content}, Path: p.object.Path})
 	}

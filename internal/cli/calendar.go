@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -147,22 +146,17 @@ func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarRe
 	from := o.time()
 	to := from.AddDate(0, 0, o.days)
 	r := &calendarReport{From: instant(from), To: instant(to), Pools: []calendarPool{}}
-	a := w.asker()
 	for _, p := range w.pools {
-		if len(o.pools) > 0 && !slices.Contains(o.pools, p.Name) && !slices.Contains(o.pools, p.Namespace+"/"+p.Name) {
-			continue
+		if len(o.pools) == 0 || slices.Contains(o.pools, p.Name) || slices.Contains(o.pools, p.Namespace+"/"+p.Name) {
+			r.Pools = append(r.Pools, o.pool(ctx, w.asker, p, from, to))
 		}
-		r.Pools = append(r.Pools, o.pool(ctx, a, p, from, to))
 	}
 	return r, nil
 }
 
 // pool evaluates a pool at each time at which its numbers may change.
 func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, from, to time.Time) calendarPool {
-	place, err := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules)))
-	if err != nil {
-		place = time.UTC // unreachable, because both zones were checked
-	}
+	place, _ := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules))) // both zones were checked
 	c := calendarPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: p.object.File, Line: p.object.Line}, Zone: place.String()}
 	at := from.In(place)
 	for range maxSteps {
@@ -186,9 +180,7 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 // period evaluates a pool at one time. next is the time of the next evaluation, or zero if the numbers do not change any more.
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
-	var got answers
-	_ = a.ask(ctx, policy.DecisionScaling, &questions{scaling: a.idleInput(scheduledPool(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC"))}, &got) // only template decisions return an error
-	limits := &got.Scaling
+	limits := a.limits(ctx, a.idleInput(scheduledPool(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC")))
 	now = period{from: at, From: at.Format(time.RFC3339), Scale: limits.Declared, Schedules: n.Active, Policies: limits.Reasons(), Failures: limits.Failures}
 	if limits.Effective != nil {
 		now.Scale = *limits.Effective
@@ -202,15 +194,10 @@ func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, a
 
 // zoneOf returns the time zone of the schedules if they agree on one, otherwise UTC. Schedules with once have no zone.
 func zoneOf(schedules []v1alpha1.Schedule) string {
-	zones := map[string]bool{}
-	for i := range schedules {
-		if schedules[i].Once == nil {
-			zones[schedules[i].GetTimeZone()] = true
-		}
-	}
-	all := slices.Collect(maps.Keys(zones))
-	if len(all) == 1 {
-		return all[0]
+	recurring := slices.DeleteFunc(slices.Clone(schedules), func(s v1alpha1.Schedule) bool { return s.Once != nil })
+	zones := slices.Compact(converted(recurring, func(s v1alpha1.Schedule) string { return s.GetTimeZone() }))
+	if len(zones) == 1 {
+		return zones[0]
 	}
 	return "UTC"
 }
@@ -231,7 +218,7 @@ func (r *calendarReport) err() error {
 func (r *calendarReport) Text() string {
 	var b strings.Builder
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, err := io.WriteString(table, render("calendar", r))
+	_, err := io.WriteString(table, texts.Execute("calendar", r))
 	_ = errors.Join(err, table.Flush()) // a strings.Builder returns no errors
 	return b.String()
 }

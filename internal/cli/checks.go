@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,7 +43,10 @@ func (w *workspace) poolChecks() []poolCheck {
 					}
 				}
 				before = append(before, p)
-				return formatNonEmpty("pool %s matches the same jobs: webhooks assign all of them to the older pool", strings.Join(others, ", "))
+				if len(others) == 0 {
+					return ""
+				}
+				return fmt.Sprintf("pool %s matches the same jobs: webhooks assign all of them to the older pool", strings.Join(others, ", "))
 			}},
 		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharedNameCheck()},
 		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.name", "", func(p *declaredPool) string {
@@ -93,17 +97,8 @@ func (p *declaredPool) missingNameNote() string {
 	return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
 }
 
-// formatNonEmpty inserts text into format. If text is empty, it returns an empty string.
-func formatNonEmpty(format, text string) string {
-	if text == "" {
-		return ""
-	}
-	return fmt.Sprintf(format, text)
-}
-
 // warnings returns the findings about pools and connections at a time.
-func (w *workspace) warnings(now time.Time) []report.Finding {
-	var found []report.Finding
+func (w *workspace) warnings(now time.Time) (found []report.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(w.connections)) {
 		c := w.connections[name]
 		if strings.HasPrefix(c.Spec.URL, exampleURL) {
@@ -136,11 +131,8 @@ func (w *workspace) warnings(now time.Time) []report.Finding {
 // commandWarnings warns about pools that run GitHub's image, which has no entrypoint, without a command.
 func (w *workspace) commandWarnings() (found []report.Finding) {
 	for i := range w.pools {
-		if w.pools[i].Spec.Persists() { // Corral starts persistent runners itself
-			continue
-		}
 		field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw)
-		if field != "" {
+		if field != "" && !w.pools[i].Spec.Persists() { // Corral starts persistent runners itself
 			f := w.pools[i].warning(ruleCommand, "Runner without a command", "."+field, "GitHub's runner image starts nothing by itself, so the runner ends without a job")
 			f.Help = `set command: ["/home/runner/run.sh"]`
 			found = append(found, f)
@@ -152,10 +144,8 @@ func (w *workspace) commandWarnings() (found []report.Finding) {
 // compete reports whether webhooks count the same jobs for two pools. The older pool then gets all of these jobs. If a connection is not
 // declared here, the comparison uses its name instead of its URL.
 func (w *workspace) compete(a, b *declaredPool) bool {
-	if a.Namespace != b.Namespace || a.Spec.Demand.Webhook == nil || b.Spec.Demand.Webhook == nil || a.Spec.GetMode() != b.Spec.GetMode() {
-		return false
-	}
-	return jobmatch.Compete(w.match(a), w.match(b))
+	haveWebhooks := a.Spec.Demand.Webhook != nil && b.Spec.Demand.Webhook != nil
+	return haveWebhooks && a.Namespace == b.Namespace && a.Spec.GetMode() == b.Spec.GetMode() && jobmatch.Compete(w.match(a), w.match(b))
 }
 
 // sharedNameCheck returns a check that finds a previous pool with which the pool shares the name of a scale set as a label. The check looks up
@@ -191,16 +181,11 @@ func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
 	if p.match != nil {
 		return p.match
 	}
-	connection := connectionOf(p.RunnerPool)
-	scope := jobmatch.Scope{Kind: jobmatch.Organization, Path: connection}
-	declared := w.connections[connection]
-	if declared.GitHubConnection != nil {
-		if known, ok := jobmatch.ScopeOf(declared.Spec.URL); ok {
-			scope = known
-		}
+	scope, ok := jobmatch.ScopeOf(w.connection(p.RunnerPool).Spec.URL)
+	if !ok {
+		scope = jobmatch.Scope{Kind: jobmatch.Organization, Path: connectionOf(p.RunnerPool)}
 	}
-	match := jobmatch.Of(p.RunnerPool, scope)
-	p.match = &match
+	p.match = new(jobmatch.Of(p.RunnerPool, scope))
 	return p.match
 }
 
@@ -222,11 +207,12 @@ func (p *declaredPool) warning(rule, title, path, message string) report.Finding
 
 // network returns the network settings that a pool's pods inherit from its connection, if the connection is declared here.
 func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
-	c := w.connections[connectionOf(p)]
-	if c.GitHubConnection == nil {
-		return podspec.Network{}
-	}
-	return podspec.NetworkOf(&c.Spec)
+	return podspec.NetworkOf(&w.connection(p).Spec)
+}
+
+// connection returns a pool's connection, or an empty one if it is not declared here.
+func (w *workspace) connection(p *v1alpha1.RunnerPool) *v1alpha1.GitHubConnection {
+	return cmp.Or(w.connections[connectionOf(p)].GitHubConnection, &v1alpha1.GitHubConnection{})
 }
 
 // credentialProblems reports a pod that would read a Secret with the credentials of a connection.

@@ -53,8 +53,5 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 	config.Wrap(o.clock.Wrap)
 	log.SetLogger(logr.Discard()) // all errors are returned, so that nothing has to be logged
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
-	if err != nil {
-		return nil, "", fmt.Errorf("making a client: %w", err)
-	}
-	return c, cmp.Or(o.namespace, namespace), nil
+	return c, cmp.Or(o.namespace, namespace), wrap("making a client", err)
 }

@@ -51,9 +51,8 @@ func (t tree) checkWhole() error {
 }
 
 // uncommitted reports files that were read, but that a source would not have.
-func (t tree) uncommitted() []v1alpha1.Diagnostic {
+func (t tree) uncommitted() (found []v1alpha1.Diagnostic) {
 	c, err := t.asCommitted()
-	var found []v1alpha1.Diagnostic
 	if err != nil {
 		found = append(found, v1alpha1.Diagnostic{Message: unknownToGit + err.Error()})
 	}

@@ -62,11 +62,10 @@ could not verify it.`,
 			"  corral conformance --credentials connection/acme --namespace ci -o json > report.json",
 		Args: cobra.NoArgs,
 	}
-	var address, from string
 	config := conformance.Config{Name: "corral-conformance-" + rand.String(6), Options: github.Options{Version: version}, Patience: 3 * time.Minute, LeastHold: time.Second}
 	flags := c.Flags()
-	flags.StringVar(&address, "url", "", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)")
-	flags.StringVar(&from, "credentials", "", "folder, secret/NAME or connection/NAME")
+	address := flags.String("url", "", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)")
+	from := flags.String("credentials", "", "folder, secret/NAME or connection/NAME")
 	flags.StringVar(&config.Group, "runner-group", "", "runner group (default: GitHub's default group)")
 	flags.Int64Var(&config.HookID, "hook-id", 0, "ID of the webhook whose deliveries are listed (default: the webhook of the GitHub App)")
 	cluster := bindCluster(flags, version, "with secret/ and connection/: ")
@@ -79,7 +78,7 @@ could not verify it.`,
 			return fmt.Errorf("--retry: %s is below 10ms", config.Retry)
 		}
 		var err error
-		if config.Credentials, err = credentialsFrom(c.Context(), cluster, from, address); err != nil {
+		if config.Credentials, err = credentialsFrom(c.Context(), cluster, *from, *address); err != nil {
 			return fmt.Errorf("--credentials: %w", err)
 		}
 		return reportConformance(c, f, config)
@@ -98,12 +97,8 @@ func reportConformance(c *cobra.Command, f *format, config conformance.Config) e
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	config.OnFinding = func(found conformance.Finding) {
-		if f.value != "text" {
-			return
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%-12s %s: %s\n", found.Verdict, found.Check, wording.Redact(found.Found))
-		if found.Means != "" {
-			fmt.Fprintf(c.OutOrStdout(), "%12s so that %s\n", "", found.Means)
+		if f.value == "text" {
+			fmt.Fprint(c.OutOrStdout(), texts.Execute("conformance", found))
 		}
 	}
 	r := conformanceReport{Version: config.Options.Version, Server: "github.com", Scope: string(target.Scope)}
@@ -121,14 +116,12 @@ func reportConformance(c *cobra.Command, f *format, config conformance.Config) e
 		}
 	}
 	if f.value != "text" {
-		if err := f.write(c.OutOrStdout(), r); err != nil {
-			return err
-		}
+		err = f.write(c.OutOrStdout(), r)
 	}
-	if differs > 0 {
-		return fmt.Errorf("%d of %d findings %w", differs, len(r.Findings), errDiffers)
+	if err == nil && differs > 0 {
+		err = fmt.Errorf("%d of %d findings %w", differs, len(r.Findings), errDiffers)
 	}
-	return nil
+	return err
 }
 
 // credentialsFrom reads credentials from a folder, a Secret or a connection. If address is not empty, it replaces the connection's URL.
@@ -179,14 +172,11 @@ func redactor(address, group string) func(string) string {
 	if u, err := url.Parse(address); err == nil {
 		named = append(named, append(strings.Split(u.Path, "/"), u.Hostname())...)
 	}
-	var names []string
-	for _, name := range named {
-		if utf8.RuneCountInString(name) > 2 && name != "github.com" { // shorter names also occur inside other words; places hides them in quotes and URLs
-			names = append(names, regexp.QuoteMeta(name))
-		}
-	}
-	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
-	ownNames := regexp.MustCompile(`(?i)` + strings.Join(names, "|"))
+	names := slices.DeleteFunc(named, func(name string) bool {
+		return utf8.RuneCountInString(name) <= 2 || name == "github.com" // short names also occur inside other words; places hides them in quotes and URLs
+	})
+	ownNames := regexp.MustCompile(`(?i)` + strings.Join(converted(names, regexp.QuoteMeta), "|"))
+	ownNames.Longest()
 	return func(text string) string {
 		text = places.ReplaceAllStringFunc(wording.Redact(text), func(found string) string {
 			if found == "github.com" || strings.HasPrefix(found, `"corral-conformance-`) {

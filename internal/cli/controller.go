@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"os"
@@ -44,7 +45,7 @@ func newController(version string) *cobra.Command {
 		Long: `Run the controllers. They compile and apply sources, scale pools, and create and delete runners.
 If there are several replicas, only the leader works.`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+		RunE: f.run,
 	}
 	f.bind(c)
 	return c
@@ -82,20 +83,17 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 	flags.StringSliceVar(&f.jobLabels, "job-metric-labels", nil, "additional labels of job metrics: repository, workflow or both (default: none)")
 	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", jobs.DefaultLabelLimit, "number of label pairs for which a pool has series, at most 1000; further pairs are combined as \"other\"")
 	f.webhook.bind(flags)
-	for _, name := range secretFlags {
-		_ = flags.SetAnnotation(name, secretAnnotation, nil) // the flags are bound above
-	}
 }
 
-func (f *controllerOptions) run(c *cobra.Command) error {
+func (f *controllerOptions) run(c *cobra.Command, _ []string) error {
 	notices, err := f.setLogger()
+	if err == nil {
+		err = f.complete()
+	}
+	if err == nil {
+		err = f.webhook.listen(f)
+	}
 	if err != nil {
-		return err
-	}
-	if err := f.complete(); err != nil {
-		return err
-	}
-	if err := f.webhook.listen(f); err != nil {
 		return err
 	}
 	config, err := f.config()
@@ -119,10 +117,10 @@ func (f *controllerOptions) run(c *cobra.Command) error {
 	notices.Info("Starting", "flags", flagsSet(c.Flags()), "cluster", f.controllers.Cluster, "watches", f.watched())
 	controllers.LimitMemory(os.DirFS("/sys/fs/cgroup"), os.Getenv("GOMEMLIMIT"))
 	mgr, err := controllers.NewManager(config, f.manager)
-	if err != nil {
-		return err
+	if err == nil {
+		err = controllers.All(mgr, f.controllers)
 	}
-	if err := controllers.All(mgr, f.controllers); err != nil {
+	if err != nil {
 		return err
 	}
 	return mgr.Start(ctrl.SetupSignalHandler())
@@ -135,16 +133,12 @@ func (f *controllerOptions) complete() (err error) {
 	_, zoneErr := time.LoadLocation(o.Zone)
 	o.JobMetrics, err = jobs.NewMeterOptions(f.jobLabels, f.jobLabelLimit)
 	switch {
-	case err != nil:
-		return fmt.Errorf("--job-metric-labels: %w", err)
-	case zoneErr != nil:
-		return fmt.Errorf("--time-zone: %w", zoneErr)
 	case !o.LogDecisions && f.decisionLog != "off":
 		return fmt.Errorf("reading --decision-log: must be changes or off, found %q", f.decisionLog)
 	case o.DecisionSample < 0:
 		return fmt.Errorf("reading --decision-log-sample: %d is below 0", o.DecisionSample)
 	}
-	return nil
+	return cmp.Or(wrap("--job-metric-labels", err), wrap("--time-zone", zoneErr))
 }
 
 func (f *controllerOptions) config() (*rest.Config, error) {
@@ -152,10 +146,7 @@ func (f *controllerOptions) config() (*rest.Config, error) {
 		return ctrl.GetConfig()
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
-	}
-	return config, nil
+	return config, wrap("reading --kubeconfig", err)
 }
 
 // proxyInTheWay returns the proxy, without its password, that the environment sets for requests to the API server. It returns "" if there is

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,8 +24,6 @@ import (
 // secretFlags are flags whose values may contain credentials, for example in a URL. Their values are not logged.
 var secretFlags = []string{"events-addr", "prometheus-server"}
 
-const secretAnnotation = "secret"
-
 // setLogger configures the logger of all libraries. Each line has the version. It returns another logger, which always logs at level info,
 // for rare events such as the start.
 func (f *controllerOptions) setLogger() (notices logr.Logger, err error) {
@@ -32,11 +31,9 @@ func (f *controllerOptions) setLogger() (notices logr.Logger, err error) {
 	if err != nil {
 		return notices, fmt.Errorf("reading --log-level: must be debug, info, warn or error, found %q", f.logLevel)
 	}
+	notices, _ = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)) // the next line returns the same error
 	log, err := f.newLogger(level)
 	if err != nil {
-		return notices, err
-	}
-	if notices, err = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)); err != nil {
 		return notices, err
 	}
 	ctrl.SetLogger(log)
@@ -46,24 +43,14 @@ func (f *controllerOptions) setLogger() (notices logr.Logger, err error) {
 }
 
 func (f *controllerOptions) newLogger(level zap.AtomicLevel) (logr.Logger, error) {
-	config := zap.NewProductionConfig()
-	config.Level, config.Sampling = level, nil
-	config.OutputPaths = []string{"stderr"}
-	config.EncoderConfig.TimeKey = "ts"
-	config.EncoderConfig.EncodeTime = zapcore.TimeEncoderOfLayout(time.RFC3339Nano)
-	config.DisableStacktrace = true
-	switch f.logEncoding {
-	case "json":
-	case "text":
-		config.Encoding = "console"
-	default:
+	config := zap.NewProductionEncoderConfig()
+	config.EncodeTime = zapcore.TimeEncoderOfLayout(time.RFC3339Nano)
+	encoder := map[string]zapcore.Encoder{"json": zapcore.NewJSONEncoder(config), "text": zapcore.NewConsoleEncoder(config)}[f.logEncoding]
+	if encoder == nil {
 		return logr.Logger{}, fmt.Errorf("reading --log-encoding: must be json or text, found %q", f.logEncoding)
 	}
-	logger, err := config.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return quietLibraries{c} }))
-	if err != nil {
-		return logr.Logger{}, fmt.Errorf("making the logger: %w", err)
-	}
-	return zapr.NewLogger(logger.With(zap.String("version", f.controllers.Version))), nil
+	core := quietLibraries{zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level)}
+	return zapr.NewLogger(zap.New(core, zap.AddCaller(), zap.Fields(zap.String("version", f.controllers.Version)))), nil
 }
 
 // libraries are packages whose info messages are about their own internals, such as starting a worker. Their errors matter to users.
@@ -130,7 +117,7 @@ func flagsSet(flags *pflag.FlagSet) map[string]string {
 	set := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) {
 		set[f.Name] = f.Value.String()
-		if _, isSecret := f.Annotations[secretAnnotation]; isSecret {
+		if slices.Contains(secretFlags, f.Name) {
 			set[f.Name] = "(not shown)"
 		}
 	})

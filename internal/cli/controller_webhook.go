@@ -67,8 +67,5 @@ func (f *webhookOptions) ip() (netip.Addr, error) {
 		return netip.Addr{}, nil
 	}
 	ip, err := netip.ParseAddr(text)
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("reading %s: %w", from, err)
-	}
-	return ip, nil
+	return ip, wrap("reading "+from, err)
 }

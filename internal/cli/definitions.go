@@ -34,9 +34,8 @@ type definitions struct {
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {
-	d := &definitions{}
+	d := &definitions{tags: tags{}}
 	c.Args = cobra.MaximumNArgs(1)
-	d.tags = tags{}
 	c.Flags().VarP(d.tags, "tag", "t", "set @tag(NAME) to VALUE, as NAME=VALUE, or make @if(NAME) true, as NAME; may be repeated")
 	return d
 }
@@ -66,10 +65,8 @@ func (t tags) Set(text string) error {
 // compiled is the result of compiling definitions, with their location.
 type compiled struct {
 	compile.Result
-	// root is the top folder, to which the names of modules are relative. path is the
-	// requested folder relative to root, with slashes.
-	root, path string
-	compiler   Compiler
+	// tree is the tree of the definitions. Manifests of other programs have no files in it.
+	tree
 	// uncommitted reports files that were read, but that a source would not have. It is empty if there are diagnostics.
 	uncommitted []v1alpha1.Diagnostic
 	// unread reports files that a source would not read. It is empty if there are diagnostics.
@@ -85,23 +82,19 @@ type compiled struct {
 // in a child process with limits and follows no links, because the author of a pull request
 // may not be trusted.
 func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
-	t, closeTree, err := openTree(folderOf(args))
+	t, err := openTree(folderOf(args))
+	if err == nil {
+		err = t.checkWhole()
+	}
 	if err != nil {
 		return compiled{}, err
 	}
-	defer closeTree()
-	if err := t.checkWhole(); err != nil {
-		return compiled{}, err
-	}
-	c, err := compileTree(ctx, newCompiler(ctx, 1), t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty, Positions: true})
-	if err != nil {
+	c, err := compileTree(ctx, t, compile.Options{Tags: d.tags, AllowEmpty: d.allowEmpty, Positions: true})
+	isEmpty := len(c.Objects) == 0 && !slices.ContainsFunc(c.Diagnostics, func(d v1alpha1.Diagnostic) bool { return d.Code != compile.PoolsMissing })
+	if err != nil || len(c.Diagnostics) > 0 && !isEmpty {
 		return c, err
 	}
-	isEmpty := len(c.Objects) == 0 && !slices.ContainsFunc(c.Diagnostics, func(d v1alpha1.Diagnostic) bool { return d.Code != compile.PoolsMissing })
-	if len(c.Diagnostics) > 0 && !isEmpty {
-		return c, nil
-	}
-	if err := d.assign(ctx, t, &c); err != nil {
+	if err := d.assign(ctx, &c); err != nil {
 		return c, err
 	}
 	c.isAssigned = len(d.sources) > 0 || d.source != nil
@@ -115,27 +108,27 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 // tree is a file tree with definitions.
 type tree struct {
 	fsys fs.FS
-	// root is the folder to which the names of files are relative. path is the requested folder relative to root.
+	// root is the folder to which the names of files are relative. path is the requested folder relative to root, with slashes.
 	root, path string
 }
 
-// openTree opens the tree that contains a folder. Links cannot lead out of the tree.
-func openTree(folder string) (tree, func(), error) {
+// openTree opens the tree that contains a folder. Links cannot lead out of the tree. The tree stays open until the command ends.
+func openTree(folder string) (tree, error) {
 	rootPath, path, err := locate(folder)
 	if err != nil {
-		return tree{}, nil, err
+		return tree{}, err
 	}
 	root, err := os.OpenRoot(rootPath)
 	if err != nil {
-		return tree{}, nil, fmt.Errorf("opening the definitions: %w", err)
+		return tree{}, fmt.Errorf("opening the definitions: %w", err)
 	}
-	return tree{root.FS(), rootPath, path}, func() { _ = root.Close() }, nil // nothing was written
+	return tree{root.FS(), rootPath, path}, nil
 }
 
 // compileTree compiles a tree in a child process, and names its files relative to the current folder.
-func compileTree(ctx context.Context, compiler Compiler, t tree, options compile.Options) (compiled, error) {
+func compileTree(ctx context.Context, t tree, options compile.Options) (compiled, error) {
 	options.Path = t.path
-	result, err := compiler.Compile(ctx, t.fsys, options)
+	result, err := newCompiler(ctx).Compile(ctx, t.fsys, options)
 	if err != nil {
 		return compiled{}, err
 	}
@@ -154,7 +147,7 @@ func compileTree(ctx context.Context, compiler Compiler, t tree, options compile
 	for i := range result.Objects {
 		result.Objects[i].Rename(name)
 	}
-	return compiled{Result: result, root: t.root, path: t.path, compiler: compiler}, nil
+	return compiled{Result: result, tree: t}, nil
 }
 
 // displayPath returns the name of a tree's file relative to the current folder, with control characters escaped.
@@ -172,10 +165,9 @@ func locate(folder string) (root, path string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("finding the definitions: %w", err)
 	}
-	for dir := absolute; ; dir = filepath.Dir(dir) {
+	for dir, below := absolute, "."; ; dir, below = filepath.Dir(dir), filepath.Join(filepath.Base(dir), below) {
 		if _, err := os.Stat(filepath.Join(dir, "cue.mod", "module.cue")); err == nil {
-			rel, err := filepath.Rel(dir, absolute)
-			return dir, filepath.ToSlash(rel), err
+			return dir, filepath.ToSlash(below), nil
 		}
 		if dir == filepath.Dir(dir) {
 			return absolute, ".", nil
@@ -185,10 +177,7 @@ func locate(folder string) (root, path string, err error) {
 
 // relativePath returns a file's name relative to the current folder, if that is shorter.
 func relativePath(file string) string {
-	current, err := os.Getwd()
-	if err != nil {
-		return file
-	}
+	current, _ := os.Getwd() // without it, no path is relative to it
 	rel, err := filepath.Rel(current, file)
 	if err != nil || len(rel) > len(file) {
 		return file

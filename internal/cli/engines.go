@@ -39,13 +39,13 @@ func WithEngines(ctx context.Context, c Compiler, e Evaluator) context.Context {
 	return context.WithValue(ctx, enginesKey{}, engines{c, e})
 }
 
-// newCompiler returns the compiler of the context, or else a compiler that runs at most concurrency child processes at once. Its limits are
-// the controller's, with less wall time, because a user waits, and Argo CD waits for at most 90 s.
-func newCompiler(ctx context.Context, concurrency int) Compiler {
+// newCompiler returns the compiler of the context, or else a compiler that runs a child process. Its limits are the controller's, with less
+// wall time, because a user waits, and Argo CD waits for at most 90 s.
+func newCompiler(ctx context.Context) Compiler {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
 		return given.compiler
 	}
 	limits := worker.DefaultLimits()
 	limits.Wall = time.Minute
-	return worker.NewCompiler(concurrency, limits)
+	return worker.NewCompiler(1, limits)
 }

@@ -127,7 +127,7 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	if len(diagnostics) > 0 {
 		return diagnostics
 	}
-	q, a := &questions{}, w.asker()
+	q, a := &questions{}, w.asker
 	if isInput(documents[0]) {
 		diagnostics = documents[0].decode(map[string]any{
 			policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update,
@@ -171,11 +171,14 @@ func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*
 
 // describe adds the pool and time of the input, and the policies that bind the pool.
 func (r *evalReport) describe(a asker, q *questions) {
-	pool, now, zone := q.poolAndTime(r.Decision)
-	r.Namespace, r.Pool = pool.Namespace, pool.Name
-	r.Policies, r.Output = boundBy(a.policies, pool), takeOutput(a.policies)
-	if now != 0 {
-		r.At, r.Zone = instant(time.Unix(0, now)), zone
+	in := map[string]policy.ScalingInput{
+		policy.DecisionScaling: q.scaling, policy.DecisionTemplate: {Pool: q.template.Pool},
+		policy.DecisionUpdate: {Pool: q.update.Pool, Now: q.update.Now, Zone: q.update.Zone},
+	}[r.Decision]
+	r.Namespace, r.Pool = in.Pool.Namespace, in.Pool.Name
+	r.Policies, r.Output = boundBy(a.policies, in.Pool), takeOutput(a.policies)
+	if in.Now != 0 {
+		r.At, r.Zone = instant(time.Unix(0, in.Now)), in.Zone
 	}
 	slices.Sort(r.Policies)
 }
@@ -184,4 +187,4 @@ func (r *evalReport) describe(a asker, q *questions) {
 func (r *evalReport) Title() string { return wording.Qualified(r.Namespace, r.Pool) }
 
 // Text implements texter.
-func (r *evalReport) Text() string { return render("eval", r) }
+func (r *evalReport) Text() string { return texts.Execute("eval", r) }

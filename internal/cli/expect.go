@@ -102,26 +102,26 @@ func (d *difference) compareCommon(want commonExpectation, got answer) {
 // compare evaluates each decision with an expectation. It returns the differences, and the rules that led to the differing answers.
 func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines, reasons []string) {
 	var got answers
-	check := func(decision string, compare func(*difference, *answers) []string) {
-		if err := a.ask(ctx, decision, q, &got); err != nil {
-			lines = append(lines, decision+": the pod can't be built: "+err.Error())
-			return
+	for _, want := range []struct {
+		isSet   bool
+		compare func(*difference, *answers) []string
+		difference
+	}{
+		{e.Scaling != nil, e.Scaling.compare, difference{decision: policy.DecisionScaling}},
+		{e.Template != nil, e.Template.compare, difference{decision: policy.DecisionTemplate}},
+		{e.Update != nil, e.Update.compare, difference{decision: policy.DecisionUpdate}},
+	} {
+		if !want.isSet {
+			continue
 		}
-		d := &difference{decision: decision}
-		rules := compare(d, &got)
-		if len(d.lines) > 0 {
-			lines = append(lines, d.lines...)
-			reasons = append(reasons, rules...)
+		if err := a.ask(ctx, want.decision, q, &got); err != nil {
+			lines = append(lines, want.decision+": the pod can't be built: "+err.Error())
+			continue
 		}
-	}
-	if e.Scaling != nil {
-		check(policy.DecisionScaling, e.Scaling.compare)
-	}
-	if e.Template != nil {
-		check(policy.DecisionTemplate, e.Template.compare)
-	}
-	if e.Update != nil {
-		check(policy.DecisionUpdate, e.Update.compare)
+		rules := want.compare(&want.difference, &got)
+		if len(want.lines) > 0 {
+			lines, reasons = append(lines, want.lines...), append(reasons, rules...)
+		}
 	}
 	return lines, reasons
 }

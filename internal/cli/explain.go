@@ -41,12 +41,11 @@ it could not read. It sends no requests to GitHub.`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	flags := c.Flags()
-	o := &explainOptions{cluster: bindCluster(flags, version, "")}
+	o := &explainOptions{cluster: bindCluster(flags, version, ""), output: bindFormat(c, "text", "json", "yaml")}
 	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the namespace of the context; for a job: all namespaces)")
 	flags.StringVar(&o.at, "at", "", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (local time in the last 24 hours), or a duration before now such as 2h30m")
 	flags.StringSliceVar(&o.labels, "labels", nil, "labels of the job's runs-on, separated by commas")
-	o.output = bindFormat(c, "text", "json", "yaml")
-	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
+	c.RunE = o.run
 	return c
 }
 
@@ -82,8 +81,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	case len(o.labels) > 0 && target.kind != "job":
 		return fmt.Errorf("--labels applies only to a job, not to a %s", target.kind)
 	}
-	now := time.Now()
-	at, err := parseAt(o.at, now)
+	at, err := parseAt(o.at, time.Now())
 	if err != nil {
 		return err
 	}

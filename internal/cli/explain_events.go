@@ -95,13 +95,11 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 // winnerOf returns the index of the pool that gets a job, without the pool at index but, or -1 if no pool gets it. The enterprise of the
 // repository is not known, so winnerOf tries the enterprises of all pools.
 func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
-	matches := make([]jobmatch.Pool, len(competing))
+	matches := converted(competing, func(c competitor) jobmatch.Pool { return c.match })
 	enterprises := []string{""}
-	for i := range competing {
-		matches[i] = competing[i].match
-		scope := matches[i].Scope
-		if scope.Kind == jobmatch.Enterprise && !slices.Contains(enterprises, scope.Path) {
-			enterprises = append(enterprises, scope.Path)
+	for _, match := range matches {
+		if match.Scope.Kind == jobmatch.Enterprise {
+			enterprises = append(enterprises, match.Scope.Path)
 		}
 	}
 	best := -1
@@ -124,17 +122,19 @@ func precedence(winner, loser *competitor) string {
 	w, l := &winner.match, &loser.match
 	kinds := [...]string{jobmatch.Repository: "a repository", jobmatch.Organization: "an organization", jobmatch.Enterprise: "an enterprise"}
 	isDefault := func(group string) bool { return strings.EqualFold(group, jobmatch.DefaultGroup) }
-	switch {
-	case w.Resting != l.Resting:
-		return loser.name() + " is suspended"
-	case w.Scope.Kind != l.Scope.Kind:
-		return fmt.Sprintf("%s is for %s, %s for %s", winner.name(), kinds[w.Scope.Kind], loser.name(), kinds[l.Scope.Kind])
-	case isDefault(w.Group) != isDefault(l.Group):
-		return fmt.Sprintf("%s has its own runner group, %s, and %s has the default group", winner.name(), w.Group, loser.name())
-	case w.Size() != l.Size():
-		return fmt.Sprintf("%s has fewer labels beyond those asked for: %d in all, %s has %d", winner.name(), w.Size(), loser.name(), l.Size())
-	case !w.Created.Equal(l.Created):
-		return winner.name() + " is older, and the pools do not differ otherwise"
+	for _, criterion := range []struct {
+		differs bool
+		why     string
+	}{
+		{w.Resting != l.Resting, loser.name() + " is suspended"},
+		{w.Scope.Kind != l.Scope.Kind, fmt.Sprintf("%s is for %s, %s for %s", winner.name(), kinds[w.Scope.Kind], loser.name(), kinds[l.Scope.Kind])},
+		{isDefault(w.Group) != isDefault(l.Group), fmt.Sprintf("%s has its own runner group, %s, and %s has the default group", winner.name(), w.Group, loser.name())},
+		{w.Size() != l.Size(), fmt.Sprintf("%s has fewer labels beyond those asked for: %d in all, %s has %d", winner.name(), w.Size(), loser.name(), l.Size())},
+		{!w.Created.Equal(l.Created), winner.name() + " is older, and the pools do not differ otherwise"},
+	} {
+		if criterion.differs {
+			return criterion.why
+		}
 	}
 	return winner.name() + " comes first by its name, and the pools do not differ otherwise"
 }
@@ -149,8 +149,7 @@ func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection)
 
 func namesOfAll(connections []v1alpha1.GitHubConnection) []string {
 	names := converted(connections, func(c v1alpha1.GitHubConnection) string { return c.Namespace + "/" + c.Name })
-	slices.Sort(names)
-	return names
+	return slices.Sorted(slices.Values(names))
 }
 
 // webhooks returns the connections that receive events for a pool, and why all of them refuse events. names is nil if the pool does not use

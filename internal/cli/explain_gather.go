@@ -74,12 +74,9 @@ type notFoundError string
 
 func (e notFoundError) Error() string { return string(e) }
 
-func namesOf(list client.ObjectList) []string {
-	var names []string
+func namesOf(list client.ObjectList) (names []string) {
 	_ = meta.EachListItem(list, func(item runtime.Object) error { // cannot fail for these kinds
-		if o, ok := item.(client.Object); ok {
-			names = append(names, o.GetName())
-		}
+		names = append(names, item.(client.Object).GetName())
 		return nil
 	})
 	slices.Sort(names)
@@ -112,9 +109,7 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 // scaleSet reads the pool's RunnerScaleSet. It returns nil if there is none.
 func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	set := &v1alpha1.RunnerScaleSet{}
-	err := e.client.Get(ctx, client.ObjectKeyFromObject(pool), set)
-	e.recordUnseen("the pool's scale set", client.IgnoreNotFound(err))
-	if err != nil || set.Spec.PoolUID != string(pool.UID) {
+	if e.get(ctx, "the pool's scale set", client.ObjectKeyFromObject(pool), set) != nil || set.Spec.PoolUID != string(pool.UID) {
 		return nil // it may belong to a deleted pool of the same name
 	}
 	return set
@@ -137,14 +132,13 @@ func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name
 		return "", nil
 	}
 	source := &v1alpha1.PoolSource{}
-	e.recordUnseen("the pool's source", client.IgnoreNotFound(e.client.Get(ctx, key, source)))
+	_ = e.get(ctx, "the pool's source", key, source) // recorded
 	return key.String(), explain.ConditionOf(source, v1alpha1.ReadyCondition)
 }
 
 // history reads the previous decisions on a pool.
-func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) []explain.Entry {
+func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) (entries []explain.Entry) {
 	config, err := e.ownConfig(ctx, pool, explain.HistoryName(pool.Name))
-	var entries []explain.Entry
 	if err == nil {
 		entries, err = explain.ParseHistory(config.Data[explain.HistoryKey])
 	}
@@ -184,9 +178,7 @@ func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (run
 
 // judge assesses a runner as the controller does. Without its pool, the default startup deadline applies.
 func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *corev1.Pod) explain.Runner {
-	if pool == nil {
-		pool = &v1alpha1.RunnerPool{}
-	}
+	pool = cmp.Or(pool, &v1alpha1.RunnerPool{})
 	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
 	if r.Status.State == v1alpha1.RunnerFinished && v.State == v1alpha1.RunnerBusy || r.IsReleased() { // only the controller knows what GitHub reports about the job
 		v = poolstatus.Assessment{State: r.Status.State, Reason: r.Status.Reason, Since: v.Since}
@@ -216,20 +208,15 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 		return nil, err
 	}
 	key := client.ObjectKey{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}
-	pool, isGone := &v1alpha1.RunnerPool{}, false
-	if err := e.client.Get(ctx, key, pool); err != nil {
-		isGone = apierrors.IsNotFound(err)
-		e.recordUnseen("RunnerPool "+key.String(), client.IgnoreNotFound(err))
+	pool, pod := &v1alpha1.RunnerPool{}, &corev1.Pod{}
+	err := e.get(ctx, "RunnerPool "+key.String(), key, pool)
+	if err != nil {
 		pool = nil
 	}
-	pod := &corev1.Pod{}
-	if err := e.client.Get(ctx, client.ObjectKeyFromObject(r), pod); err != nil {
-		if !apierrors.IsNotFound(err) {
-			e.recordUnseen("its pod", err)
-		}
+	if e.get(ctx, "its pod", client.ObjectKeyFromObject(r), pod) != nil {
 		pod = nil
 	}
-	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: isGone, Unknown: e.unknowns(), Now: e.now}), nil
+	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: apierrors.IsNotFound(err), Unknown: e.unknowns(), Now: e.now}), nil
 }
 
 // job explains a job. Without --namespace, it reads all namespaces if the user has the right.
@@ -240,22 +227,21 @@ func (e *explainer) job(ctx context.Context, raw string, labels []string) (texte
 	}
 	s, pods := &explain.Snapshot{Now: e.now}, []corev1.Pod{}
 	e.readPools(ctx, s)
-	listNamespaced(ctx, &e.reader, "pods of the workflow run", func(l *corev1.PodList) { pods = append(pods, l.Items...) },
-		client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
-	f := explain.JobFacts{URL: at, RunsOn: labels, Connections: map[string]explain.Connection{}, Now: e.now, Unseen: e.namespace != "" || len(e.unseen) > 0}
+	listNamespaced(ctx, &e.reader, "pods of the workflow run", &corev1.PodList{}, &pods, client.MatchingLabels{v1alpha1.JobRunIDLabel: strconv.FormatInt(at.RunID, 10)})
+	isPartial, connections := e.namespace != "" || len(e.unseen) > 0, map[string]explain.Connection{}
 	for i := range s.Connections {
 		c := &s.Connections[i]
 		if known, err := githubOf(c); err != nil {
 			e.recordUnseen("where GitHubConnection "+c.Namespace+"/"+c.Name+" points to", err)
 		} else {
-			f.Connections[c.Namespace+"/"+c.Name] = known
+			connections[c.Namespace+"/"+c.Name] = known
 		}
 	}
-	f.Pods = jobPods(pods, s.Runners)
-	f.Pools = s.Facts()
-	f.Events = e.events(ctx, at, labels, s)
-	f.Unknown = e.unknowns()
-	return explain.Job(f), nil
+	events := e.events(ctx, at, labels, s)
+	return explain.Job(explain.JobFacts{
+		URL: at, RunsOn: labels, Pods: jobPods(pods, s.Runners), Unseen: isPartial, Pools: s.Facts(), Events: events,
+		Connections: connections, Unknown: e.unknowns(), Now: e.now,
+	}), nil
 }
 
 func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
@@ -263,10 +249,7 @@ func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
 	if err != nil {
 		return explain.Connection{}, err
 	}
-	u, err := url.Parse(c.Spec.URL)
-	if err != nil {
-		return explain.Connection{}, fmt.Errorf("parsing the URL: %w", err)
-	}
+	u, _ := url.Parse(c.Spec.URL) // ParseURL accepted it
 	return explain.Connection{
 		Namespace: c.Namespace, Name: c.Name, Host: u.Host, Scope: string(target.Scope), Owner: target.Owner, Path: target.Name,
 	}, nil

@@ -34,8 +34,8 @@ type formatting struct {
 	out         io.Writer
 	// unformatted counts the files that were changed, or that would be changed without --check and --diff.
 	unformatted int
-	// problems has an error for each file that could not be formatted.
-	problems []error
+	// problems joins the errors of files that could not be formatted.
+	problems error
 }
 
 func newFmt() *cobra.Command {
@@ -63,31 +63,27 @@ With --check or --diff, write nothing, and exit with code 3 if a file is not for
 		for _, path := range args {
 			_ = filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error { return f.visit(path, name, entry, err) }) // visit records errors in f.problems
 		}
-		if len(f.problems) == 0 && (f.check || f.diff) && f.unformatted > 0 {
+		if f.problems == nil && (f.check || f.diff) && f.unformatted > 0 {
 			return fmt.Errorf("%w: corral fmt formats %s", errChanged, wording.Count(f.unformatted, "file"))
 		}
-		return errors.Join(f.problems...)
+		return f.problems
 	}
 	return c
 }
 
 // visit formats a file, or decides whether to enter a folder. It records errors and continues with the next file.
 func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) error {
-	if err != nil {
-		f.problems = append(f.problems, err)
-		return nil
+	isLeftOut := func(base string) bool {
+		return base == "cue.mod" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 	}
-	base := entry.Name()
-	if entry.IsDir() {
-		isLeftOut := base == "cue.mod" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
-		if isLeftOut && name != path {
-			return fs.SkipDir
-		}
-		return nil
+	switch {
+	case err != nil:
+	case !entry.IsDir():
+		err = f.entry(name, entry.Type().IsRegular(), name == path)
+	case name != path && isLeftOut(entry.Name()):
+		return fs.SkipDir
 	}
-	if err := f.entry(name, entry.Type().IsRegular(), name == path); err != nil {
-		f.problems = append(f.problems, err)
-	}
+	f.problems = errors.Join(f.problems, err)
 	return nil
 }
 
@@ -112,11 +108,8 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 		return err
 	}
 	formatted, err := formatInTime(name, text, format)
-	if err != nil {
+	if err != nil || bytes.Equal(text, formatted) {
 		return err
-	}
-	if bytes.Equal(text, formatted) {
-		return nil
 	}
 	f.unformatted++
 	if f.diff {
@@ -124,11 +117,11 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 			FromFile: name + ".orig", ToFile: name, Context: 3})
 	}
 	if !f.check {
-		if err := os.WriteFile(name, formatted, 0o644); err != nil { // an existing file keeps its mode
-			return err
-		}
+		err = os.WriteFile(name, formatted, 0o644) // an existing file keeps its mode
 	}
-	_, err = fmt.Fprintln(f.out, name)
+	if err == nil {
+		_, err = fmt.Fprintln(f.out, name)
+	}
 	return err
 }
 

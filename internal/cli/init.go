@@ -30,6 +30,9 @@ import (
 //go:embed all:new
 var templates embed.FS
 
+//go:embed new/install-steps.yaml
+var installSteps string
+
 // exampleURL is the placeholder that users replace by the URL of their organization.
 const exampleURL = "https://github.com/YOUR_ORG"
 
@@ -125,7 +128,7 @@ func (r newRepository) nextStep() string {
 }
 
 // placeholders returns the replacer of the placeholders in templates.
-func (r newRepository) placeholders(steps string, target github.Target) *strings.Replacer {
+func (r newRepository) placeholders(target github.Target) *strings.Replacer {
 	owner := cmp.Or(target.Owner, "YOUR_ORG")
 	module, _, _ := strings.Cut(r.module, "@")
 	address := "https://" + module
@@ -134,29 +137,27 @@ func (r newRepository) placeholders(steps string, target github.Target) *strings
 	}
 	const depth = "\n      " // indentation of a job's steps
 	return strings.NewReplacer("MODULE", r.module, "IMPORT", module, exampleURL, r.url, "@OWNER", "@"+owner, "REPOSITORY", address,
-		"_VERSION: VERSION", "_VERSION: "+r.version, "INSTALL", strings.ReplaceAll(strings.TrimSpace(steps), "\n", depth))
+		"_VERSION: VERSION", "_VERSION: "+r.version, "INSTALL", strings.ReplaceAll(strings.TrimSpace(installSteps), "\n", depth))
 }
 
 // files returns the files of the new repository by path.
 func (r newRepository) files() (map[string][]byte, error) {
-	if err := cuemodule.CheckPath(r.module); err != nil {
-		return nil, fmt.Errorf("--module must be the path of a CUE module such as github.com/acme/runners@v0: %w", err)
-	}
+	moduleErr := wrap("--module must be the path of a CUE module such as github.com/acme/runners@v0", cuemodule.CheckPath(r.module))
 	target, err := github.ParseURL(r.url)
+	err = cmp.Or(moduleErr, wrap("--url must be the URL of an enterprise, an organization or a repository", err))
 	if err != nil {
-		return nil, fmt.Errorf("--url must be the URL of an enterprise, an organization or a repository: %w", err)
+		return nil, err
 	}
 	files, kind := map[string][]byte{}, "new/pools"
 	if r.guard {
 		kind = "new/guard"
 	}
 	if !r.schemaOnly {
-		steps, readErr := templates.ReadFile("new/install-steps.yaml")
-		replace := r.placeholders(string(steps), target).Replace
+		replace := r.placeholders(target).Replace
 		if r.teams != nil {
-			err = cmp.Or(readErr, r.addTeams(files, replace))
+			err = r.addTeams(files, replace)
 		} else {
-			err = cmp.Or(readErr, addFiles(files, templates, kind, "", replace))
+			err = addFiles(files, templates, kind, "", replace)
 		}
 	}
 	switch {
@@ -190,7 +191,7 @@ func addSchema(files map[string][]byte) error {
 
 // addFiles adds the files at and below root of a file system to the folder below. It applies adapt to names and contents.
 func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt func(string) string) error {
-	err := fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
+	return wrap("reading the files to write", fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
@@ -200,11 +201,7 @@ func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt fun
 		}
 		files[path.Join(below, adapt(strings.TrimPrefix(name, root+"/")))] = []byte(adapt(string(data)))
 		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("reading the files to write: %w", err)
-	}
-	return nil
+	}))
 }
 
 // writeFiles writes files below folder. Without replace, it returns an error and writes nothing if one of the files exists.

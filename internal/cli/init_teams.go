@@ -51,14 +51,13 @@ files there to change what new teams get. The command never overwrites a file.`,
 			}
 			files := map[string][]byte{}
 			owners, err := addTeam(files, os.DirFS(teamFolder), args[0], strings.Clone)
-			if err != nil {
-				return err
+			if err == nil {
+				err = wrap("adding the team", writeTeam(files, owners))
 			}
-			if err := writeTeam(files, owners); err != nil {
-				return fmt.Errorf("adding the team: %w", err)
+			if err == nil {
+				_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s, and the team's owners to %s\nnext: change the rows in %s, then run corral vet\n",
+					wording.Count(len(files), "file"), ownersFile, filepath.Join("teams", args[0], "pools.cue"))
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s, and the team's owners to %s\nnext: change the rows in %s, then run corral vet\n",
-				wording.Count(len(files), "file"), ownersFile, filepath.Join("teams", args[0], "pools.cue"))
 			return err
 		},
 	}
@@ -66,15 +65,10 @@ files there to change what new teams get. The command never overwrites a file.`,
 
 // addTeams adds the files of a shared repository.
 func (r newRepository) addTeams(files map[string][]byte, replace func(string) string) error {
-	for _, part := range []string{"cue.mod", ".github/workflows", ".vscode"} {
-		if err := addFiles(files, templates, "new/pools/"+part, part, replace); err != nil {
-			return err
-		}
-	}
-	if err := addFiles(files, templates, "new/teams", "", replace); err != nil {
-		return err
-	}
 	newTeam, err := fs.Sub(templates, "new/teams/"+teamFolder)
+	for from, to := range map[string]string{"pools/cue.mod": "cue.mod", "pools/.github/workflows": ".github/workflows", "pools/.vscode": ".vscode", "teams": ""} {
+		err = cmp.Or(err, addFiles(files, templates, "new/"+from, to, replace))
+	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(r.teams))) {
 		owners, teamErr := addTeam(files, newTeam, name, replace)
 		err = cmp.Or(err, teamErr)
@@ -102,16 +96,15 @@ func writeTeam(files map[string][]byte, owners []byte) (err error) {
 	}
 	defer func() { err = errors.Join(err, list.Close()) }()
 	before, err := io.ReadAll(list)
-	if err != nil {
-		return err
-	}
 	if len(before) > 0 && !bytes.HasSuffix(before, []byte("\n")) {
 		owners = append([]byte("\n"), owners...)
 	}
-	if err := writeFiles(".", files, false); err != nil {
-		return err
+	if err == nil {
+		err = writeFiles(".", files, false)
 	}
-	_, err = list.Write(owners)
+	if err == nil {
+		_, err = list.Write(owners)
+	}
 	return err
 }
 
@@ -127,11 +120,10 @@ func (r newRepository) writeShared(folder string, files map[string][]byte) (stri
 		return "", err
 	}
 	both, name := map[string][]byte{}, filepath.Base(absolute)
-	for file, data := range files {
-		both[path.Join(name, file)] = data
-	}
-	for file, data := range rails {
-		both[path.Join(name+"-guard", file)] = data
+	for folder, repository := range map[string]map[string][]byte{name: files, name + "-guard": rails} {
+		for file, data := range repository {
+			both[path.Join(folder, file)] = data
+		}
 	}
 	return absolute + "-guard", writeFiles(filepath.Dir(absolute), both, false)
 }

@@ -56,8 +56,7 @@ func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy
 }
 
 // itemsOf replaces each List, as kubectl prints it, by its items.
-func itemsOf(documents []document) []document {
-	var all []document
+func itemsOf(documents []document) (all []document) {
 	for _, d := range documents {
 		var list struct {
 			Kind  string            `json:"kind"`
@@ -96,19 +95,17 @@ func (r *manifestReader) read(d document) {
 	switch {
 	case err != nil:
 		r.refuse(d, "", "%v", err)
-		return
 	case p == nil:
-		return
 	case p.source.Name == "":
 		r.refuse(d, "metadata", "metadata.name is required")
-		return
+	default:
+		p.lines = map[string]int{}
+		p.noteLines(d, get(get(d.node, "spec"), "modules"), "")
+		for i, name := range configMaps {
+			r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
+		}
+		r.policies = append(r.policies, p)
 	}
-	p.lines = map[string]int{}
-	p.noteLines(d, get(get(d.node, "spec"), "modules"), "")
-	for i, name := range configMaps {
-		r.merge(d, p, name, fmt.Sprintf("spec.modulesFrom[%d]", i))
-	}
-	r.policies = append(r.policies, p)
 }
 
 func (r *manifestReader) refuse(d document, field, format string, args ...any) {
@@ -117,13 +114,12 @@ func (r *manifestReader) refuse(d document, field, format string, args ...any) {
 
 // noteLines records where the modules of a mapping begin. It can do so only for block scalars.
 func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix string) {
-	if modules == nil || d.file != p.origin.File {
+	if modules == nil || modules.Kind != yamlv3.MappingNode || d.file != p.origin.File {
 		return
 	}
-	for i := 0; i+1 < len(modules.Content); i += 2 {
-		text := modules.Content[i+1]
-		if text.Style&yamlv3.LiteralStyle != 0 {
-			p.lines[prefix+modules.Content[i].Value] = d.offset + text.Line
+	for module := range slices.Chunk(modules.Content, 2) {
+		if module[1].Style&yamlv3.LiteralStyle != 0 {
+			p.lines[prefix+module[0].Value] = d.offset + module[1].Line
 		}
 	}
 }

@@ -51,15 +51,13 @@ requirements. Commit the folder.`,
 			return err
 		}
 		folder := filepath.Join(root, filepath.FromSlash(compile.VendorFolder))
-		if err := os.RemoveAll(folder); err != nil {
-			return fmt.Errorf("removing the previous copies: %w", err)
+		err = wrap("removing the previous copies", os.RemoveAll(folder))
+		if err == nil && len(modules) > 0 {
+			err = writeFiles(root, compile.VendorFiles(modules), true)
 		}
-		if len(modules) > 0 {
-			if err := writeFiles(root, compile.VendorFiles(modules), true); err != nil {
-				return err
-			}
+		if err == nil {
+			_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\n", wording.Count(len(modules), "module"), folder)
 		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "wrote %s to %s\n", wording.Count(len(modules), "module"), folder)
 		return err
 	}
 	return c
@@ -87,10 +85,10 @@ func fetchModules(ctx context.Context, root string) (map[cuemodule.Version]compi
 			return nil, fmt.Errorf("fetching module %s: %w", m, err)
 		}
 		fsys, err := fs.Sub(location.FS, location.Dir)
-		if err != nil {
-			return nil, fmt.Errorf("reading module %s: %w", m, err)
+		if err == nil {
+			modules[m], err = compile.ModuleFiles(fsys)
 		}
-		if modules[m], err = compile.ModuleFiles(fsys); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("module %s: %w", m, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/corral-dev/corral/internal/report"
@@ -94,10 +95,7 @@ type checkedValue struct {
 
 // String implements pflag.Value.
 func (v checkedValue) String() string {
-	if v.value == nil {
-		return "" // pflag calls String on the zero value
-	}
-	return *v.value
+	return ptr.Deref(v.value, "") // pflag calls String on the zero value
 }
 
 // Type implements pflag.Value.
@@ -177,8 +175,13 @@ func (f *format) write(w io.Writer, v any) (err error) {
 	default:
 		err = writeJSON(w, v)
 	}
-	if err != nil {
-		return fmt.Errorf("writing the output: %w", err)
+	return wrap("writing the output", err)
+}
+
+// wrap adds to an error what failed. It returns nil if there is no error.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }

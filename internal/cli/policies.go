@@ -104,12 +104,15 @@ func (p *declaredPolicy) locate(module string, line int) report.Place {
 func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	at, exact := p.place(d.File, int(d.Line))
 	if !exact {
-		at = p.origin
-		d.Message = compile.Format(d)
-		d.Path, d.Column = "", v1alpha1.LineNumber(at.Column)
+		return diagnosticAt(p.origin, compile.Format(d))
 	}
 	d.File, d.Line = at.File, v1alpha1.LineNumber(at.Line)
 	return d
+}
+
+// diagnosticAt returns a diagnostic at a place.
+func diagnosticAt(at report.Place, message string) v1alpha1.Diagnostic {
+	return v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Message: message}
 }
 
 // load compiles the policy. Rules that users wrote are compiled in a child process.
@@ -144,16 +147,11 @@ func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1
 	return converted(diagnostics, p.diagnostic)
 }
 
-// policiesOfDefinitions returns the policies that are declared together with the pools, and their tests.
-func policiesOfDefinitions(c compiled, namespace string) ([]*declaredPolicy, error) {
-	policies, err := policiesAmong(c.Objects, c.root, namespace)
-	tests, testErr := testsOfDefinitions(c)
-	return withTests(policies, tests, c.root, namespace), cmp.Or(err, testErr)
-}
+// isFromFiles reports whether the policy's modules are files.
+func (p *declaredPolicy) isFromFiles() bool { return p.folder != "" }
 
 // policiesAmong returns the policies among compiled objects.
-func policiesAmong(objects []compile.Object, root, namespace string) ([]*declaredPolicy, error) {
-	var policies []*declaredPolicy
+func policiesAmong(objects []compile.Object, root, namespace string) (policies []*declaredPolicy, _ error) {
 	for _, o := range objects {
 		if o.Manifest.GetKind() != policy.KindRunnerPolicy {
 			continue
@@ -182,27 +180,19 @@ func policyOf(o compile.Object, namespace string) (*declaredPolicy, []types.Name
 	err := v1alpha1.FromUnstructured(o.Manifest.Object, object)
 	object.SetNamespace(cmp.Or(object.GetNamespace(), namespace))
 	source, sourceErr := policy.SourceOf(object)
-	if err = cmp.Or(err, sourceErr); err != nil {
-		return nil, nil, fmt.Errorf("reading %s: %w", o.Path, err)
-	}
-	return &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}, object.ConfigMaps(), nil
+	p := &declaredPolicy{source: source, origin: report.Place{File: o.File, Line: o.Line, Column: o.Column}}
+	return p, object.ConfigMaps(), wrap("reading "+o.Path, cmp.Or(err, sourceErr))
 }
 
-// testsOfDefinitions returns the Rego tests in the compiled folder.
-func testsOfDefinitions(c compiled) (map[string]string, error) {
-	t, closeTree, err := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
-	if err != nil {
-		return nil, err
-	}
-	defer closeTree()
-	files, _ := compile.Gather(t.fsys, t.path) // the result of the compiler already has the diagnostics
+// testsAmong returns the Rego tests among files.
+func testsAmong(files compile.Files) map[string]string {
 	tests := map[string]string{}
 	for name, data := range files {
 		if strings.HasSuffix(name, testSuffix) {
 			tests[name] = string(data)
 		}
 	}
-	return tests, nil
+	return tests
 }
 
 // withTests adds tests to the policy that was created from the Rego files in the folder. If there is no
@@ -244,7 +234,7 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 	policies, diagnostics := manifests(folder, w.options.namespace, files)
 	if len(diagnostics) == 0 {
 		var created []*declaredPolicy
-		created, diagnostics, err = w.compileRego(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
+		created, diagnostics, err = compileRego(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
 		policies = append(policies, created...)
 	}
 	if err == nil && len(policies)+len(diagnostics) == 0 {
@@ -254,29 +244,19 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 }
 
 // compileRego creates a ClusterRunnerPolicy from Rego files, in the same way as a PoolSource creates a RunnerPolicy.
-func (w *workspace) compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-	rego, tests := compile.Files{}, map[string]string{}
-	for file, data := range files {
-		switch {
-		case strings.HasSuffix(file, testSuffix):
-			tests[file] = string(data)
-		case path.Ext(file) == ".rego", compile.IsPolicyData(file):
-			rego[file] = data
-		}
-	}
-	result, err := compileTree(ctx, w.compiler, tree{rego, folder, "."}, compile.Options{AllowEmpty: true, PolicyName: name})
+func compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	rego := maps.Clone(files)
+	maps.DeleteFunc(rego, func(name string, _ []byte) bool { return path.Ext(name) == ".cue" }) // --policy names no definitions
+	result, err := compileTree(ctx, tree{rego, folder, "."}, compile.Options{AllowEmpty: true, PolicyName: name})
 	if err != nil || len(result.Diagnostics) > 0 {
 		return nil, result.Diagnostics, err
 	}
 	created, err := policiesAmong(result.Objects, folder, "")
-	if err != nil {
-		return nil, nil, err
-	}
-	created = withTests(created, tests, folder, "")
+	created = withTests(created, testsAmong(files), folder, "")
 	for _, p := range created {
 		p.source.Kind, p.source.Name = policy.KindClusterRunnerPolicy, name
 	}
-	return created, nil, nil
+	return created, nil, err
 }
 
 // readFolder reads the files at and below a folder for which wanted returns true.
@@ -285,7 +265,6 @@ func readFolder(folder string, wanted func(name string) bool) (compile.Files, er
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() //nolint:errcheck // nothing was written
 	r := &policyFiles{fsys: root.FS(), files: compile.Files{}, wanted: wanted}
 	return r.files, fs.WalkDir(r.fsys, ".", r.visit)
 }
@@ -296,7 +275,6 @@ func readPolicyFile(folder, name string) (compile.Files, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() //nolint:errcheck // nothing was written
 	r := &policyFiles{fsys: root.FS(), files: compile.Files{}}
 	err = r.read(name)
 	if stem, isRego := strings.CutSuffix(name, ".rego"); isRego {

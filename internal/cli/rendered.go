@@ -28,8 +28,7 @@ func readManifests(c *cobra.Command, name string) (compiled, error) {
 		return compiled{}, fmt.Errorf("reading the manifests: %w", err)
 	}
 	documents, diagnostics := parseDocuments(name, data, kubernetesYAML)
-	result := compiled{root: "."}
-	result.Diagnostics = diagnostics
+	result := compiled{Result: compile.Result{Diagnostics: diagnostics}, tree: tree{root: "."}}
 	for _, d := range itemsOf(documents) {
 		object, problems := d.ofCorral()
 		result.Diagnostics = append(result.Diagnostics, problems...)

@@ -77,12 +77,10 @@ func newReview(version string) *cobra.Command {
 			"  corral review ../before ../after --policy ../guard\n" +
 			"  corral review --base HEAD^1 -o github --write markdown=review.md --write sarif=review.sarif",
 	}
-	o := &reviewOptions{version: version}
-	o.definitions = bindDefinitions(c)
-	o.policies = bindPolicyOptions(c)
-	o.at = bindTime(c)
-	o.definitions.allowEmpty = true
-	o.output = bindFormat(c, reviewForms...)
+	o := &reviewOptions{
+		definitions: bindDefinitions(c), policies: bindPolicyOptions(c), at: bindTime(c), output: bindFormat(c, reviewForms...),
+		cluster: bindCluster(c.Flags(), version, "with --live: "), version: version,
+	}
 	c.Args = cobra.MaximumNArgs(2)
 	flags := c.Flags()
 	flags.StringVar(&o.base, "base", "", "revision to compare with: a branch, a tag, a hash or HEAD^1 (default: HEAD)")
@@ -96,8 +94,7 @@ func newReview(version string) *cobra.Command {
 	flags.StringSliceVar(&o.failOn, "fail-on", []string{"broken", "denied"}, "fail on any of "+strings.Join(failChoices, ", ")+"; a broken head always fails")
 	flags.BoolVar(&o.diff, "diff", false, "add a unified diff of the compiled objects")
 	flags.BoolVar(&o.live, "live", false, "read the current pools from the cluster, and apply each changed object as a dry run, with your own permissions")
-	o.cluster = bindCluster(flags, version, "with --live: ")
-	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args) }
+	c.RunE = o.run
 	return c
 }
 
@@ -191,10 +188,7 @@ func (o *reviewOptions) records(stdin io.Reader) (records []review.Record, unrea
 	if err == nil && len(records) == 0 {
 		err = errors.New("the file has no readable line of a decision log")
 	}
-	if err != nil {
-		err = fmt.Errorf("reading recorded decisions: %w", err)
-	}
-	return records, unread, err
+	return records, unread, wrap("reading recorded decisions", err)
 }
 
 // failChoices are the values of --fail-on. N is an amount of money per month.
@@ -227,9 +221,7 @@ func failOnError(word string, r *review.Result) error {
 	limit, isCost := costLimit(word)
 	switch {
 	case word == "denied", word == "newly-denied" && (!r.Comparable() || r.Summary.NewlyDenied > 0):
-		if r.Summary.Denied > 0 {
-			return deniedError(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
-		}
+		return deniedError(r.Summary.Denied, r.Head.Pools, slices.ContainsFunc(r.Pools, func(p review.Pool) bool { return p.Fails() }))
 	case word == "broken", word == "newly-denied":
 	case !r.Comparable():
 		return fmt.Errorf("the base cannot be compared, so --fail-on %s cannot be evaluated", word)
@@ -285,8 +277,5 @@ func (o *reviewOptions) writeFile(name, form string, r *review.Result) error {
 	if err == nil {
 		err = os.WriteFile(name, b.Bytes(), 0o644)
 	}
-	if err != nil {
-		return fmt.Errorf("writing the review as %s: %w", form, err)
-	}
-	return nil
+	return wrap("writing the review as "+form, err)
 }

@@ -10,8 +10,8 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -47,12 +47,8 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		changed = changed[:maxAsked]
 	}
 	answers := make([]error, len(changed))
-	var group errgroup.Group
-	group.SetLimit(askedAtOnce)
-	for i := range changed {
-		group.Go(func() error { answers[i] = dryRun(ctx, c, own, changed[i].Head); return nil })
-	}
-	_ = group.Wait() // the functions return no errors
+	// Without its own context, the loop would leave out objects after the time-out, and nothing would report them.
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), askedAtOnce, len(changed), func(i int) { answers[i] = dryRun(ctx, c, own, changed[i].Head) })
 	for i, answer := range answers {
 		at := changed[i].Head
 		switch {

@@ -42,7 +42,6 @@ type namedTree struct {
 	refusal string
 	// notes on files that are not compared.
 	notes []string
-	close func()
 }
 
 // sides reads and compiles both sides concurrently. It returns notes on files that are not compared.
@@ -51,41 +50,35 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	if err != nil {
 		return nil, err
 	}
-	defer base.close()
-	defer head.close()
-	compiler := newCompiler(ctx, 2)
 	var results [2]compiled
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() (err error) {
-			results[i], err = t.compile(groupCtx, compiler, o.definitions.tags)
+			results[i], err = t.compile(groupCtx, o.definitions.tags)
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
+	err = group.Wait()
 	sources := [2][]*declaredSource{base.sourcesBelow(), head.sourcesBelow()}
 	// One source alone needs no namespace, because all pools are in the same namespace.
 	in.ManySources = o.policies.namespace == "" && max(len(sources[0]), len(sources[1])) > 1
-	if in.ManySources {
-		if err := assignSides(ctx, [2]namedTree{base, head}, sources, &results); err != nil {
-			return nil, err
-		}
+	if err == nil && in.ManySources {
+		err = assignSides(ctx, sources, &results)
+	}
+	if err != nil {
+		return nil, err
 	}
 	before := namespacesOf(results[0].Objects)
 	if len(before) < 2 && !in.ManySources { // objects without a namespace are applied to the namespace of the pools
 		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
-	given := map[string][]*declaredPolicy{}
-	baseSide, unpriced, err := o.side(ctx, base, results[0], given)
+	unpriced, err := o.side(ctx, base, results[0], &in.Base)
 	if err != nil {
 		return nil, err
 	}
 	notes = append(slices.Concat(head.notes, goneSources(sources[0], sources[1])), converted(unpriced, func(d v1alpha1.Diagnostic) string { return "The base's costs aren't known: " + compile.Format(d) })...)
-	headSide, unpriced, err := o.side(ctx, head, results[1], given)
-	headSide.Diagnostics = append(headSide.Diagnostics, unpriced...)
-	in.Base, in.Head = baseSide, headSide
+	unpriced, err = o.side(ctx, head, results[1], &in.Head)
+	in.Head.Diagnostics = append(in.Head.Diagnostics, unpriced...)
 	return notes, err
 }
 
@@ -117,19 +110,18 @@ func goneSources(base, head []*declaredSource) (notes []string) {
 
 // assignSides puts the pools of both sides into the namespaces of their sources. If a side has no source for a folder, it uses the source of
 // the other side, so that a new source does not appear to move pools. The head gets a diagnostic for each object that its own source refuses.
-func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declaredSource, results *[2]compiled) error {
-	for i, t := range trees {
+func assignSides(ctx context.Context, sources [2][]*declaredSource, results *[2]compiled) error {
+	for i := range results {
 		if len(results[i].Diagnostics) > 0 {
 			continue
 		}
 		for _, from := range []int{i, 1 - i} {
 			kept := results[i].Diagnostics
 			d := definitions{sources: sources[from]}
-			if err := d.assign(ctx, t.tree, &results[i]); err != nil {
+			if err := d.assign(ctx, &results[i]); err != nil {
 				return err
 			}
-			isOwnOfHead := i == 1 && from == 1
-			if !isOwnOfHead {
+			if i == 0 || from == 0 {
 				results[i].Diagnostics = kept
 			}
 		}
@@ -138,14 +130,14 @@ func assignSides(ctx context.Context, trees [2]namedTree, sources [2][]*declared
 }
 
 // compile compiles the tree. The result of a refused tree is a diagnostic, and the result of an absent tree is empty.
-func (t namedTree) compile(ctx context.Context, compiler Compiler, set tags) (compiled, error) {
+func (t namedTree) compile(ctx context.Context, set tags) (compiled, error) {
 	switch {
 	case t.refusal != "":
 		return compiled{Result: compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: t.refusal}}}}, nil
 	case t.absent:
-		return compiled{root: t.root, path: t.path, compiler: compiler}, nil
+		return compiled{tree: t.tree}, nil
 	}
-	return compileTree(ctx, compiler, t.tree, compile.Options{Tags: set, AllowEmpty: true, Positions: true})
+	return compileTree(ctx, t.tree, compile.Options{Tags: set, AllowEmpty: true, Positions: true})
 }
 
 // trees opens the trees to compare: two folders, two revisions of a folder, or a revision and the work tree. A base without the folder cannot
@@ -180,8 +172,8 @@ func folderOf(args []string) string { return slices.Concat(args, []string{"."})[
 
 // wholeTree opens a folder. The tree is refused if a sparse checkout leaves out some of its files.
 func wholeTree(folder, name string) (namedTree, error) {
-	opened, closeTree, err := openTree(folder)
-	t := namedTree{tree: opened, name: filepath.ToSlash(name), close: closeTree}
+	opened, err := openTree(folder)
+	t := namedTree{tree: opened, name: filepath.ToSlash(name)}
 	if err != nil {
 		return t, err
 	}
@@ -207,62 +199,56 @@ func committedTree(folder string) (namedTree, error) {
 
 // revisionTree reads a folder of a revision. Its files are named as if they were in the work tree.
 func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
-	t := namedTree{close: func() {}}
 	r, err := gitsource.ReadRevision(ctx, folder, name, gitsource.Limits{})
 	if err != nil {
-		return t, fmt.Errorf("reading revision %s: %w", name, err)
+		return namedTree{}, fmt.Errorf("reading revision %s: %w", name, err)
 	}
-	t.name = r.Commit[:min(8, len(r.Commit))]
+	shown := r.Commit[:min(8, len(r.Commit))]
 	if name != r.Commit {
-		t.name = name + " (" + t.name + ")"
+		shown = name + " (" + shown + ")"
 	}
-	t.tree = tree{fsys: r.FS, root: filepath.Join(r.Top, filepath.FromSlash(r.Module)), path: r.Path}
-	t.absent = r.Absent
-	return t, nil
+	return namedTree{tree: tree{r.FS, filepath.Join(r.Top, filepath.FromSlash(r.Module)), r.Path}, name: shown, absent: r.Absent}, nil
 }
 
-// side loads the policies and prices of one side. It returns the diagnostics of the prices.
-func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, given map[string][]*declaredPolicy) (review.Side, []v1alpha1.Diagnostic, error) {
-	side := review.Side{Name: t.name, Diagnostics: result.Diagnostics}
+// side fills in one side, with its policies and prices. It returns the diagnostics of the prices.
+func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, side *review.Side) (unpriced []v1alpha1.Diagnostic, err error) {
+	side.Name, side.Diagnostics = t.name, result.Diagnostics
 	w, err := newWorkspace(result, o.policies)
 	if err != nil || len(result.Diagnostics) > 0 {
-		return side, nil, err
+		return nil, err
 	}
-	w.policiesByPath = given
 	policies, err := policiesAmong(w.Objects, w.root, w.options.namespace)
 	if err == nil && len(policies) == 0 && !t.absent {
-		policies, side.Diagnostics, err = policiesAbove(ctx, t.tree, result.compiler, w.options.namespace)
+		policies, side.Diagnostics, err = policiesAbove(ctx, t.tree, w.options.namespace)
 	}
 	if err != nil || len(side.Diagnostics) > 0 {
-		return side, nil, err
+		return nil, err
 	}
-	if err := w.loadPolicies(ctx, policies); err != nil {
-		return side, nil, err
-	}
+	err = w.loadPolicies(ctx, policies)
 	side.Objects, side.Diagnostics = w.Objects, w.Diagnostics
-	if len(side.Diagnostics) > 0 {
-		return side, nil, nil
+	if err != nil || len(side.Diagnostics) > 0 {
+		return nil, err
 	}
 	for _, p := range w.policies {
 		if !p.testsOnly {
 			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: p.origin, Locate: p.locate})
 		}
 	}
-	prices, diagnostics, err := o.readPrices(t)
-	side.Prices, side.Unpriced = prices, len(diagnostics) > 0
-	return side, diagnostics, err
+	side.Prices, unpriced, err = o.readPrices(t)
+	side.Unpriced = len(unpriced) > 0
+	return unpriced, err
 }
 
 // policiesAbove returns the policies of the closest folder named policies in a parent folder of the definitions, up to the top of their module.
 // It skips folders that contain definitions themselves.
-func policiesAbove(ctx context.Context, t tree, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+func policiesAbove(ctx context.Context, t tree, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
 		folder = path.Dir(folder)
 		candidate := path.Join(folder, "policies")
 		if definitions, err := fs.Glob(t.fsys, candidate+"/*.cue"); err != nil || len(definitions) > 0 {
 			continue
 		}
-		policies, diagnostics, err := policiesOfFolder(ctx, t, candidate, compiler, namespace)
+		policies, diagnostics, err := policiesOfFolder(ctx, t, candidate, namespace)
 		if err != nil || len(policies)+len(diagnostics) > 0 {
 			return policies, diagnostics, err
 		}
@@ -271,7 +257,7 @@ func policiesAbove(ctx context.Context, t tree, compiler Compiler, namespace str
 }
 
 // policiesOfFolder returns the policy that the Rego files in a folder of a tree make up.
-func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compiler, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+func policiesOfFolder(ctx context.Context, t tree, folder, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	if info, err := fs.Stat(t.fsys, folder); err != nil || !info.IsDir() {
 		return nil, nil, nil //nolint:nilerr // the folder does not exist
 	}
@@ -285,7 +271,7 @@ func policiesOfFolder(ctx context.Context, t tree, folder string, compiler Compi
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	result, err := compileTree(ctx, compiler, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
+	result, err := compileTree(ctx, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
 	if err != nil || len(result.Diagnostics) > 0 {
 		return nil, result.Diagnostics, err
 	}

@@ -76,15 +76,13 @@ func NewRoot(version string) *cobra.Command {
 
 // exitCode returns the exit code for the error of a command.
 func exitCode(err error) int {
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errDenied):
-		return exitDenied
-	case errors.Is(err, errChanged), errors.Is(err, errDiffers), errors.Is(err, errUnseen):
-		return exitChanged
-	case errors.Is(err, errFailOn):
-		return exitFailOn
+	for _, exit := range []struct {
+		cause error
+		code  int
+	}{{nil, exitOK}, {errDenied, exitDenied}, {errChanged, exitChanged}, {errDiffers, exitChanged}, {errUnseen, exitChanged}, {errFailOn, exitFailOn}} {
+		if errors.Is(err, exit.cause) {
+			return exit.code
+		}
 	}
 	return exitError
 }

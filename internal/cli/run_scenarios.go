@@ -20,12 +20,11 @@ import (
 )
 
 // runScenarios runs the cases of all scenario files. Each file is a suite.
-func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regexp.Regexp) ([]report.Suite, error) {
+func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regexp.Regexp) (suites []report.Suite, _ error) {
 	files, err := w.scenarios()
 	if err != nil {
 		return nil, err
 	}
-	var suites []report.Suite
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		suite := report.Suite{Name: file, Kind: kindScenario}
 		cases, diagnostics := parseScenarios(suite.Name, files[file])
@@ -81,12 +80,11 @@ func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) 
 }
 
 // asker returns an asker for the policies of the workspace and the policies that the case names.
-func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha1.Diagnostic) {
+func (c scenarioCase) asker(ctx context.Context, w *workspace) (_ asker, diagnostics []v1alpha1.Diagnostic) {
 	if len(c.Policies) == 0 {
-		return w.asker(), nil
+		return w.asker, nil
 	}
 	policies := slices.Clone(w.policies)
-	var diagnostics []v1alpha1.Diagnostic
 	for i, path := range c.Policies {
 		field := fmt.Sprintf("policies[%d]", i)
 		if path == "" || filepath.IsAbs(path) {
@@ -98,6 +96,6 @@ func (c scenarioCase) asker(ctx context.Context, w *workspace) (asker, []v1alpha
 		}
 		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
-	set, duplicates := setOf(policies)
-	return w.askerOf(set, policies), append(diagnostics, duplicates...)
+	a, duplicates := w.askerOf(policies)
+	return a, append(diagnostics, duplicates...)
 }

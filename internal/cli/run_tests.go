@@ -141,8 +141,7 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOpt
 	r.Diagnostics = append(r.Diagnostics, p.translate(diagnostics)...)
 	suite := report.Suite{Name: p.source.Ref(), Kind: kindRego}
 	for _, t := range result.Tests {
-		c := report.Case{Name: "data." + t.Package + "." + t.Name, Result: report.Pass, Output: t.Output, Seconds: t.Duration.Seconds()}
-		c.Place, _ = p.place(t.File, t.Line)
+		c := report.Case{Name: "data." + t.Package + "." + t.Name, Place: p.locate(t.File, t.Line), Result: report.Pass, Output: t.Output, Seconds: t.Duration.Seconds()}
 		switch {
 		case t.Skipped:
 			c.Result = report.Skip
@@ -155,8 +154,9 @@ func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOpt
 		r.Suites = append(r.Suites, suite)
 	}
 	for _, f := range result.Coverage {
-		if at, _ := p.place(f.File, 1); at.File != "" && !strings.HasSuffix(f.File, testSuffix) {
-			r.Coverage.add(at.File, len(f.Covered), f.NotCovered)
+		file := p.locate(f.File, 1).File
+		if file != "" && !strings.HasSuffix(f.File, testSuffix) {
+			r.Coverage.add(file, len(f.Covered), f.NotCovered)
 		}
 	}
 	return nil

@@ -26,24 +26,20 @@ func (r *testReport) write(c *cobra.Command, f *format) error {
 }
 
 // Text implements texter.
-func (r *testReport) Text() string { return render("tests", r) }
+func (r *testReport) Text() string { return texts.Execute("tests", r) }
 
 // ranges formats sorted line numbers, and combines consecutive ones: 3, 7-9.
-func ranges(lines []int) string {
-	var parts []string
-	for i := 0; i < len(lines); {
-		end := i
-		for end+1 < len(lines) && lines[end+1] == lines[end]+1 {
-			end++
+func ranges(lines []int) (text string) {
+	for i, line := range lines {
+		follows := i > 0 && lines[i-1] == line-1
+		isLast := i+1 == len(lines) || lines[i+1] != line+1
+		if isLast {
+			text += strconv.Itoa(line) + ", "
+		} else if !follows {
+			text += strconv.Itoa(line) + "-"
 		}
-		part := strconv.Itoa(lines[i])
-		if end > i {
-			part += "-" + strconv.Itoa(lines[end])
-		}
-		parts = append(parts, part)
-		i = end + 1
 	}
-	return strings.Join(parts, ", ")
+	return strings.TrimSuffix(text, ", ")
 }
 
 // findings returns the diagnostics, the failed tests, and a missed coverage threshold.

@@ -21,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/review"
 	"github.com/corral-dev/corral/internal/rollout"
+	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -152,9 +153,8 @@ func isScenario(name string) bool {
 }
 
 // parseScenarios reads the cases of a file.
-func parseScenarios(file string, data []byte) ([]scenarioCase, []v1alpha1.Diagnostic) {
+func parseScenarios(file string, data []byte) (cases []scenarioCase, diagnostics []v1alpha1.Diagnostic) {
 	documents, diagnostics := parseDocuments(file, data, plainYAML)
-	var cases []scenarioCase
 	for _, d := range documents {
 		f := scenarioFile{}
 		diagnostics = append(diagnostics, d.decode(&f)...)
@@ -187,9 +187,7 @@ func (s scenario) withDefaults(common scenario) scenario {
 	if s.Pool == nil {
 		s.Pool = common.Pool
 	}
-	if s.State == nil {
-		s.State = common.State
-	}
+	s.State = cmp.Or(s.State, common.State)
 	return s
 }
 
@@ -210,8 +208,7 @@ func (c scenarioCase) ask(ctx context.Context, w *workspace, fallback time.Time,
 }
 
 // questions returns the policy inputs of a case.
-func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*questions, []v1alpha1.Diagnostic) {
-	var diagnostics []v1alpha1.Diagnostic
+func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (_ *questions, diagnostics []v1alpha1.Diagnostic) {
 	refuse := func(field string, err error) {
 		if err != nil {
 			diagnostics = append(diagnostics, c.problem(field, "%v", err))
@@ -227,9 +224,6 @@ func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (*quest
 	}
 	s, zone := ptr.Deref(c.State, situation{}), cmp.Or(c.Zone, zone)
 	pool, err := c.pool(w)
-	if err == nil {
-		err = checkSchedules(pool)
-	}
 	refuse("pool", err)
 	refuse("zone", checkZone(zone))
 	at = timeIn("at", c.At, at)
@@ -267,6 +261,10 @@ func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 		return nil, errors.New("metadata.name is required")
 	}
 	pool.Namespace = cmp.Or(pool.Namespace, w.options.namespace)
+	_, invalid := schedule.Compile(pool.Spec.Scale.Schedules)
+	if len(invalid) > 0 {
+		return pool, errors.New(invalid[0].String())
+	}
 	return pool, nil
 }
 

@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"errors"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -21,15 +20,6 @@ func scheduledPool(pool *v1alpha1.RunnerPool, now schedule.Now) policy.Pool {
 
 // scheduledPoolAt evaluates the schedules of a pool, and returns the pool as policies see it.
 func scheduledPoolAt(pool *v1alpha1.RunnerPool, at time.Time) policy.Pool {
-	plan, _ := schedule.Compile(pool.Spec.Scale.Schedules) // checkSchedules reports problems
+	plan, _ := schedule.Compile(pool.Spec.Scale.Schedules) // problems were reported when the pool was read
 	return scheduledPool(pool, plan.At(at, pool.Spec.Scale))
-}
-
-// checkSchedules returns the first problem of a pool's schedules.
-func checkSchedules(pool *v1alpha1.RunnerPool) error {
-	_, problems := schedule.Compile(pool.Spec.Scale.Schedules)
-	if len(problems) > 0 {
-		return errors.New(problems[0].String())
-	}
-	return nil
 }

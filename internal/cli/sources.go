@@ -115,11 +115,10 @@ func coveringSource(sources []*declaredSource, folder string) (found *declaredSo
 
 // asSources makes the command compile definitions as the PoolSources of their tree do: in their namespaces and with their tags.
 func (d *definitions) asSources(o *policyOptions, args []string) error {
-	t, closeTree, err := openTree(folderOf(args))
+	t, err := openTree(folderOf(args))
 	if err != nil {
 		return err
 	}
-	defer closeTree()
 	sources, withoutFolder := t.sources()
 	d.source = coveringSource(sources, t.path)
 	if d.source == nil {
@@ -128,16 +127,12 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 		return nil
 	}
 	o.namespace = cmp.Or(o.namespace, d.source.Namespace)
-	for name, value := range d.source.Spec.Tags {
-		if _, given := d.tags[name]; !given {
-			d.tags[name] = value
-		}
-	}
+	d.tags = d.tagsOver(d.source)
 	return nil
 }
 
 // assign sets the namespaces of sources in the objects that they apply, and reports objects that a source would refuse.
-func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
+func (d *definitions) assign(ctx context.Context, c *compiled) error {
 	sources := d.sources
 	if d.source != nil {
 		sources = []*declaredSource{d.source}
@@ -148,13 +143,13 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, and so does %s: give each source a folder of its own", s.name(), s.folder, sources[j].name()))
 			continue
 		}
-		objects, err := d.appliedBy(ctx, s, t, c)
+		objects, err := d.appliedBy(ctx, s, c)
 		if err != nil {
 			return err
 		}
-		if len(objects) == 0 && isWithin(t.path, s.folder) {
+		if len(objects) == 0 && isWithin(c.path, s.folder) {
 			nothing := s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder)
-			c.Diagnostics = append(c.Diagnostics, t.hiddenIn(s.folder, nothing))
+			c.Diagnostics = append(c.Diagnostics, c.hiddenIn(s.folder, nothing))
 		}
 		own := compile.IntoNamespace(s.Namespace)
 		for i := range objects {
@@ -170,6 +165,14 @@ func (d *definitions) assign(ctx context.Context, t tree, c *compiled) error {
 		fillNamespace(objects, s.Namespace)
 	}
 	return nil
+}
+
+// tagsOver returns the tags of a source, replaced by the tags of the flags.
+func (d *definitions) tagsOver(s *declaredSource) tags {
+	all := tags{}
+	maps.Copy(all, s.Spec.Tags)
+	maps.Copy(all, d.tags)
+	return all
 }
 
 // hiddenTop matches a hidden field of objects at the top of a file.
@@ -192,21 +195,19 @@ func (t tree) hiddenIn(folder string, nothing v1alpha1.Diagnostic) v1alpha1.Diag
 }
 
 // appliedBy returns the objects that a source applies. If the source sets tags, appliedBy compiles its folder again with these tags.
-func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
+func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, c *compiled) ([]compile.Object, error) {
 	if s == d.source {
 		return c.Objects, nil // the command compiles only what the source applies
 	}
 	if len(s.Spec.Tags) > 0 {
-		tags := maps.Clone(s.Spec.Tags)
-		maps.Copy(tags, d.tags)
-		result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: tags, AllowEmpty: true, Positions: true})
+		result, err := compileTree(ctx, tree{c.fsys, c.root, s.folder}, compile.Options{Tags: d.tagsOver(s), AllowEmpty: true, Positions: true})
 		for _, diagnostic := range result.Diagnostics {
 			diagnostic.Message += ", with the tags of " + s.name()
 			c.Diagnostics = append(c.Diagnostics, diagnostic)
 		}
 		return result.Objects, err
 	}
-	folder := path.Join(filepath.ToSlash(t.root), s.folder)
+	folder := path.Join(filepath.ToSlash(c.root), s.folder)
 	applied := map[string]bool{} // cached by file, because one file can declare thousands of pools
 	own := slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {
 		if _, known := applied[o.File]; !known {
@@ -218,13 +219,13 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, t tree, 
 	if len(own) > 0 {
 		return own, nil
 	}
-	return d.declaredElsewhere(ctx, s, t, c)
+	return d.declaredElsewhere(ctx, s, c)
 }
 
 // declaredElsewhere returns the objects that a source applies although no file in its folder declares them: the folder embeds a
 // definition, or has data for the package in a folder above.
-func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, t tree, c *compiled) ([]compile.Object, error) {
-	result, err := compileTree(ctx, c.compiler, tree{t.fsys, t.root, s.folder}, compile.Options{Tags: d.tags, AllowEmpty: true})
+func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, c *compiled) ([]compile.Object, error) {
+	result, err := compileTree(ctx, tree{c.fsys, c.root, s.folder}, compile.Options{Tags: d.tags, AllowEmpty: true})
 	applied := map[string]bool{}
 	for _, o := range result.Objects {
 		applied[o.Manifest.GetKind()+"/"+o.Manifest.GetName()] = o.Path != ""
@@ -233,49 +234,46 @@ func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, 
 }
 
 // ofSources moves the Rego files in the folders of sources out of the tree's policy, into a policy for each source in the source's namespace.
-func (d *definitions) ofSources(ctx context.Context, t tree, c compiled, policies []*declaredPolicy) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-	var all []v1alpha1.Diagnostic
+func (d *definitions) ofSources(ctx context.Context, c compiled, policies []*declaredPolicy) (_ []*declaredPolicy, all []v1alpha1.Diagnostic, _ error) {
 	for _, s := range d.sources {
-		created, diagnostics, err := policiesOfFolder(ctx, t, s.folder, c.compiler, s.Namespace)
+		created, diagnostics, err := policiesOfFolder(ctx, c.tree, s.folder, s.Namespace)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, p := range policies {
-			maps.DeleteFunc(p.source.Modules, func(name, _ string) bool { return p.folder != "" && isWithin(s.folder, name) })
+			maps.DeleteFunc(p.source.Modules, func(name, _ string) bool { return p.isFromFiles() && isWithin(s.folder, name) })
 		}
 		policies, all = append(policies, created...), append(all, diagnostics...)
 	}
-	return slices.DeleteFunc(policies, func(p *declaredPolicy) bool { return p.folder != "" && len(p.source.Modules) == 0 }), all, nil
+	return slices.DeleteFunc(policies, func(p *declaredPolicy) bool { return p.isFromFiles() && len(p.source.Modules) == 0 }), all, nil
 }
 
 // policiesOf returns the policies that the sources of the folder apply. Without a source, it returns the policies in the folder, or else those
 // of a folder named policies above it.
 func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-	policies, err := policiesOfDefinitions(c, namespace)
-	t, closeTree, treeErr := openTree(filepath.Join(c.root, filepath.FromSlash(c.path)))
-	if err = cmp.Or(err, treeErr); err != nil {
-		return nil, nil, err
+	policies, err := policiesAmong(c.Objects, c.root, namespace)
+	if err != nil || c.fsys == nil { // manifests of other programs
+		return policies, nil, err
 	}
-	defer closeTree()
-	isFromFiles := func(p *declaredPolicy) bool { return p.folder != "" }
+	files, _ := compile.Gather(c.fsys, c.path) // the result of the compiler already has the diagnostics
+	policies = withTests(policies, testsAmong(files), c.root, namespace)
 	switch {
-	case d.source != nil && d.source.folder != t.path:
-		created, diagnostics, err := policiesOfFolder(ctx, t, d.source.folder, c.compiler, namespace)
-		return append(slices.DeleteFunc(policies, isFromFiles), created...), diagnostics, err
+	case d.source != nil && d.source.folder != c.path:
+		created, diagnostics, err := policiesOfFolder(ctx, c.tree, d.source.folder, namespace)
+		return append(slices.DeleteFunc(policies, (*declaredPolicy).isFromFiles), created...), diagnostics, err
 	case d.source == nil && len(d.sources) == 0 && len(policies) == 0:
-		return policiesAbove(ctx, t, c.compiler, namespace)
+		return policiesAbove(ctx, c.tree, namespace)
 	}
-	return d.ofSources(ctx, t, c, policies)
+	return d.ofSources(ctx, c, policies)
 }
 
 // foreignObjects reports objects that a PoolSource would refuse, such as objects in a second namespace. Other tools may apply them. The result is
 // one diagnostic, with the number of further objects.
-func (w *workspace) foreignObjects() []v1alpha1.Diagnostic {
+func (w *workspace) foreignObjects() (refused []v1alpha1.Diagnostic) {
 	named := ""
 	for _, o := range w.Objects {
 		named = cmp.Or(named, o.Manifest.GetNamespace())
 	}
-	var refused []v1alpha1.Diagnostic
 	own := compile.IntoNamespace(cmp.Or(w.options.namespace, named))
 	for i := range w.Objects {
 		why := own.Refusal(&w.Objects[i])
@@ -309,9 +307,8 @@ func firstOf(alike []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
 func (w *workspace) consentProblems() (found []v1alpha1.Diagnostic) {
 	refused := map[string][]string{} // namespaces by connection
 	for _, p := range w.pools {
-		name := connectionOf(p.RunnerPool)
-		c := w.connections[name].GitHubConnection
-		if c != nil && c.Namespace != "" && p.Namespace != "" && !c.Allows(p.Namespace) {
+		name, c := connectionOf(p.RunnerPool), w.connection(p.RunnerPool)
+		if c.Namespace != "" && p.Namespace != "" && !c.Allows(p.Namespace) {
 			refused[name] = append(refused[name], p.Namespace)
 		}
 	}

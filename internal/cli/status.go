@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,19 +62,18 @@ problem, but not everything could be checked.`,
 		Args:    cobra.NoArgs,
 	}
 	flags := c.Flags()
-	o := &statusOptions{cluster: bindCluster(flags, version, "")}
+	o := &statusOptions{cluster: bindCluster(flags, version, ""), output: bindFormat(c, "text", "json", "yaml")}
 	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the namespace of the context)")
 	flags.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "check all namespaces")
 	flags.StringVar(&o.lease, "lease-namespace", defaultLeaseNamespace, "namespace of the controller's lease; with -A, the command also searches the other namespaces")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "keep checking and show changes: the page on a terminal, otherwise a line for each change")
 	flags.DurationVar(&o.interval, "interval", 5*time.Second, "with --watch: the time between two checks, at least 1s")
-	o.output = bindFormat(c, "text", "json", "yaml")
 	c.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c) }
+	c.RunE = o.run
 	return c
 }
 
-func (o *statusOptions) run(c *cobra.Command) error {
+func (o *statusOptions) run(c *cobra.Command, _ []string) error {
 	switch {
 	case o.interval < time.Second:
 		return fmt.Errorf("--interval: %s is below 1s", o.interval)
@@ -101,21 +101,12 @@ func (o *statusOptions) run(c *cobra.Command) error {
 		return o.follow(ctx, c.OutOrStdout(), look)
 	}
 	page := look(c.Context())
-	if err := o.output.write(c.OutOrStdout(), page); err != nil {
-		return err
-	}
-	return verdictError(&page)
+	return cmp.Or(o.output.write(c.OutOrStdout(), page), verdictError(&page))
 }
 
 // verdictError returns the error that determines the exit code for a page.
 func verdictError(p *explain.Page) error {
-	switch p.Verdict {
-	case explain.Trouble:
-		return errTrouble
-	case explain.Unknown:
-		return errUnseen
-	}
-	return nil
+	return map[explain.Verdict]error{explain.Trouble: errTrouble, explain.Unknown: errUnseen}[p.Verdict]
 }
 
 // clearScreen is the escape sequence that empties a terminal and moves the cursor to its top.
@@ -123,28 +114,22 @@ const clearScreen = "\x1b[H\x1b[2J\x1b[3J"
 
 // follow reads the status at each interval, and shows changes, until ctx ends.
 func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(context.Context) explain.Page) error {
-	page := look(ctx)
-	isTerminal := isTerminal(unescaped(w))
-	if err := show(w, &page, nil, isTerminal); err != nil {
-		return err
-	}
-	ticks := time.NewTicker(o.interval)
-	defer ticks.Stop()
+	var former *explain.Page
 	for {
-		select {
-		case <-ctx.Done():
-			return verdictError(&page)
-		case <-ticks.C:
+		page := look(ctx)
+		if former != nil && ctx.Err() != nil {
+			return verdictError(former)
 		}
-		next := look(ctx)
-		if ctx.Err() != nil {
-			return verdictError(&page)
-		}
-		if err := show(w, &next, &page, isTerminal); err != nil {
+		if err := show(w, &page, former, isTerminal(unescaped(w))); err != nil {
 			return err
 		}
-		next.Keep(&page)
-		page = next
+		if former != nil {
+			page.Keep(former)
+		}
+		former = &page
+		if wait(ctx, o.interval) != nil {
+			return verdictError(former)
+		}
 	}
 }
 

@@ -36,9 +36,9 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 		found = nil
 	}
 	if g.namespace == "" {
-		_ = listPages(ctx, g.client, func(list *coordinationv1.LeaseList) { // without the right to list leases, only the lease of --lease-namespace is checked
-			found = append(found, slices.DeleteFunc(list.Items, func(l coordinationv1.Lease) bool { return l.Namespace == g.lease })...)
-		}, client.MatchingFields{"metadata.name": key.Name})
+		var all []coordinationv1.Lease
+		_ = listPages(ctx, g.client, &coordinationv1.LeaseList{}, &all, client.MatchingFields{"metadata.name": key.Name}) // without the right to list leases, only the lease of --lease-namespace is checked
+		found = append(found, slices.DeleteFunc(all, func(l coordinationv1.Lease) bool { return l.Namespace == g.lease })...)
 	}
 	switch {
 	case apierrors.IsNotFound(err) && len(found) > 0:
@@ -55,9 +55,9 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 // judge determines which leases are no longer renewed. The renew time comes from the holder's clock, which may be wrong. If it is old or in the
 // future, judge therefore reads the lease a second time. The lease is lost if it has not been renewed in the meantime.
 func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []explain.Lease {
-	isFresh := func(l explain.Lease) bool { return l.Holder != "" && g.now().Sub(l.Renewed.Time).Abs() <= leaseFresh }
+	isStale := func(l explain.Lease) bool { return l.Holder == "" || g.now().Sub(l.Renewed.Time).Abs() > leaseFresh }
 	leases := converted(found, leaseOf)
-	if !slices.ContainsFunc(leases, func(l explain.Lease) bool { return !isFresh(l) }) {
+	if !slices.ContainsFunc(leases, isStale) {
 		return leases
 	}
 	if err := g.wait(ctx, leaseLook); err != nil {
@@ -65,19 +65,15 @@ func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) 
 		return leases
 	}
 	for i, before := range leases {
-		if isFresh(before) {
+		if !isStale(before) {
 			continue
 		}
 		now := coordinationv1.Lease{}
-		err := g.client.Get(ctx, client.ObjectKeyFromObject(&found[i]), &now)
-		if client.IgnoreNotFound(err) != nil {
-			g.recordUnseen("whether a controller renews Lease "+before.Name, err)
-			continue
-		}
+		err := g.get(ctx, "whether a controller renews Lease "+before.Name, client.ObjectKeyFromObject(&found[i]), &now)
 		if err == nil {
 			leases[i] = leaseOf(now)
 		}
-		leases[i].Lost = err != nil || leases[i].Holder == "" || leases[i].Renewed.Equal(&before.Renewed)
+		leases[i].Lost = apierrors.IsNotFound(err) || err == nil && (leases[i].Holder == "" || leases[i].Renewed.Equal(&before.Renewed))
 	}
 	return leases
 }
@@ -92,12 +88,8 @@ func leaseOf(l coordinationv1.Lease) explain.Lease {
 
 // wait waits for d, or until ctx ends.
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	over, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-over.Done()
+	return ctx.Err()
 }

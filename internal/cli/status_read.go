@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -54,12 +55,10 @@ type statusReader struct {
 func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	s := &explain.Snapshot{Namespace: g.namespace}
 	g.readPools(ctx, s)
-	listNamespaced(ctx, &g.reader, "PoolSources", func(l *v1alpha1.PoolSourceList) { s.Sources = append(s.Sources, l.Items...) })
-	listNamespaced(ctx, &g.reader, "RunnerPolicies", func(l *v1alpha1.RunnerPolicyList) { s.Policies = append(s.Policies, l.Items...) })
-	listNamespaced(ctx, &g.reader, "ResourceQuotas", func(l *corev1.ResourceQuotaList) { s.Quotas = append(s.Quotas, l.Items...) })
-	g.recordUnseen("ClusterRunnerPolicies", listPages(ctx, g.client, func(l *v1alpha1.ClusterRunnerPolicyList) {
-		s.ClusterPolicies = append(s.ClusterPolicies, l.Items...)
-	}))
+	listNamespaced(ctx, &g.reader, "PoolSources", &v1alpha1.PoolSourceList{}, &s.Sources)
+	listNamespaced(ctx, &g.reader, "RunnerPolicies", &v1alpha1.RunnerPolicyList{}, &s.Policies)
+	listNamespaced(ctx, &g.reader, "ResourceQuotas", &corev1.ResourceQuotaList{}, &s.Quotas)
+	g.recordUnseen("ClusterRunnerPolicies", listPages(ctx, g.client, &v1alpha1.ClusterRunnerPolicyList{}, &s.ClusterPolicies))
 	g.readOtherConnections(ctx, s)
 	s.Leases = g.leases(ctx)
 	s.Unseen, s.Now = g.unseen, g.now()
@@ -68,10 +67,10 @@ func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 
 // readPools reads pools and the objects that belong to them.
 func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
-	listNamespaced(ctx, g, "RunnerPools", func(l *v1alpha1.RunnerPoolList) { s.Pools = append(s.Pools, l.Items...) })
-	listNamespaced(ctx, g, "GitHubConnections", func(l *v1alpha1.GitHubConnectionList) { s.Connections = append(s.Connections, l.Items...) })
-	listNamespaced(ctx, g, "RunnerScaleSets", func(l *v1alpha1.RunnerScaleSetList) { s.ScaleSets = append(s.ScaleSets, l.Items...) })
-	listNamespaced(ctx, g, "Runners", func(l *v1alpha1.RunnerList) { s.Runners = append(s.Runners, l.Items...) })
+	listNamespaced(ctx, g, "RunnerPools", &v1alpha1.RunnerPoolList{}, &s.Pools)
+	listNamespaced(ctx, g, "GitHubConnections", &v1alpha1.GitHubConnectionList{}, &s.Connections)
+	listNamespaced(ctx, g, "RunnerScaleSets", &v1alpha1.RunnerScaleSetList{}, &s.ScaleSets)
+	listNamespaced(ctx, g, "Runners", &v1alpha1.RunnerList{}, &s.Runners)
 }
 
 // recordUnseen records an object that could not be read. A missing right does not end the command.
@@ -79,6 +78,13 @@ func (g *reader) recordUnseen(what string, err error) {
 	if err != nil {
 		g.unseen = append(g.unseen, explain.Unseen{What: what, Why: g.reasonOf(err)})
 	}
+}
+
+// get reads an object. It records an error, unless the object does not exist.
+func (g *reader) get(ctx context.Context, what string, key client.ObjectKey, to client.Object) error {
+	err := g.client.Get(ctx, key, to)
+	g.recordUnseen(what, client.IgnoreNotFound(err))
+	return err
 }
 
 // briefReason returns the text of an error without the kind, so that the same error of several kinds gives the same text.
@@ -98,38 +104,34 @@ func briefReason(err error) string {
 // errMore is the error for a list with more than maxRead objects.
 var errMore = fmt.Errorf("there are more than %d, the limit", maxRead)
 
-// listOf is a list of objects of one kind.
-type listOf[T any] interface {
-	*T
-	client.ObjectList
-}
-
-// listPages lists objects in pages, and calls each with every page.
-func listPages[T any, L listOf[T]](ctx context.Context, from client.Reader, each func(L), options ...client.ListOption) error {
-	more, n := "", 0
+// listPages lists objects in pages, and adds them to a list. kind is an empty list of their kind.
+func listPages[T any](ctx context.Context, from client.Reader, kind client.ObjectList, to *[]T, options ...client.ListOption) error {
+	more := ""
 	for {
-		list := L(new(T)) // decoding into the previous list would change objects that each has kept
-		if err := from.List(ctx, list, append(options, client.Limit(pageSize), client.Continue(more))...); err != nil {
+		page := kind.DeepCopyObject().(client.ObjectList) // decoding into the previous page would change its objects
+		if err := from.List(ctx, page, append(options, client.Limit(pageSize), client.Continue(more))...); err != nil {
 			return err
 		}
-		each(list)
-		n += meta.LenList(list)
-		more = list.GetContinue()
+		_ = meta.EachListItem(page, func(o runtime.Object) error { // the function returns no error
+			*to = append(*to, *any(o).(*T))
+			return nil
+		})
+		more = page.GetContinue()
 		if more == "" {
 			return nil
 		}
-		if n >= maxRead {
+		if len(*to) >= maxRead {
 			return errMore
 		}
 	}
 }
 
 // listNamespaced lists objects of the reader's namespace. If the user may not list all namespaces, it lists the context's namespace instead.
-func listNamespaced[T any, L listOf[T]](ctx context.Context, g *reader, what string, each func(L), options ...client.ListOption) {
-	err := listPages(ctx, g.client, each, append(options, client.InNamespace(g.namespace))...)
+func listNamespaced[T any](ctx context.Context, g *reader, what string, kind client.ObjectList, to *[]T, options ...client.ListOption) {
+	err := listPages(ctx, g.client, kind, to, append(options, client.InNamespace(g.namespace))...)
 	if g.namespace == "" && apierrors.IsForbidden(err) {
 		g.recordUnseen(what+" in namespaces other than "+g.own, err)
-		err = listPages(ctx, g.client, each, append(options, client.InNamespace(g.own))...)
+		err = listPages(ctx, g.client, kind, to, append(options, client.InNamespace(g.own))...)
 		what += " of namespace " + g.own
 	}
 	g.recordUnseen(what, err)
@@ -152,10 +154,8 @@ func (g *statusReader) readOtherConnections(ctx context.Context, s *explain.Snap
 			return
 		}
 		c := v1alpha1.GitHubConnection{}
-		if err := g.client.Get(ctx, key, &c); err == nil {
+		if g.get(ctx, "GitHubConnection "+key.String(), key, &c) == nil {
 			s.Connections = append(s.Connections, c)
-		} else if !apierrors.IsNotFound(err) {
-			g.recordUnseen("GitHubConnection "+key.String(), err)
 		}
 	}
 }

@@ -262,11 +262,11 @@ func TestObjectsAreReadInBoundedParts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			names := map[string]bool{}
-			err := listPages(t.Context(), &pagedClient{pages: tc.pages}, func(l *corev1.ResourceQuotaList) {
-				for i := range l.Items {
-					names[l.Items[i].Name] = true
-				}
-			})
+			var quotas []corev1.ResourceQuota
+			err := listPages(t.Context(), &pagedClient{pages: tc.pages}, &corev1.ResourceQuotaList{}, &quotas)
+			for i := range quotas {
+				names[quotas[i].Name] = true
+			}
 			if len(names) != tc.want || !errors.Is(err, tc.err) {
 				t.Errorf("%d objects, %v", len(names), err)
 			}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	_ "embed" // the templates of texts
 	"strings"
-	"sync"
 	"text/template"
 
 	"github.com/corral-dev/corral/internal/wording"
@@ -16,23 +15,13 @@ import (
 //go:embed text.tmpl
 var textTemplates string
 
-// texts parses the templates at the first use, because most commands need none.
-var texts = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{
-		"max": wording.Max, "count": wording.Count[int], "lines": ranges,
-		"list":   func(texts []string) string { return strings.Join(texts, ", ") },
-		"upper":  func(text any) string { return strings.ToUpper(text.(string)) },
-		"indent": func(text string) string { return strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    ") },
-	}).Parse(textTemplates))
-})
-
-// render executes a template.
-func render(name string, value any) string {
-	var b strings.Builder
-	if err := texts().ExecuteTemplate(&b, name, value); err != nil {
-		return err.Error() // tests execute each template
-	}
-	return b.String()
-}
+// texts renders reports. It keeps values as they are, because Run escapes the output.
+var texts = &wording.Book{Source: textTemplates, Functions: template.FuncMap{
+	"max": wording.Max, "count": wording.Count[int], "lines": ranges, "redact": wording.Redact,
+	"safe":   func(value any) any { return value },
+	"list":   func(texts []string) string { return strings.Join(texts, ", ") },
+	"upper":  func(text any) string { return strings.ToUpper(text.(string)) },
+	"indent": func(text string) string { return strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n    ") },
+}}
 
 func orNone(text string) string { return cmp.Or(text, "none") }

@@ -50,19 +50,16 @@ func (t tree) findStrays() *strays {
 func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 	s.entries++
 	base := path.Base(name)
-	isHidden := name != s.path && strings.HasPrefix(base, ".")
+	isHidden, ext := name != s.path && strings.HasPrefix(base, "."), strings.ToLower(path.Ext(name))
 	switch {
 	case err != nil, s.entries > maxFolders:
 		return fs.SkipAll
 	case entry.IsDir() && (isHidden || base == "testdata" || base == "cue.mod"):
 		return fs.SkipDir
 	case !entry.Type().IsRegular() || isHidden:
-		return nil
-	}
-	switch strings.ToLower(path.Ext(name)) {
-	case ".cue":
+	case ext == ".cue":
 		s.noteCUE(name)
-	case ".yaml", ".yml", ".json":
+	case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 		s.noteManifests(name)
 	}
 	return nil
@@ -74,10 +71,7 @@ func (s *strays) read(name string) []byte {
 	if err != nil || info.Size() > compile.MaxFileBytes {
 		return nil
 	}
-	text, err := fs.ReadFile(s.fsys, name)
-	if err != nil {
-		return nil
-	}
+	text, _ := fs.ReadFile(s.fsys, name) // the compiler reports errors
 	return text
 }
 

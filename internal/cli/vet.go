@@ -123,8 +123,7 @@ func newVet(version string) *cobra.Command {
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version, root: w.root}
 		if *verbose {
 			r.askedLines = converted(w.pools, func(p declaredPool) string {
-				names := strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", ")
-				return "pool " + p.name() + ": asked " + cmp.Or(names, "no policy")
+				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", "), "no policy")
 			})
 		}
 		for _, object := range w.Objects {
@@ -161,10 +160,7 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	if err != nil {
 		return nil, err
 	}
-	return loadWorkspace(c.Context(), result, o, func(r compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-		policies, err := policiesAmong(r.Objects, r.root, namespace)
-		return policies, nil, err
-	})
+	return loadWorkspace(c.Context(), result, d, o)
 }
 
 // comparedWarnings returns the warnings of --base and --live.
@@ -172,12 +168,10 @@ func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []st
 	ctx := c.Context()
 	base := c.Flags().Lookup("base")
 	if base.Changed {
-		if found, err = w.goneSince(ctx, d, folderOf(args), base.Value.String()); err != nil {
-			return nil, err
-		}
+		found, err = w.goneSince(ctx, d, folderOf(args), base.Value.String())
 	}
-	if !live {
-		return found, nil
+	if err != nil || !live {
+		return found, err
 	}
 	cluster, own, err := o.connect()
 	if err != nil {
@@ -196,7 +190,7 @@ func (w *workspace) remarks() []report.Finding {
 	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(unread, as(ruleUnread, "File not read")))
 	notApplied := w.foreignObjects
 	switch {
-	case w.compiler == nil: // manifests of other programs
+	case w.fsys == nil: // manifests of other programs
 		return found
 	case w.isAssigned:
 		notApplied = w.notCovered
@@ -208,16 +202,15 @@ func (w *workspace) remarks() []report.Finding {
 func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone string) {
 	r.At = instant(at)
 	r.Policies = policiesOf(w)
-	a := w.asker()
 	for _, p := range w.pools {
 		o := p.object
 		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: boundBy(w.policies, policy.PoolOf(p.RunnerPool))}
 		// The update begins while the pool has its maximum number of runners.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
-		q.scaling = a.idleInput(q.scaling.Pool, at, zone)
+		q.scaling = w.idleInput(q.scaling.Pool, at, zone)
 		for _, decision := range decisions {
-			if err := a.ask(ctx, decision, q, &v.answers); err != nil {
+			if err := w.ask(ctx, decision, q, &v.answers); err != nil {
 				r.Diagnostics = append(r.Diagnostics, o.Diagnostic("", err.Error()))
 			}
 		}
@@ -225,8 +218,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	}
 }
 
-func policiesOf(w *workspace) []vetPolicy {
-	var policies []vetPolicy
+func policiesOf(w *workspace) (policies []vetPolicy) {
 	for _, p := range w.policies {
 		if p.testsOnly {
 			continue
@@ -250,21 +242,23 @@ func policiesOf(w *workspace) []vetPolicy {
 // it is not remarked on if it binds no pool here.
 func (w *workspace) remarkFor(p *declaredPolicy, pools int) string {
 	isOwn := p.source.Kind == policy.KindRunnerPolicy
-	switch {
-	case p.source.Partial:
-		return "its rules in ConfigMaps are not available here and are not evaluated"
-	case len(p.loaded.Decisions()) == 0:
-		return "decides nothing: set spec.library, or write rules in spec.modules"
-	case pools > 0:
-		return ""
-	case isOwn && p.isFromFlag && p.source.Namespace != w.options.namespace:
-		return fmt.Sprintf("binds no pool: it is in namespace %s, and the pools are not; set --namespace %[1]s if they belong there", p.source.Namespace)
-	case len(p.source.Namespaces) > 0 && w.options.namespace == "":
-		return fmt.Sprintf("binds no pool: it is for the namespaces %s, and the pools have none; set --namespace", strings.Join(p.source.Namespaces, ", "))
-	case p.isFromFlag || len(w.pools) == 0:
-		return ""
-	case isOwn && !slices.Contains(namespacesOf(w.Objects), p.source.Namespace):
-		return "binds no pool: no pool is in its namespace"
+	for _, remark := range []struct {
+		applies bool
+		text    string
+	}{
+		{p.source.Partial, "its rules in ConfigMaps are not available here and are not evaluated"},
+		{len(p.loaded.Decisions()) == 0, "decides nothing: set spec.library, or write rules in spec.modules"},
+		{pools > 0, ""},
+		{isOwn && p.isFromFlag && p.source.Namespace != w.options.namespace,
+			fmt.Sprintf("binds no pool: it is in namespace %s, and the pools are not; set --namespace %[1]s if they belong there", p.source.Namespace)},
+		{len(p.source.Namespaces) > 0 && w.options.namespace == "",
+			fmt.Sprintf("binds no pool: it is for the namespaces %s, and the pools have none; set --namespace", strings.Join(p.source.Namespaces, ", "))},
+		{p.isFromFlag || len(w.pools) == 0, ""},
+		{isOwn && !slices.Contains(namespacesOf(w.Objects), p.source.Namespace), "binds no pool: no pool is in its namespace"},
+	} {
+		if remark.applies {
+			return remark.text
+		}
 	}
 	return "binds no pool: its selector matches none of the pools in its namespace"
 }
@@ -272,17 +266,18 @@ func (w *workspace) remarkFor(p *declaredPolicy, pools int) string {
 // err returns the error that determines the exit code.
 func (r *vetReport) err() error {
 	refused := slices.DeleteFunc(slices.Clone(r.Pools), func(p vetPool) bool { return !p.isRefused() })
-	switch {
-	case len(r.Diagnostics) > 0:
+	if len(r.Diagnostics) > 0 {
 		return problems(r.Diagnostics)
-	case len(refused) == 0:
-		return nil
 	}
 	return deniedError(len(refused), len(r.Pools), slices.ContainsFunc(refused, func(p vetPool) bool { return len(p.failures()) > 0 }))
 }
 
-// deniedError returns the error for denied pools. If failed is true, it says that some decisions are missing because a policy failed.
+// deniedError returns the error for denied pools, if there are any. If failed is true, it says that some decisions are missing because a policy
+// failed.
 func deniedError(denied, pools int, failed bool) error {
+	if denied == 0 {
+		return nil
+	}
 	err := fmt.Errorf("%d of %s %w", denied, wording.Count(pools, "pool"), errDenied)
 	if failed {
 		return fmt.Errorf("%w, or not decided because a policy failed", err)
@@ -309,16 +304,12 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) {
 			fmt.Fprintf(stdout, "%s: %s\n", f.Subject, f.Message)
 			continue
 		}
-		fmt.Fprint(stderr, render("finding", f))
+		fmt.Fprint(stderr, texts.Execute("finding", f))
 	}
 	if r.err() != nil {
 		return
 	}
-	text := fmt.Sprintf("ok: %s, %s", wording.Count(r.Objects["RunnerPool"], "pool"), wording.Count(r.Objects["GitHubConnection"], "connection"))
-	if len(r.Policies) > 0 {
-		text += ", " + wording.Count(len(r.Policies), "policy")
-	}
-	fmt.Fprintln(stdout, text)
+	fmt.Fprint(stdout, texts.Execute("ok", r))
 }
 
 // notes lists the changes that policies make, and the changes that policies in audit mode would make.

@@ -27,7 +27,7 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 	if err != nil || base.absent {
 		return nil, err
 	}
-	result, err := compileTree(ctx, w.compiler, base.tree, compile.Options{Tags: d.tags, AllowEmpty: true})
+	result, err := compileTree(ctx, base.tree, compile.Options{Tags: d.tags, AllowEmpty: true})
 	if err != nil {
 		return nil, err
 	}

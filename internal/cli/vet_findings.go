@@ -55,8 +55,7 @@ func (r *vetReport) findings() []report.Finding {
 }
 
 // results returns the findings in valid definitions. The same finding about several pools is combined into one.
-func (r *vetReport) results() []report.Finding {
-	var findings []report.Finding
+func (r *vetReport) results() (findings []report.Finding) {
 	for _, p := range r.Policies {
 		if p.Remark != "" {
 			findings = append(findings, report.Finding{
@@ -115,8 +114,7 @@ func definitionFindings(diagnostics []v1alpha1.Diagnostic) []report.Finding {
 }
 
 // findings returns the results of policies for the pool.
-func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
-	var findings []report.Finding
+func (p *vetPool) findings(titles map[annotated]string) (findings []report.Finding) {
 	add := func(level report.Level, rule, title, message string) {
 		findings = append(findings, report.Finding{Level: level, Rule: rule, Title: title, Subject: "pool " + p.name(), Message: message, Place: p.Place, Path: p.Path})
 	}
@@ -124,10 +122,7 @@ func (p *vetPool) findings(titles map[annotated]string) []report.Finding {
 		for _, v := range verdicts {
 			add(level, v.ruleID(), titleOf(titles, v.Rule, title), prefix+v.Message)
 			f := &findings[len(findings)-1]
-			f.Path = p.Path + ".spec.template"
-			if v.Path != "" {
-				f.Path = p.Path + "." + podspec.DeclaredPath(p.declared, "spec.template."+v.Path)
-			}
+			f.Path = p.Path + "." + podspec.DeclaredPath(p.declared, strings.TrimSuffix("spec.template."+v.Path, "."))
 			f.Source = v.Rule.Place
 			f.By, f.Help = v.Rule.qualified(), v.Remediation
 		}
@@ -189,7 +184,7 @@ func (r *vetReport) suites() []report.Suite {
 		}
 	}
 	for _, p := range r.Pools {
-		c := report.Case{Name: p.name(), Place: p.Place, Result: report.Pass, Output: render("answers", &p.answers)}
+		c := report.Case{Name: p.name(), Place: p.Place, Result: report.Pass, Output: texts.Execute("answers", &p.answers)}
 		if p.isRefused() {
 			c.Result = report.Skip
 		}
@@ -209,7 +204,7 @@ func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
 
 // failedCase converts a finding into a failed case.
 func failedCase(f report.Finding) report.Case {
-	return report.Case{Name: strings.TrimSpace(f.Rule + " " + f.Path), Place: f.Place, Result: report.Fail, Failure: strings.TrimSuffix(render("finding", f), "\n")}
+	return report.Case{Name: strings.TrimSpace(f.Rule + " " + f.Path), Place: f.Place, Result: report.Fail, Failure: strings.TrimSuffix(texts.Execute("finding", f), "\n")}
 }
 
 // staleSchema warns about a copy of the schema that differs from the built-in schema, which vet and the controller use.

@@ -23,7 +23,7 @@ import (
 
 // quotaWarnings warns about pools that exceed the quotas and limit ranges of their namespaces in the cluster, and about namespaces that cannot be
 // read.
-func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own string) ([]report.Finding, error) {
+func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own string) (warnings []report.Finding, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	pools, fleets := map[string][]*declaredPool{}, map[string][]quota.Fleet{}
@@ -36,7 +36,6 @@ func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own stri
 		namespace := cmp.Or(p.Namespace, own)
 		pools[namespace], fleets[namespace] = append(pools[namespace], p), append(fleets[namespace], p.fleet(pod))
 	}
-	var warnings []report.Finding
 	for _, namespace := range slices.Sorted(maps.Keys(pools)) {
 		quotas, ranges := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
 		err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})

@@ -19,7 +19,6 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/demand"
 	"github.com/corral-dev/corral/internal/jobmatch"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/schedule"
 	"github.com/corral-dev/corral/internal/wording"
 	"github.com/corral-dev/corral/internal/worker"
@@ -35,12 +34,14 @@ type policyOptions struct {
 	timeout   time.Duration
 	// record enables the recording of questions to rules and of their output.
 	record bool
+	// loaded caches the policies of paths.
+	loaded map[string][]*declaredPolicy
 	// child returns the child process that evaluates policies that users wrote.
 	child func() *worker.Evaluator
 }
 
 func newPolicyOptions() *policyOptions {
-	o := &policyOptions{timeout: defaultTimeout}
+	o := &policyOptions{timeout: defaultTimeout, loaded: map[string][]*declaredPolicy{}}
 	o.child = sync.OnceValue(func() *worker.Evaluator {
 		limits := worker.DefaultEvaluatorLimits()
 		limits.Ask.Usual, limits.Load.Usual = 0, 0 // a user waits, so that no request counts as slow
@@ -87,12 +88,10 @@ func (o *policyOptions) check() error {
 // workspace has the pools that a command works on, and the policies that may bind them.
 type workspace struct {
 	compiled
-	options  policyOptions
-	pools    []declaredPool
-	policies []*declaredPolicy
-	set      *policy.Set
-	// policiesByPath caches the policies of paths.
-	policiesByPath map[string][]*declaredPolicy
+	// asker evaluates the loaded policies.
+	asker
+	options policyOptions
+	pools   []declaredPool
 	// connections has the valid connections by NAMESPACE/NAME.
 	connections map[string]declaredConnection
 }
@@ -131,18 +130,16 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 	if named := slices.DeleteFunc(namespacesOf(result.Objects), func(name string) bool { return name == "" }); len(named) == 1 && !result.isAssigned {
 		o.namespace = cmp.Or(o.namespace, named[0]) // objects without a namespace are applied to the namespace of the pools
 	}
-	return loadWorkspace(ctx, result, o, func(c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-		return d.policiesOf(ctx, c, namespace)
-	})
+	return loadWorkspace(ctx, result, d, o)
 }
 
-// loadWorkspace returns the workspace of compiled objects. It loads the policies that read returns and the policies of --policy.
-func loadWorkspace(ctx context.Context, result compiled, o *policyOptions, read func(compiled, string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error)) (*workspace, error) {
+// loadWorkspace returns the workspace of compiled objects, with their policies and the policies of --policy.
+func loadWorkspace(ctx context.Context, result compiled, d *definitions, o *policyOptions) (*workspace, error) {
 	w, err := newWorkspace(result, o)
 	if err != nil || len(result.Diagnostics) > 0 {
 		return w, err
 	}
-	policies, diagnostics, err := read(result, o.namespace)
+	policies, diagnostics, err := d.policiesOf(ctx, result, o.namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +149,7 @@ func loadWorkspace(ctx context.Context, result compiled, o *policyOptions, read 
 
 // newWorkspace decodes the pools and connections among compiled objects, unless there are diagnostics. It loads no policies.
 func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
-	w := &workspace{compiled: result, options: *o, policiesByPath: map[string][]*declaredPolicy{}, connections: map[string]declaredConnection{}}
+	w := &workspace{compiled: result, options: *o, connections: map[string]declaredConnection{}}
 	if len(w.Diagnostics) > 0 {
 		return w, nil
 	}
@@ -178,8 +175,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 		}
 	}
 	for i := range w.pools {
-		p := &w.pools[i]
-		w.Diagnostics = append(w.Diagnostics, w.credentialProblems(p)...)
+		w.Diagnostics = append(w.Diagnostics, w.credentialProblems(&w.pools[i])...)
 	}
 	// A mistake in what several pools share is reported once.
 	w.Diagnostics = slices.CompactFunc(w.Diagnostics, func(a, b v1alpha1.Diagnostic) bool {
@@ -191,6 +187,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 
 // loadPolicies loads the given policies and the policies of --policy.
 func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy) error {
+	var duplicates []v1alpha1.Diagnostic
 	diagnostics, err := w.load(ctx, policies)
 	for _, path := range w.options.paths {
 		if err != nil {
@@ -201,8 +198,7 @@ func (w *workspace) loadPolicies(ctx context.Context, policies []*declaredPolicy
 		more, found, err = w.policiesAt(ctx, path)
 		policies, diagnostics = append(policies, more...), append(diagnostics, found...)
 	}
-	set, duplicates := setOf(policies)
-	w.policies, w.set = policies, set
+	w.asker, duplicates = w.askerOf(policies)
 	w.Diagnostics = slices.Concat(w.Diagnostics, diagnostics, duplicates)
 	return err
 }
@@ -220,40 +216,17 @@ func (w *workspace) load(ctx context.Context, policies []*declaredPolicy) (diagn
 
 // policiesAt loads the policies of a path, or returns them from the cache.
 func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
-	if known, ok := w.policiesByPath[path]; ok {
+	if known, ok := w.options.loaded[path]; ok {
 		return known, nil, nil
 	}
 	policies, diagnostics, err := w.policiesIn(ctx, path)
 	if err != nil || len(diagnostics) > 0 {
 		return nil, diagnostics, err
 	}
-	w.policiesByPath[path] = policies
+	w.options.loaded[path] = policies
 	for _, p := range policies {
 		p.isFromFlag = true
 	}
 	diagnostics, err = w.load(ctx, policies)
 	return policies, diagnostics, err
-}
-
-// setOf returns the set of the loaded policies. It reports policies with the same name.
-func setOf(policies []*declaredPolicy) (*policy.Set, []v1alpha1.Diagnostic) {
-	first := map[string]*declaredPolicy{}
-	var loaded []*policy.Policy
-	var diagnostics []v1alpha1.Diagnostic
-	for _, p := range policies {
-		if p.testsOnly {
-			continue
-		}
-		ref := p.source.Ref()
-		if other, taken := first[ref]; taken {
-			diagnostics = append(diagnostics, v1alpha1.Diagnostic{
-				File: p.origin.File, Line: v1alpha1.LineNumber(p.origin.Line), Column: v1alpha1.LineNumber(p.origin.Column),
-				Message: fmt.Sprintf("%s is declared twice, here and in %s", ref, other.origin),
-			})
-			continue
-		}
-		first[ref] = p
-		loaded = append(loaded, p.loaded)
-	}
-	return policy.NewSet(loaded...), diagnostics
 }

@@ -101,9 +101,9 @@ func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
 	if n == nil || n.Kind != yamlv3.MappingNode {
 		return nil, nil
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return n.Content[i], n.Content[i+1]
+	for pair := range slices.Chunk(n.Content, 2) {
+		if pair[0].Value == key {
+			return pair[0], pair[1]
 		}
 	}
 	return nil, nil
@@ -139,7 +139,7 @@ var typeError = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go (?:str
 var embeddedStructs = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
 
 // decode decodes d into v strictly: unknown fields are diagnostics.
-func (d document) decode(v any) []v1alpha1.Diagnostic {
+func (d document) decode(v any) (diagnostics []v1alpha1.Diagnostic) {
 	strict, err := kjson.UnmarshalStrict(d.json, v1alpha1.Strict(v))
 	if err != nil {
 		path, message := "", err.Error()
@@ -149,7 +149,6 @@ func (d document) decode(v any) []v1alpha1.Diagnostic {
 		}
 		return []v1alpha1.Diagnostic{d.problem(path, "%s", message)}
 	}
-	var diagnostics []v1alpha1.Diagnostic
 	for _, err := range strict {
 		path := ""
 		if f := kjson.FieldError(nil); errors.As(err, &f) {
