@@ -70,7 +70,7 @@ func newBuild() *cobra.Command {
 				return err
 			}
 		}
-		for _, d := range slices.Concat(w.uncommitted, w.unread, w.foreignObjects(), w.consentProblems(), w.Diagnostics) {
+		for _, d := range slices.Concat(w.uncommitted, w.unreadable, w.unread, w.foreignObjects(), w.consentProblems(), w.Diagnostics) {
 			d.Message = "warning: " + d.Message
 			fmt.Fprintln(c.ErrOrStderr(), compile.Format(d))
 		}

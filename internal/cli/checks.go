@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -51,8 +52,16 @@ func (w *workspace) poolChecks() []poolCheck {
 		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharedNameCheck()},
 		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.name", "", func(p *declaredPool) string {
 			name := connectionOf(p.RunnerPool)
-			if len(w.connections) > 0 && w.connections[name].GitHubConnection == nil {
-				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name)
+			if len(w.connections) > 0 && w.connections[name].GitHubConnection == nil && w.namespacesOf(p.Spec.ConnectionRef.Name) == "" {
+				similar := wording.Closest(name, slices.Sorted(maps.Keys(w.connections)), 2)
+				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name) + formatNonEmpty("; did you mean %s?", strings.TrimPrefix(similar, p.Spec.ConnectionRef.Namespace+"/"))
+			}
+			return ""
+		}},
+		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.namespace", "", func(p *declaredPool) string {
+			name, there := connectionOf(p.RunnerPool), w.namespacesOf(p.Spec.ConnectionRef.Name)
+			if w.connections[name].GitHubConnection == nil && there != "" {
+				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster; %s is in namespace %s", name, p.Spec.ConnectionRef.Name, there)
 			}
 			return ""
 		}},
@@ -235,4 +244,15 @@ func (w *workspace) credentialProblems(p *declaredPool) []v1alpha1.Diagnostic {
 		at.Problem = err.Error()
 	}
 	return []v1alpha1.Diagnostic{p.object.Diagnostic(strings.TrimSuffix("."+at.Path, "."), at.Problem)}
+}
+
+// namespacesOf returns the namespaces in which connections of a name are declared.
+func (w *workspace) namespacesOf(connection string) string {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(w.connections)) {
+		if namespace, base := path.Split(name); base == connection && namespace != "" {
+			found = append(found, strings.TrimSuffix(namespace, "/"))
+		}
+	}
+	return strings.Join(found, ", ")
 }

@@ -29,8 +29,8 @@ type definitions struct {
 	// source is the source that applies the folder or one above it. sources apply folders below it. Only vet sets them.
 	source  *declaredSource
 	sources []*declaredSource
-	// withoutFolder has a diagnostic for each source of the same repository whose folder does not exist.
-	withoutFolder []v1alpha1.Diagnostic
+	// wrongSources reports sources that apply a missing folder, or a folder into the wrong namespace.
+	wrongSources []v1alpha1.Diagnostic
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {
@@ -71,6 +71,9 @@ type compiled struct {
 	uncommitted []v1alpha1.Diagnostic
 	// unread reports files that a source would not read. It is empty if there are diagnostics.
 	unread []v1alpha1.Diagnostic
+	// unreadable reports YAML with objects of Corral that cannot be parsed. hidesSource is true if a PoolSource may be in it.
+	unreadable  []v1alpha1.Diagnostic
+	hidesSource bool
 	// isAssigned is true if PoolSources of the tree apply the objects to their own namespaces.
 	isAssigned bool
 	// onlyPolicies is true for a folder that has manifests of policies but no definitions.
@@ -102,6 +105,7 @@ func (d *definitions) compile(ctx context.Context, args []string) (compiled, err
 	c.onlyPolicies = isEmpty && strays.hasPolicies()
 	_, priced, err := (namedTree{tree: t}).prices()
 	c.uncommitted, c.unread = t.uncommitted(), append(strays.unread(c.Objects), priced...)
+	c.unreadable, c.hidesSource = strays.unreadable, strays.hidesSource
 	return c, err
 }
 

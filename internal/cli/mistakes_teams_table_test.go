@@ -241,6 +241,8 @@ var teamMistakes = map[string]map[string]teamMistake{
 		"library-misspelt":       {file: regoFile, becomes: ruleHead + "deny contains \"no\" if {\n\tsome c in data.corral.lib.all_container(input.pod)\n\tc.securityContext.privileged\n}\n"},
 		"type-conflict":          {file: regoFile, becomes: ruleHead + "deny contains \"no\" if input.pod.spec.containers == 5\n"},
 		"http-send":              {file: regoFile, becomes: ruleHead + "deny contains \"no\" if http.send({\"method\": \"get\", \"url\": \"https://example.com\"}).status_code == 200\n"},
+		"extension-in-capitals":  {file: "teams/web/policies/own.REGO", becomes: ruleHead + "deny contains \"no\" if input.pod.spec.hostNetwork\n"},
+		"extension-of-text":      {file: "teams/web/policies/own.rego.txt", becomes: ruleHead + "deny contains \"no\" if input.pod.spec.hostNetwork\n"},
 		"at-the-top":             {file: "policies/own.rego", becomes: ruleHead + "deny contains \"no\" if input.pod.spec.hostNetwork\n"},
 		"binds-nothing":          {file: policyFile, becomes: policyHead + "policies: own: spec: {\n\tselector: matchLabels: team: \"wbe\"\n\tlibrary: podSecurity: level: \"baseline\"\n}\n"},
 		"of-another-namespace":   {file: policyFile, becomes: policyHead + "policies: own: {\n\tmetadata: namespace: \"ci-data\"\n\tspec: library: podSecurity: level: \"baseline\"\n}\n"},

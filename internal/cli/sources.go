@@ -32,6 +32,8 @@ type declaredSource struct {
 	folder string
 	// manifest declares it.
 	manifest document
+	// file is the manifest's file in the tree.
+	file string
 }
 
 // revision identifies the branch, tag or commit of a repository that a source follows.
@@ -55,13 +57,82 @@ func (s *declaredSource) appliesToo(o *declaredSource) bool {
 	return (isWithin(s.folder, o.folder) || isWithin(o.folder, s.folder)) && s.Namespace != o.Namespace && len(s.Spec.Tags)+len(o.Spec.Tags) == 0
 }
 
+// isForItsFolder reports whether a source has the namespace that its folder's name suggests, as ci-web for teams/web.
+func (s *declaredSource) isForItsFolder() bool {
+	return strings.HasSuffix(s.Namespace, path.Base(s.folder))
+}
+
+// overlap returns a diagnostic about two sources that apply the same definitions into different namespaces.
+func overlap(s, other *declaredSource) v1alpha1.Diagnostic {
+	if s.isForItsFolder() && !other.isForItsFolder() {
+		s, other = other, s
+	}
+	return s.manifest.problem("spec.path", "%s applies %s, and so does %s in %s: give each source a folder of its own", s.name(), s.folder, other.name(), other.manifest.file)
+}
+
+// accountProblem reports a source whose ServiceAccount its file declares in another namespace, where no source uses it.
+func (s *declaredSource) accountProblem(accounts []manifestDocument, sources []*declaredSource) []v1alpha1.Diagnostic {
+	var there []string // the namespaces of the account
+	isThere := false
+	for _, a := range accounts {
+		isThere = isThere || a.Metadata.Name == s.Spec.ServiceAccountName && a.Metadata.Namespace == s.Namespace && s.Namespace != ""
+		if a.name == s.file && a.Metadata.Name == s.Spec.ServiceAccountName {
+			there = append(there, a.Metadata.Namespace)
+		}
+	}
+	isUsed := slices.ContainsFunc(sources, func(o *declaredSource) bool { return slices.Contains(there, o.Namespace) })
+	switch {
+	case len(there) == 0 || isUsed || isThere || slices.Contains(there, ""):
+		return nil
+	case s.Namespace == "":
+		return []v1alpha1.Diagnostic{s.manifest.problem("metadata.namespace", "must be set, as %s, where ServiceAccount %s is", there[0], s.Spec.ServiceAccountName)}
+	}
+	return []v1alpha1.Diagnostic{s.manifest.problem("metadata.namespace", "there is no ServiceAccount %s in %s; this file has it in %s", s.Spec.ServiceAccountName, s.Namespace, there[0])}
+}
+
+// pathProblem reports a source without a path in a repository whose other sources have paths, so that it applies their folders as well.
+func (t tree) pathProblem(s *declaredSource, sources []*declaredSource) []v1alpha1.Diagnostic {
+	others := slices.ContainsFunc(sources, func(o *declaredSource) bool {
+		return o.Spec.Git != nil && s.Spec.Git != nil && o.follows() == s.follows() && o.Spec.Path != "" && s.appliesToo(o)
+	})
+	if !others || s.Spec.Path != "" {
+		return nil
+	}
+	message := "must be set: without it the source applies the whole repository"
+	for _, folder := range t.unclaimed(sources) {
+		if strings.HasSuffix(s.Namespace, path.Base(folder)) {
+			message += "; write " + folder
+		}
+	}
+	return []v1alpha1.Diagnostic{s.manifest.problem("spec.path", "%s", message)}
+}
+
+// unclaimed returns the folders next to the folders of sources that no source applies.
+func (t tree) unclaimed(sources []*declaredSource) (folders []string) {
+	parents := map[string]bool{}
+	for _, s := range sources {
+		parents[path.Dir(s.folder)] = true
+	}
+	for parent := range parents {
+		found, _ := fs.Glob(t.fsys, path.Join(parent, "*/*.cue")) // the pattern is valid unless the folder has an odd name
+		for _, name := range found {
+			folders = append(folders, path.Dir(name))
+		}
+	}
+	slices.Sort(folders)
+	return slices.DeleteFunc(slices.Compact(folders), func(folder string) bool {
+		return slices.ContainsFunc(sources, func(s *declaredSource) bool { return s.folder == folder })
+	})
+}
+
 // sources returns the PoolSources in a tree that apply a folder of the tree. spec.path is relative to the top of the repository. sources assumes
-// that this is the folder of the module, or the parent of the folder with the manifest. withoutFolder reports sources of the same branch whose folder does
-// not exist.
-func (t tree) sources() (sources []*declaredSource, withoutFolder []v1alpha1.Diagnostic) {
-	misses := map[revision][]v1alpha1.Diagnostic{}
-	for _, m := range (tree{t.fsys, t.root, "."}).findStrays().manifests {
-		s := &declaredSource{manifest: m.document}
+// that this is the folder of the module, or the parent of the folder with the manifest. wrong reports sources of the same branch whose folder does
+// not exist, and sources that apply a folder into another namespace than they are meant to.
+func (t tree) sources() (sources []*declaredSource, wrong []v1alpha1.Diagnostic) {
+	misses := map[revision][]*declaredSource{}
+	strays := (tree{t.fsys, t.root, "."}).findStrays()
+	for _, m := range strays.manifests {
+		s := &declaredSource{manifest: m.document, file: m.name}
 		if m.Kind != "PoolSource" || json.Unmarshal(m.json, &s.PoolSource) != nil {
 			continue
 		}
@@ -70,16 +141,24 @@ func (t tree) sources() (sources []*declaredSource, withoutFolder []v1alpha1.Dia
 		case s.folder != "" && !slices.ContainsFunc(sources, s.isLike):
 			sources = append(sources, s)
 		case s.folder == "" && s.Spec.Git != nil:
-			misses[s.follows()] = append(misses[s.follows()], m.problem("spec.path", "%s applies the folder %s, which does not exist", s.name(), s.Spec.Path))
+			misses[s.follows()] = append(misses[s.follows()], s)
 		}
 	}
+	kept := slices.Clone(sources)
 	for _, s := range sources {
 		if s.Spec.Git != nil {
-			withoutFolder = append(withoutFolder, misses[s.follows()]...)
+			for _, miss := range misses[s.follows()] {
+				wrong = append(wrong, miss.manifest.problem("spec.path", "%s applies the folder %s, which does not exist%s", miss.name(), miss.Spec.Path, formatNonEmpty("; did you mean %s?", wording.Closest(miss.Spec.Path, t.unclaimed(sources), 2))))
+			}
 			delete(misses, s.follows())
 		}
+		problems := slices.Concat(s.accountProblem(strays.accounts, sources), t.pathProblem(s, sources))
+		if len(problems) > 0 {
+			kept = slices.DeleteFunc(kept, func(o *declaredSource) bool { return o == s })
+		}
+		wrong = append(wrong, problems...)
 	}
-	return sources, withoutFolder
+	return kept, wrong
 }
 
 // appliedFolder returns the folder of the tree that a source applies. It returns "" if the folder does not exist. file declares the source.
@@ -119,10 +198,10 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	sources, withoutFolder := t.sources()
+	sources, wrong := t.sources()
 	d.source = coveringSource(sources, t.path)
 	if d.source == nil {
-		d.withoutFolder = withoutFolder
+		d.wrongSources = wrong
 		d.sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 		return nil
 	}
@@ -137,10 +216,10 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 	if d.source != nil {
 		sources = []*declaredSource{d.source}
 	}
-	c.Diagnostics = append(c.Diagnostics, d.withoutFolder...)
+	c.Diagnostics = append(c.Diagnostics, d.wrongSources...)
 	for i, s := range sources {
 		if j := slices.IndexFunc(sources[:i], s.appliesToo); j >= 0 {
-			c.Diagnostics = append(c.Diagnostics, s.manifest.problem("spec.path", "%s applies %s, and so does %s: give each source a folder of its own", s.name(), s.folder, sources[j].name()))
+			c.Diagnostics = append(c.Diagnostics, overlap(s, sources[j]))
 			continue
 		}
 		objects, err := d.appliedBy(ctx, s, c)
@@ -202,6 +281,11 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, c *compi
 	if len(s.Spec.Tags) > 0 {
 		result, err := compileTree(ctx, tree{c.fsys, c.root, s.folder}, compile.Options{Tags: d.tagsOver(s), AllowEmpty: true, Positions: true})
 		for _, diagnostic := range result.Diagnostics {
+			if diagnostic.File == "" {
+				at := s.manifest.problem("spec.tags", "")
+				at.Message = diagnostic.Message
+				diagnostic = at
+			}
 			diagnostic.Message += ", with the tags of " + s.name()
 			c.Diagnostics = append(c.Diagnostics, diagnostic)
 		}
@@ -284,12 +368,21 @@ func (w *workspace) foreignObjects() (refused []v1alpha1.Diagnostic) {
 	return firstOf(refused)
 }
 
-// notCovered reports objects that no PoolSource of the tree applies: the first of them, and their number.
+// notCovered reports objects that no PoolSource of the tree applies: the first of them, and their number. It reports none if such a PoolSource
+// may be in a file that cannot be read.
 func (w *workspace) notCovered() (found []v1alpha1.Diagnostic) {
 	for i := range w.Objects {
-		if w.Objects[i].Manifest.GetNamespace() == "" {
-			found = append(found, w.Objects[i].Diagnostic("", "no PoolSource of this tree applies this folder, so nothing in it takes effect"))
+		o := &w.Objects[i]
+		if o.Manifest.GetNamespace() != "" || w.hidesSource {
+			continue
 		}
+		message := "no PoolSource of this tree applies this folder, so nothing in it takes effect"
+		absolute, err := filepath.Abs(filepath.Dir(o.File))
+		folder, relErr := filepath.Rel(w.root, absolute)
+		if err == nil && relErr == nil {
+			message += fmt.Sprintf(": add one with spec.path: %s, or move the definitions to a folder that has one", filepath.ToSlash(folder))
+		}
+		found = append(found, o.Diagnostic("", message))
 	}
 	return firstOf(found)
 }

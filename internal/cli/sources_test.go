@@ -26,6 +26,11 @@ func poolSource(namespace, path, more string) string {
 	return "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: pools, namespace: " + namespace + "}\nspec: {interval: 1m, path: " + path + ", git: {url: https://github.com/acme/runners}" + more + "}\n"
 }
 
+// accountIn returns a manifest of the ServiceAccount corral.
+func accountIn(namespace string) string {
+	return "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: corral, namespace: " + namespace + "}\n---\n"
+}
+
 const (
 	sharedConnection = "package connections\n\nimport \"corral.dev/schema@v0\"\n\nconnections: schema.#Connections\nconnections: acme: spec: {url: \"https://github.com/acme\", secretRef: name: \"github\", allowedNamespaces: [\"ci-web\"]}\n"
 	denyAll          = "package corral.template\n\ndeny contains \"nothing may run\" if true\n"
@@ -63,6 +68,14 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 		}, want: []string{"spec.scale.max: ", "with the tags of PoolSource ci-web/pools"}},
 		"a folder that does not exist": {args: "vet", code: exitError, files: map[string]string{"cluster/data.yaml": poolSource("ci-data", "teams/dta", "")}, want: []string{
 			"cluster/data.yaml:4:", ": spec.path: PoolSource ci-data/pools applies the folder teams/dta, which does not exist"}},
+		"a ServiceAccount in another namespace": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": accountIn("ci-web") + poolSource("web", "teams/web", ", serviceAccountName: corral")}, want: []string{
+			"cluster/web.yaml:7:25: metadata.namespace: there is no ServiceAccount corral in web; this file has it in ci-web\n"}},
+		"ServiceAccounts of several namespaces": {args: "vet", files: map[string]string{"cluster/web.yaml": accountIn("other") + accountIn("ci-web") + poolSource("ci-web", "teams/web", ", serviceAccountName: corral")},
+			want: []string{"ok: 1 pool, 1 connection\n"}},
+		"a ServiceAccount of another tool": {args: "vet", files: map[string]string{"cluster/web.yaml": poolSource("ci-web", "teams/web", ", serviceAccountName: corral")},
+			want: []string{"ok: 1 pool, 1 connection\n"}},
+		"a source without a path": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": strings.Replace(poolSource("ci-web", "", ""), "path: ,", "", 1)},
+			want: []string{"cluster/web.yaml:4:1: spec.path: must be set: without it the source applies the whole repository; write teams/web\n"}},
 		"pools of a definition that a folder embeds": {args: "vet -v", files: map[string]string{
 			"teams/web/pools.cue": "package web\n\nimport \"acme.example/runners/lib\"\n\nlib.#Team\n#name: \"web\"\n", "lib/lib.cue": teamDefinition,
 		}, want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 1 connection\n"}},
@@ -157,7 +170,6 @@ func TestVetReportsFilesThatNothingReads(t *testing.T) {
 		"a manifest":                  {"pools/more.yaml", "# pools\n---\n" + named("more"), "pools/more.yaml:3:1: warning: RunnerPool more" + unread + "pools/more.yaml and apply it with another tool"},
 		"JSON":                        {"more.json", `{"apiVersion": "corral.dev/v1alpha1", "kind": "GitHubConnection", "metadata": {"name": "b"}}`, "more.json:1:1: warning: GitHubConnection b" + unread},
 		"a list":                      {"more.yml", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: corral.dev/v1alpha1, kind: RunnerPolicy, metadata: {name: b}}\n", "more.yml:4:3: warning: RunnerPolicy b" + unread},
-		"YAML that can't be read":     {"more.yaml", "apiVersion: corral.dev/v1alpha1\nkind: {\n", "so the objects of Corral in this file are not checked"},
 		"a test of CUE":               {"more_test.cue", teamPool("more", ""), "more_test.cue:1:1: warning: CUE ignores files with this name"},
 		"a name with _":               {"_more.cue", teamPool("more", ""), "_more.cue:1:1: warning: CUE ignores files with this name"},
 		"a folder with _":             {"_more/a.cue", teamPool("more", ""), "_more/a.cue:1:1: warning: CUE ignores files with this name"},
@@ -181,6 +193,21 @@ func TestVetReportsFilesThatNothingReads(t *testing.T) {
 				t.Errorf("build: got %+v", got)
 			}
 		})
+	}
+}
+
+// A PoolSource in a file that cannot be parsed is neither checked nor applied. build warns, because another tool applies the file.
+func TestVetRefusesManifestsThatItCannotParse(t *testing.T) {
+	for text, want := range map[string]string{
+		"apiVersion: corral.dev/v1alpha1\nkind: {\n":           "more.yaml:2:1: ",
+		"{% if a %}\napiVersion: corral.dev/v1alpha1\n":        "",
+		"apiVersion: corral.dev/v1alpha1\nkind: {{ .Kind }}\n": "",
+	} {
+		folder := sharedTree(t, map[string]string{"teams/web/pools.cue": teamPool("web", ""), "more.yaml": text})
+		got, built := corral(t, folder, "vet"), corral(t, folder, "build")
+		if (got.code == exitError) != (want != "") || !strings.HasPrefix(got.stderr, want) || built.code != exitOK || !strings.HasPrefix(built.stderr, want) {
+			t.Errorf("%q: vet %+v, build %+v", text, got, built.stderr)
+		}
 	}
 }
 

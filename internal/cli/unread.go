@@ -29,7 +29,7 @@ type manifestDocument struct {
 	metav1.TypeMeta `json:",inline"`
 	// name is the name of the file in the tree.
 	name     string
-	Metadata struct{ Name string }
+	Metadata struct{ Name, Namespace string }
 }
 
 // strays collects files with objects of Corral that the compiler does not read.
@@ -38,6 +38,12 @@ type strays struct {
 	entries     int
 	manifests   []manifestDocument
 	diagnostics []v1alpha1.Diagnostic
+	// unreadable has the syntax errors of files with objects of Corral.
+	unreadable []v1alpha1.Diagnostic
+	// accounts are the ServiceAccounts in files with objects of Corral.
+	accounts []manifestDocument
+	// hidesSource is true if a document that could not be read may be a PoolSource.
+	hidesSource bool
 }
 
 // findStrays walks the tree. It skips hidden folders and testdata, whose files are not meant to be applied.
@@ -61,6 +67,8 @@ func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 		s.noteCUE(name)
 	case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 		s.noteManifests(name)
+	case ".rego", ".txt":
+		s.noteRego(name)
 	}
 	return nil
 }
@@ -80,8 +88,8 @@ var (
 	ofCorral = regexp.MustCompile(`corral\.dev/|kind: *"?(GitHubConnection|PoolSource|RunnerPool|(Cluster)?RunnerPolicy)\b`)
 	// definesPools matches a file of CUE that uses Corral's schema, or adds to what a package declares.
 	definesPools = regexp.MustCompile(`(?m)corral\.dev/|^(pools|connections|policies):`)
-	// ofHelm matches an action in a template of Helm. Braces alone may be a mistake in YAML.
-	ofHelm = regexp.MustCompile(`\{\{-?[ \t]*[^{}\s]`)
+	// ofTemplate matches an action in a template of Helm or Jinja. Braces alone may be a mistake in YAML.
+	ofTemplate = regexp.MustCompile(`\{\{-?[ \t]*[^{}\s]|\{%`)
 )
 
 // noteCUE reports a CUE file that CUE ignores because of its name or the name of its folder.
@@ -94,17 +102,28 @@ func (s *strays) noteCUE(name string) {
 	}
 }
 
+var (
+	nameOfRego = regexp.MustCompile(`(?i)\.rego(\.txt)?$`)
+	ofDecision = regexp.MustCompile(`(?m)^package corral\.`)
+)
+
+// noteRego reports a policy that is not read because of its file's name.
+func (s *strays) noteRego(name string) {
+	if path.Ext(name) != ".rego" && nameOfRego.MatchString(name) && ofDecision.Match(s.read(name)) {
+		s.diagnostics = append(s.diagnostics, v1alpha1.Diagnostic{File: displayPath(s.root, name), Line: 1, Column: 1,
+			Message: "a policy is only read from a file whose name ends in .rego, so this one has no effect: rename it"})
+	}
+}
+
 // noteManifests collects the objects of Corral in a YAML or JSON file.
 func (s *strays) noteManifests(name string) {
 	text := s.read(name)
-	if !ofCorral.Match(text) || ofHelm.Match(text) {
+	if !ofCorral.Match(text) || ofTemplate.Match(text) {
 		return
 	}
 	documents, diagnostics := parseDocuments(displayPath(s.root, name), text, kubernetesYAML)
-	for _, d := range diagnostics {
-		d.Message += "; so the objects of Corral in this file are not checked"
-		s.diagnostics = append(s.diagnostics, d)
-	}
+	s.unreadable = append(s.unreadable, diagnostics...)
+	s.hidesSource = s.hidesSource || len(diagnostics) > 0
 	for _, d := range itemsOf(documents) {
 		m := manifestDocument{document: d, name: name}
 		isOwn := json.Unmarshal(d.json, &m) == nil && strings.HasPrefix(m.APIVersion, v1alpha1.GroupVersion.Group+"/")
@@ -113,10 +132,14 @@ func (s *strays) noteManifests(name string) {
 			s.manifests = append(s.manifests, m)
 		case slices.Contains(admission.Kinds(), m.Kind):
 			s.diagnostics = append(s.diagnostics, d.problem("apiVersion", "%s is a kind of %s, not of %s", m.Kind, v1alpha1.GroupVersion, m.APIVersion))
+			s.hidesSource = true
+		case m.Kind == "ServiceAccount":
+			s.accounts = append(s.accounts, m)
 		}
 		if isOwn && !slices.Contains(declaredKinds, m.Kind) {
 			_, problems := d.ofCorral()
 			s.diagnostics = append(s.diagnostics, problems...)
+			s.hidesSource = s.hidesSource || len(problems) > 0 && m.Kind != "PoolSource"
 		}
 	}
 }

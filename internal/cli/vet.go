@@ -120,7 +120,7 @@ func newVet(version string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r := &vetReport{Objects: map[string]int{}, Diagnostics: w.Diagnostics, version: version, root: w.root}
+		r := &vetReport{Objects: map[string]int{}, Diagnostics: append(w.Diagnostics, w.notOfPolicies(w.unreadable)...), version: version, root: w.root}
 		if *verbose {
 			r.askedLines = converted(w.pools, func(p declaredPool) string {
 				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", "), "no policy")
@@ -186,8 +186,7 @@ func (w *workspace) remarks() []report.Finding {
 	as := func(rule, title string) func(v1alpha1.Diagnostic) report.Finding {
 		return func(d v1alpha1.Diagnostic) report.Finding { return warning(rule, title, d) }
 	}
-	unread := slices.DeleteFunc(slices.Clone(w.unread), func(d v1alpha1.Diagnostic) bool { return w.options.includes(d.File) })
-	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(unread, as(ruleUnread, "File not read")))
+	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(w.notOfPolicies(w.unread), as(ruleUnread, "File not read")))
 	notApplied := w.foreignObjects
 	switch {
 	case w.fsys == nil: // manifests of other programs
@@ -196,6 +195,11 @@ func (w *workspace) remarks() []report.Finding {
 		notApplied = w.notCovered
 	}
 	return append(found, converted(notApplied(), as(ruleForeign, "Not applied by a PoolSource"))...)
+}
+
+// notOfPolicies returns the diagnostics about files that --policy does not read.
+func (w *workspace) notOfPolicies(all []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
+	return slices.DeleteFunc(slices.Clone(all), func(d v1alpha1.Diagnostic) bool { return w.options.includes(d.File) })
 }
 
 // judge evaluates the policies for each pool.

@@ -75,7 +75,7 @@ func parseDocuments(file string, data []byte, read yamlReader) (documents []docu
 		}
 		switch {
 		case err != nil:
-			diagnostics = append(diagnostics, yamlProblem(file, d.offset, err))
+			diagnostics = append(diagnostics, yamlProblem(file, text, d.offset, err))
 		case len(d.json) > 0 && string(d.json) != "null":
 			documents = append(documents, d)
 		}
@@ -84,10 +84,10 @@ func parseDocuments(file string, data []byte, read yamlReader) (documents []docu
 }
 
 // yamlProblem returns the diagnostic for a syntax error, with its line in the file.
-func yamlProblem(file string, offset int, err error) v1alpha1.Diagnostic {
-	problems := yamldoc.Problems(err)
+func yamlProblem(file, text string, offset int, err error) v1alpha1.Diagnostic {
+	problems := yamldoc.Problems([]byte(text), err)
 	messages := converted(problems, func(p yamldoc.Problem) string { return strings.Join(strings.Fields(p.Message), " ") })
-	return v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(offset + problems[0].Line), Column: 1, Message: strings.Join(messages, " ")}
+	return v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(offset + problems[0].Line), Column: 1, Message: strings.Join(messages, "; ")}
 }
 
 // get returns the value of a field, or nil if there is no such field.

@@ -79,7 +79,7 @@ func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module 
 		module, err := parse(name, s.Modules[name])
 		switch {
 		case err != nil:
-			d.addErrors(name, err)
+			d.addSyntax(s, name, err)
 		case module == nil:
 			d.add(&ast.Location{File: name, Row: 1, Col: 1}, "the module is empty: begin it with its package, as in package corral.template")
 		default:

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,6 +56,58 @@ func (d *diagnostics) addErrors(file string, err error) {
 	}
 }
 
+var (
+	packageClause = regexp.MustCompile(`(?m)^package\s+(\S+)`)
+	// withoutBraces matches strings and comments.
+	withoutBraces = regexp.MustCompile("\"(\\\\.|[^\"\\\\\n])*\"|`[^`]*`|#.*")
+	// ofOldRego matches the head of a rule in Rego v0.
+	ofOldRego = regexp.MustCompile(`^\s*\w+(\[[^\]]*\])?\s*(=\s*\S+\s*)?\{`)
+)
+
+// addSyntax adds OPA's error about a module that cannot be parsed, or its cause: a package that no decision reads, as in policies of other tools,
+// or a bracket that is never closed.
+func (d *diagnostics) addSyntax(s *Source, name string, err error) {
+	text := s.Modules[name]
+	isOwn := func(module string) bool { return strings.Contains(module, "package corral.") }
+	if at := packageClause.FindStringSubmatchIndex(text); at != nil && !slices.ContainsFunc(slices.Collect(maps.Values(s.Modules)), isOwn) {
+		d.add(&ast.Location{File: name, Row: 1 + strings.Count(text[:at[0]], "\n"), Col: 1}, "%s", otherPackage(text[at[2]:at[3]]))
+		return
+	}
+	if row, bracket := unclosed(text); row > 0 && strings.Contains(err.Error(), "unexpected eof") {
+		d.add(&ast.Location{File: name, Row: row, Col: 1}, "the %c of this line is never closed", bracket)
+		return
+	}
+	d.addErrors(name, err)
+}
+
+// otherPackage is the message for a package that no decision reads.
+func otherPackage(name string) string {
+	var packages []string
+	for _, p := range promises {
+		packages = append(packages, "corral."+p.decision)
+	}
+	return fmt.Sprintf("package %s is read by no decision: write package %s", name, strings.Join(slices.Compact(packages), " or "))
+}
+
+// unclosed returns the last bracket that is open at the end of a module, and its line; 0 if there is none.
+func unclosed(text string) (row int, bracket rune) {
+	text = withoutBraces.ReplaceAllStringFunc(text, func(found string) string { return strings.Repeat("\n", strings.Count(found, "\n")) })
+	var open []int
+	for i, char := range text {
+		switch {
+		case strings.ContainsRune("{[(", char):
+			open = append(open, i)
+		case strings.ContainsRune("}])", char) && len(open) > 0:
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) == 0 {
+		return 0, 0
+	}
+	last := open[len(open)-1]
+	return 1 + strings.Count(text[:last], "\n"), rune(text[last])
+}
+
 // sorted returns the diagnostics by position, without duplicates.
 func (d diagnostics) sorted() []v1alpha1.Diagnostic {
 	slices.SortFunc(d, func(a, b v1alpha1.Diagnostic) int {
@@ -81,13 +134,29 @@ func explain(e *ast.Error) string {
 	case strings.Contains(message, "may be recursive"), e.Code == ast.RecursionErr && strings.Contains(message, answers):
 		return "the rule may read itself by a computed name: begin the reference with names, as in data.teams[input.pool.name]"
 	case e.Code == ast.ParseErr:
-		if e.Details != nil && strings.Contains(message, "unexpected") {
-			message = fmt.Sprintf("%s at %q", message, strings.TrimSpace(e.Details.Lines()[0]))
-		}
-		return message + hint(message, "; rules are written in Rego v1")
+		return explainSyntax(e)
 	default:
 		return message + hint(message, "")
 	}
+}
+
+// explainSyntax returns the message of OPA's parser with the line that it is about, and a hint.
+func explainSyntax(e *ast.Error) string {
+	message := e.Message
+	line, otherwise := "", ""
+	if e.Details != nil {
+		line = e.Details.Lines()[0]
+	}
+	if line != "" && strings.Contains(message, "unexpected") {
+		message = fmt.Sprintf("%s at %q", message, strings.TrimSpace(line))
+	}
+	switch {
+	case ofOldRego.MatchString(line):
+		otherwise = "; rules are written in Rego v1"
+	case strings.Contains(message, "illegal token") && strings.Contains(line, "'"):
+		otherwise = "; put strings in double quotes"
+	}
+	return message + hint(message, otherwise)
 }
 
 // missing lists the names that a reference could have used.

@@ -68,9 +68,15 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Obj
 			inTests = namesInTests(s)
 		}
 		if !inTests[ruleName(rule)] {
-			d.add(rule.Location, "%s", unread(module, rule))
+			at, message := unread(module, rule)
+			d.add(at, "%s", message)
 		}
 	})
+	isOther := func(file string) bool { return !strings.HasPrefix(packageName(own[file])+".", "corral.") }
+	files := slices.Sorted(maps.Keys(own))
+	if len(files) == 1 && isOther(files[0]) && len(p.queries) == 0 && len(*d) == 0 {
+		d.add(own[files[0]].Package.Location, "%s", otherPackage(packageName(own[files[0]])))
+	}
 	if len(own) > 0 && len(p.queries) == 0 && len(*d) == 0 {
 		d.add(nil, "no rule of this policy is ever evaluated: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout")
 	}
@@ -90,8 +96,8 @@ func (p *program) withTargets() []ast.Ref {
 	return targets
 }
 
-// unread suggests what a rule that is never read was probably meant to be.
-func unread(module *ast.Module, rule *ast.Rule) string {
+// unread suggests what a rule that is never read was probably meant to be. It returns the place to change.
+func unread(module *ast.Module, rule *ast.Rule) (*ast.Location, string) {
 	name, of := ruleName(rule), packageName(module)
 	var sets, packages []string
 	for _, p := range promises {
@@ -101,14 +107,14 @@ func unread(module *ast.Module, rule *ast.Rule) string {
 			sets = append(sets, p.set)
 		}
 	}
+	if close := closest(of, packages); sets == nil && close != "" {
+		return module.Package.Location, fmt.Sprintf("package %s is read by no decision: did you mean package %s?", of, close)
+	}
 	message := fmt.Sprintf("rule %s of the package %s is read by no decision and no test: ", name, of)
-	if sets != nil {
-		return message + didYouMean(name, sets, "remove it, or read it in a rule of "+strings.Join(sets, " or "))
+	if sets == nil {
+		return rule.Location, message + "remove it; decisions ask " + strings.Join(slices.Compact(packages), ", ")
 	}
-	if close := closest(of, packages); close != "" {
-		return message + fmt.Sprintf("did you mean package %s?", close)
-	}
-	return message + "remove it; decisions ask " + strings.Join(slices.Compact(packages), ", ")
+	return rule.Location, message + didYouMean(name, sets, "remove it, or read it in a rule of "+strings.Join(sets, " or "))
 }
 
 // namesInTests returns all names and strings in the policy's tests, because tests may read rules by these.

@@ -127,7 +127,7 @@ var (
 // yamlProblems returns the errors of the YAML parser as diagnostics.
 func yamlProblems(file string, data []byte, err error) (diagnostics []v1alpha1.Diagnostic) {
 	lines := strings.Split(string(data), "\n")
-	for _, p := range yamldoc.Problems(err) {
+	for _, p := range yamldoc.Problems(data, err) {
 		d := v1alpha1.Diagnostic{File: file, Line: v1alpha1.LineNumber(p.Line), Column: 1, Message: p.Message}
 		if unknown := unknownField.FindStringSubmatch(p.Message); unknown != nil {
 			d.Message = "unknown field " + unknown[1] + wording.Suggestion(unknown[1], fieldsOf(unknown[2]))

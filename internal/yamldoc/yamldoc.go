@@ -9,9 +9,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"regexp"
-	"strconv"
-	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
@@ -82,33 +79,4 @@ func Strict(text []byte, value any) error {
 		return err //nolint:wrapcheck // the caller names the text
 	}
 	return nil
-}
-
-// Problem is an error of a YAML parser, with its line.
-type Problem struct {
-	Line    int
-	Message string
-}
-
-var atLine = regexp.MustCompile(`\bline (\d+): ?`)
-
-// Problems splits a parser's error into its problems.
-func Problems(err error) []Problem {
-	messages := []string{err.Error()}
-	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
-		messages = several.Errors
-	}
-	if alias := (aliasError{}); errors.As(err, &alias) {
-		return []Problem{{Line: alias.line, Message: alias.Error()}}
-	}
-	var problems []Problem
-	for _, message := range messages {
-		p := Problem{Line: 1}
-		if found := atLine.FindStringSubmatch(message); found != nil {
-			p.Line, _ = strconv.Atoi(found[1]) // they are digits
-		}
-		p.Message = strings.TrimPrefix(atLine.ReplaceAllString(message, ""), "yaml: ")
-		problems = append(problems, p)
-	}
-	return problems
 }

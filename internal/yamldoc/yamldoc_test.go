@@ -33,12 +33,21 @@ func TestAProblemHasItsLine(t *testing.T) {
 	for text, want := range map[string]Problem{
 		"a: &a [x]\nb:\n- *a":       {3, aliasError{}.Error()},
 		"a: 1\n---\nb: &b 1\nc: *b": {4, aliasError{}.Error()},
-		"a: 1\nb: [":                {2, "did not find expected node content"},
+		"a: 1\nb: [":                {2, "did not find expected node content: close each { and [, and put commas between their entries"},
+		"a: 1\nb: *c":               {2, "there is no anchor &c for *c: put a value that begins with * in double quotes"},
+		"a: {\n  b: 1\n":            {2, "did not find expected ',' or '}'"},
+		"a:\n  b: 1\n\tc: 2":        {3, "found a tab character that violates indentation: indent with spaces"},
+		"a:\n  b: 1\n  c:2\n  d: 3": {3, "put a space after the colon"},
+		"a: b: c":                   {1, "mapping values are not allowed in this context: put a value with a colon and a space in double quotes"},
+		"a: 1\nb\nc: 2":             {2, `"b" has no colon: write NAME: VALUE`},
+		"a:\n  b\n    c: 2":         {2, `"b" has no colon: write NAME: VALUE`},
+		"a:\n  b: 1\nc: 2\n  d: 3":  {3, "c is indented differently: indent it like b"},
+		"a: 1\n\n  b: 2":            {3, "b is indented differently: indent it like a"},
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil {
 			t.Errorf("%q is read", text)
-		} else if got := Problems(err); len(got) != 1 || got[0] != want {
+		} else if got := Problems([]byte(text), err); len(got) != 1 || got[0] != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}

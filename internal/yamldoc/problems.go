@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The Corral Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package yamldoc
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+)
+
+// Problem is an error of a YAML parser, with its line.
+type Problem struct {
+	Line    int
+	Message string
+}
+
+// Problems splits a parser's error about a text into its problems. They have the line to change and a fix, if it is known.
+func Problems(text []byte, err error) (problems []Problem) {
+	messages := []string{err.Error()}
+	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
+		messages = several.Errors
+	}
+	if alias := (aliasError{}); errors.As(err, &alias) {
+		return []Problem{{Line: alias.line, Message: alias.Error()}}
+	}
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	for _, message := range messages {
+		p := Problem{Line: 1}
+		if found := atLine.FindStringSubmatch(message); found != nil {
+			p.Line, _ = strconv.Atoi(found[1]) // they are digits
+		}
+		p.Message = noise.ReplaceAllString(atLine.ReplaceAllString(message, ""), "")
+		p = explain(p, lines)
+		if len(problems) > 0 && problems[0].Message == anotherObject {
+			break // the other keys of that object are set twice, too
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+var (
+	atLine = regexp.MustCompile(`\bline (\d+): ?`)
+	noise  = regexp.MustCompile(`^(error converting YAML to JSON: )?(yaml: )?(unmarshal errors:\s*)?`)
+
+	unknownAnchor = regexp.MustCompile(`^unknown anchor '(.*)' referenced`)
+	setTwice      = regexp.MustCompile(`key "([^"]*)" already set in map`)
+	withoutSpace  = regexp.MustCompile(`^\s*(- )?[\w./-]+:[^\s:]`)
+	twoColons     = regexp.MustCompile(`^\s*(- +)?[^\s:"']+:\s.*:(\s|$)`)
+	tabbed        = regexp.MustCompile(`^ *\t`)
+	keyed         = regexp.MustCompile(`^\s*(- +)?([^\s:]+|"[^"]*"):(\s|$)`)
+)
+
+// anotherObject is the message for an object that begins in the document of another one.
+const anotherObject = "another object begins here: put a line with --- before it"
+
+// explain corrects the line of a problem, and adds a fix. The parser counts some lines from 0.
+func explain(p Problem, lines []string) Problem {
+	anchor, twice := unknownAnchor.FindStringSubmatch(p.Message), setTwice.FindStringSubmatch(p.Message)
+	line := func() string { return lines[min(max(p.Line, 1), len(lines))-1] }
+	switch {
+	case anchor != nil:
+		p.Line = lineWith(lines, 1, regexp.MustCompile(`(^|\s)\*`+regexp.QuoteMeta(anchor[1])+`\b`))
+		p.Message = fmt.Sprintf("there is no anchor &%s for *%[1]s: put a value that begins with * in double quotes", anchor[1])
+	case twice != nil && twice[1] == "apiVersion":
+		p.Message = anotherObject
+	case twice != nil:
+		p.Message = twice[1] + " is set twice in one mapping: remove one"
+	case strings.Contains(p.Message, "a tab character"):
+		p.Line = lineWith(lines, p.Line, tabbed)
+		p.Message += ": indent with spaces"
+	case strings.HasPrefix(p.Message, "did not find expected"):
+		p.Line = min(p.Line+1, len(lines))
+		if strings.ContainsAny(line(), "{[") {
+			p.Message += ": close each { and [, and put commas between their entries"
+		}
+	case strings.HasPrefix(p.Message, "could not find expected ':'"):
+		return explainNoColon(p, lines)
+	case strings.HasPrefix(p.Message, "mapping values are not allowed") && twoColons.MatchString(line()):
+		p.Message += ": put a value with a colon and a space in double quotes"
+	case strings.HasPrefix(p.Message, "mapping values are not allowed"):
+		return explainNesting(p, lines)
+	}
+	return p
+}
+
+// explainNoColon finds a line without a colon, or without a space after it, at or above the line of a problem.
+func explainNoColon(p Problem, lines []string) Problem {
+	for _, at := range []int{min(p.Line, len(lines)), lineAbove(lines, p.Line)} {
+		switch text := lines[max(at, 1)-1]; {
+		case withoutSpace.MatchString(text):
+			return Problem{at, "put a space after the colon"}
+		case !keyed.MatchString(text) && strings.TrimSpace(text) != "":
+			return Problem{at, fmt.Sprintf("%q has no colon: write NAME: VALUE", strings.TrimSpace(text))}
+		}
+	}
+	return p
+}
+
+// explainNesting explains a mapping that is nested below a line with a value. That line has no colon, or one of both has the wrong indentation.
+func explainNesting(p Problem, lines []string) Problem {
+	above := lineAbove(lines, p.Line)
+	if above == 0 {
+		return p
+	}
+	name := strings.TrimSpace(lines[above-1])
+	if !keyed.MatchString(name) {
+		return Problem{above, fmt.Sprintf("%q has no colon: write NAME: VALUE", name)}
+	}
+	like := above
+	if other := lineAbove(lines, above); other > 0 && indent(lines[other-1]) == indent(lines[p.Line-1]) {
+		like, p.Line = other, above
+	}
+	p.Message = fmt.Sprintf("%s is indented differently: indent it like %s", keyOf(lines[p.Line-1]), keyOf(lines[like-1]))
+	return p
+}
+
+// keyOf returns the key of a line.
+func keyOf(line string) string {
+	found := keyed.FindStringSubmatch(line)
+	if found == nil {
+		return strings.TrimSpace(line)
+	}
+	return found[2]
+}
+
+// lineAbove returns the closest line above one that is neither empty nor a comment, or 0.
+func lineAbove(lines []string, line int) int {
+	for i := min(line, len(lines)) - 1; i > 0; i-- {
+		if text := strings.TrimSpace(lines[i-1]); text != "" && text[0] != '#' {
+			return i
+		}
+	}
+	return 0
+}
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+
+// lineWith returns the first line from a line on that matches a pattern, or else that line.
+func lineWith(lines []string, from int, pattern *regexp.Regexp) int {
+	for i := max(from, 1); i <= len(lines); i++ {
+		if pattern.MatchString(lines[i-1]) {
+			return i
+		}
+	}
+	return from
+}
