@@ -50,21 +50,8 @@ func (w *workspace) poolChecks() []poolCheck {
 				return fmt.Sprintf("pool %s matches the same jobs: webhooks assign all of them to the older pool", strings.Join(others, ", "))
 			}},
 		{ruleCompeting, "Pools compete for the same jobs", ".spec.runnerLabels", apart, w.sharedNameCheck()},
-		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.name", "", func(p *declaredPool) string {
-			name := connectionOf(p.RunnerPool)
-			if len(w.connections) > 0 && w.connections[name].GitHubConnection == nil && w.namespacesOf(p.Spec.ConnectionRef.Name) == "" {
-				similar := wording.Closest(name, slices.Sorted(maps.Keys(w.connections)), 2)
-				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name) + formatNonEmpty("; did you mean %s?", strings.TrimPrefix(similar, p.Spec.ConnectionRef.Namespace+"/"))
-			}
-			return ""
-		}},
-		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.namespace", "", func(p *declaredPool) string {
-			name, there := connectionOf(p.RunnerPool), w.namespacesOf(p.Spec.ConnectionRef.Name)
-			if w.connections[name].GitHubConnection == nil && there != "" {
-				return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster; %s is in namespace %s", name, p.Spec.ConnectionRef.Name, there)
-			}
-			return ""
-		}},
+		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.name", "", w.undeclaredConnection},
+		{ruleConnection, "Connection is not declared here", ".spec.connectionRef.namespace", "", w.connectionElsewhere},
 		{ruleCredentials, "Jobs can read credentials", ".spec.containerMode", "", func(p *declaredPool) string { return podspec.HooksMayRead(p.RunnerPool) }},
 		{ruleWorkFolder, "Docker daemon without the work folder", ".spec.template", "", func(p *declaredPool) string { return podspec.DaemonApart(p.RunnerPool) }},
 		{ruleLabels, "Scale set's name is not a label", ".spec.runnerLabels", "", (*declaredPool).missingNameNote},
@@ -95,6 +82,25 @@ func (w *workspace) poolChecks() []poolCheck {
 				return "its pods get a token that registers any runner, and each job finds the files of previous jobs: do not run untrusted code on them"
 			}},
 	}
+}
+
+// undeclaredConnection returns a note for pools whose connection is not declared, although others are.
+func (w *workspace) undeclaredConnection(p *declaredPool) string {
+	name := connectionOf(p.RunnerPool)
+	if len(w.connections) == 0 || w.connections[name].GitHubConnection != nil || w.namespacesOf(p.Spec.ConnectionRef.Name) != "" {
+		return ""
+	}
+	similar := wording.Closest(name, slices.Sorted(maps.Keys(w.connections)), 2)
+	return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name) + didYouMean(strings.TrimPrefix(similar, p.Spec.ConnectionRef.Namespace+"/"))
+}
+
+// connectionElsewhere returns a note for pools whose connection is declared in another namespace only.
+func (w *workspace) connectionElsewhere(p *declaredPool) string {
+	name, there := connectionOf(p.RunnerPool), w.namespacesOf(p.Spec.ConnectionRef.Name)
+	if w.connections[name].GitHubConnection != nil || there == "" {
+		return ""
+	}
+	return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster; %s is in namespace %s", name, p.Spec.ConnectionRef.Name, there)
 }
 
 // missingNameNote returns a note for pools whose runnerLabels leave out the scale set's name.

@@ -67,7 +67,7 @@ func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 		s.noteCUE(name)
 	case slices.Contains([]string{".yaml", ".yml", ".json"}, ext):
 		s.noteManifests(name)
-	case ".rego", ".txt":
+	case ext == ".rego", ext == ".txt":
 		s.noteRego(name)
 	}
 	return nil

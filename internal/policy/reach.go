@@ -72,12 +72,19 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Obj
 			d.add(at, "%s", message)
 		}
 	})
-	isOther := func(file string) bool { return !strings.HasPrefix(packageName(own[file])+".", "corral.") }
-	files := slices.Sorted(maps.Keys(own))
-	if len(files) == 1 && isOther(files[0]) && len(p.queries) == 0 && len(*d) == 0 {
-		d.add(own[files[0]].Package.Location, "%s", otherPackage(packageName(own[files[0]])))
-	}
 	if len(own) > 0 && len(p.queries) == 0 && len(*d) == 0 {
+		reportNoDecision(own, d)
+	}
+}
+
+// reportNoDecision reports that no rule is ever evaluated. If the only module has another package, the report is about it.
+func reportNoDecision(own map[string]*ast.Module, d *diagnostics) {
+	for _, module := range own {
+		if len(own) == 1 && !strings.HasPrefix(packageName(module)+".", "corral.") {
+			d.add(module.Package.Location, "%s", otherPackage(packageName(module)))
+		}
+	}
+	if len(*d) == 0 {
 		d.add(nil, "no rule of this policy is ever evaluated: write rules corral.scaling.limit, corral.template.deny, corral.template.warn or corral.update.rollout")
 	}
 }
