@@ -38,6 +38,13 @@ var foreign = map[string]string{
 	`internal/policy/diagnose.go: strings.Contains(message, "unexpected")`:                                                                     "OPA",
 	"internal/poolstatus/observe.go: strings.Cut(message, pullFailed)":                                                                         "the kubelet",
 	"internal/review/judge.go: f.Message == o.Message":                                                                                         "the policies of users",
+	`internal/policy/diagnose.go: strings.Contains(message, "illegal token")`:                                                                  "OPA",
+	"internal/yamldoc/problems.go: unknownAnchor.FindStringSubmatch(p.Message)":                                                                "yaml.v3",
+	"internal/yamldoc/problems.go: setTwice.FindStringSubmatch(p.Message)":                                                                     "yaml.v3",
+	`internal/yamldoc/problems.go: strings.Contains(p.Message, "a tab character")`:                                                             "yaml.v3",
+	`internal/yamldoc/problems.go: strings.HasPrefix(p.Message, "did not find expected")`:                                                      "yaml.v3",
+	`internal/yamldoc/problems.go: strings.HasPrefix(p.Message, "could not find expected ':'")`:                                                "yaml.v3",
+	`internal/yamldoc/problems.go: strings.HasPrefix(p.Message, "mapping values are not allowed")`:                                             "yaml.v3",
 	"internal/review/prices.go: unknownField.FindStringSubmatch(p.Message)":                                                                    "encoding/json",
 	"internal/review/prices.go: noNumber.FindStringSubmatch(p.Message)":                                                                        "encoding/json",
 }

@@ -133,7 +133,7 @@ func TestComplaints(t *testing.T) {
 			"state.usage.labels.team: the pool has no label team\n", 1},
 		"a scenario that can't be read": {map[string]string{"x.rego": cap3, "b.scenario.yaml": "pool: [a\n", "a.scenario.yaml": "pool: a\nname: y\nexpect: {template: {allowed: true}}\n"}, "test -v",
 			"--- PASS: y (~)\nok    a.scenario.yaml  1 test  ~\nb.scenario.yaml:1:1: did not find", 1},
-		"a test that can't be read": {map[string]string{"x.rego": cap3, "x_test.rego": "package x_test\n\ntest_x if {\n"}, "test", "x_test.rego:4:", 1},
+		"a test that can't be read": {map[string]string{"x.rego": cap3, "x_test.rego": "package x_test\n\ntest_x if {\n"}, "test", "x_test.rego:3:", 1},
 		"a test of what is never asked": {map[string]string{"x.rego": cap3, "x_test.rego": "package x_test\n\ntest_x if count(data.corral.scaling.limit) == 1 with input as {\"jbos\": 1}\n"}, "test",
 			"    x_test.rego:3\n    rules never get what the test gives them: input has no jbos; did you mean jobs?\n", 1},
 		"a pattern of no test":     {nil, "test --run nothing", "Error: no test matches --run nothing\n", 1},

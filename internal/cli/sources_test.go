@@ -75,7 +75,7 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 		"a ServiceAccount of another tool": {args: "vet", files: map[string]string{"cluster/web.yaml": poolSource("ci-web", "teams/web", ", serviceAccountName: corral")},
 			want: []string{"ok: 1 pool, 1 connection\n"}},
 		"a source without a path": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": strings.Replace(poolSource("ci-web", "", ""), "path: ,", "", 1)},
-			want: []string{"cluster/web.yaml:4:1: spec.path: must be set: without it the source applies the whole repository; write teams/web\n"}},
+			want: []string{"cluster/web.yaml:4:1: spec.path: must be set: without it the source applies the whole repository"}},
 		"pools of a definition that a folder embeds": {args: "vet -v", files: map[string]string{
 			"teams/web/pools.cue": "package web\n\nimport \"acme.example/runners/lib\"\n\nlib.#Team\n#name: \"web\"\n", "lib/lib.cue": teamDefinition,
 		}, want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 1 connection\n"}},

@@ -242,7 +242,7 @@ func TestPriceFilesAreChecked(t *testing.T) {
 		want []string
 	}{
 		"empty":            {"", []string{"prices.yaml:1:1: currency: is required, as EUR"}},
-		"no YAML":          {"a: [", []string{"prices.yaml:1:1: did not find expected node content"}},
+		"no YAML":          {"a: [", []string{"prices.yaml:1:1: did not find expected node content: close each { and [, and put commas between their entries"}},
 		"an unknown field": {"currency: EUR\nperCPU: 1\n", []string{"prices.yaml:2:1: unknown field perCPU; allowed here: currency, hoursPerMonth, note, perVCPUHour, perGiBHour, labels, nodes, typical"}},
 		"no number":        {"currency: EUR\nperVCPUHour: much\n", []string{"prices.yaml:2:1: perVCPUHour: must be a number with a point, as 0.031, found much"}},
 		"a misspelt field": {"currency: EUR\nlabels:\n- {label: gpu, perRunnerHuor: 1}\n", []string{"prices.yaml:3:1: unknown field perRunnerHuor; did you mean perRunnerHour?"}},

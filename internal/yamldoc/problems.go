@@ -35,11 +35,11 @@ func Problems(text []byte, err error) (problems []Problem) {
 			p.Line, _ = strconv.Atoi(found[1]) // they are digits
 		}
 		p.Message = noise.ReplaceAllString(atLine.ReplaceAllString(message, ""), "")
-		p = explain(p, lines)
-		if len(problems) > 0 && problems[0].Message == anotherObject {
-			break // the other keys of that object are set twice, too
+		if found := setTwice.FindStringSubmatch(p.Message); found != nil && found[1] == "apiVersion" {
+			p.Message = "another object begins here: put a line with --- before it"
+			return append(problems, p) // the other keys of that object are set twice, too
 		}
-		problems = append(problems, p)
+		problems = append(problems, explain(p, lines))
 	}
 	return problems
 }
@@ -56,9 +56,6 @@ var (
 	keyed         = regexp.MustCompile(`^\s*(- +)?([^\s:]+|"[^"]*"):(\s|$)`)
 )
 
-// anotherObject is the message for an object that begins in the document of another one.
-const anotherObject = "another object begins here: put a line with --- before it"
-
 // explain corrects the line of a problem, and adds a fix. The parser counts some lines from 0.
 func explain(p Problem, lines []string) Problem {
 	anchor, twice := unknownAnchor.FindStringSubmatch(p.Message), setTwice.FindStringSubmatch(p.Message)
@@ -67,8 +64,6 @@ func explain(p Problem, lines []string) Problem {
 	case anchor != nil:
 		p.Line = lineWith(lines, 1, regexp.MustCompile(`(^|\s)\*`+regexp.QuoteMeta(anchor[1])+`\b`))
 		p.Message = fmt.Sprintf("there is no anchor &%s for *%[1]s: put a value that begins with * in double quotes", anchor[1])
-	case twice != nil && twice[1] == "apiVersion":
-		p.Message = anotherObject
 	case twice != nil:
 		p.Message = twice[1] + " is set twice in one mapping: remove one"
 	case strings.Contains(p.Message, "a tab character"):
