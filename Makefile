@@ -66,7 +66,7 @@ test: ## All tests that need no hardware, the real API server included, with one
 	$(GO) run ./sim/localcluster/cmd/assets
 	$(GO) run ./sim/localcluster/cmd/assets kubectl
 	@echo 'Compiling the tests.'
-	@$(GO) build $$($(GO) list -deps -test -f '{{if not .Standard}}{{if ne .Name "main"}}{{.ImportPath}}{{end}}{{end}}' $$($(GO) list ./... | grep -v /test/interop/) | grep -v ' ')
+	@$(GO) build $$($(GO) list -deps -test -f '{{if and (not .Standard) .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}' $$($(GO) list ./... | grep -v /test/interop/) | grep -v ' ')
 	$(GO) run ./sim/harness/cmd/binaries
 	$(GO) test -vet=off -cpu 1 -timeout 40m -p 4 $(LONG) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(LONG))" | grep -v /test/interop/)
 

@@ -248,7 +248,7 @@ func (d *decisionEvent) write(logger logr.Logger) {
 		"timestamp", d.at.UTC().Format(time.RFC3339Nano), "metrics", map[string]int64{"timer_rego_query_eval_ns": d.took.Nanoseconds()})
 }
 
-// secret matches the JSON pointers of values that may be secret: those of annotations and of environment variables.
+// secret matches the JSON pointers of values that may be secret: of annotations and environment variables.
 var secret = regexp.MustCompile(`^/input/(pool|pod/metadata)/annotations/[^/]+$|^/input/pod/spec/(c|initC|ephemeralC)ontainers/\d+/env/\d+/value$`)
 
 // redact removes values from an input that may be secret or are too large, and returns their places.

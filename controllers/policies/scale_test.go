@@ -313,7 +313,7 @@ func TestPoolsThatAPolicyBindsAreLookedAtInParts(t *testing.T) {
 	}
 }
 
-// The pools of a tenant may be in any number of groups. Whoever needs the engine meanwhile does not wait until all that
+// The pools of a tenant may be in any number of groups. Other users of the engine do not wait until all that
 // changed are handed to the next pass, nor until those are put back that a pass had no time for.
 func TestChangedGroupsAreHandedOverInParts(t *testing.T) {
 	const n = 5*maxReached + 1

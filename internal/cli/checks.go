@@ -91,7 +91,7 @@ func (w *workspace) undeclaredConnection(p *declaredPool) string {
 		return ""
 	}
 	similar := wording.Closest(name, slices.Sorted(maps.Keys(w.connections)), 2)
-	return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name) + didYouMean(strings.TrimPrefix(similar, p.Spec.ConnectionRef.Namespace+"/"))
+	return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name) + wording.DidYouMean(strings.TrimPrefix(similar, p.Spec.ConnectionRef.Namespace+"/"))
 }
 
 // connectionElsewhere returns a note for pools whose connection is declared in another namespace only.

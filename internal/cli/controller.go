@@ -87,13 +87,13 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 
 func (f *controllerOptions) run(c *cobra.Command, _ []string) error {
 	notices, err := f.setLogger()
-	if err == nil {
-		err = f.complete()
-	}
-	if err == nil {
-		err = f.webhook.listen(f)
-	}
 	if err != nil {
+		return err
+	}
+	if err := f.complete(); err != nil {
+		return err
+	}
+	if err := f.webhook.listen(f); err != nil {
 		return err
 	}
 	config, err := f.config()
@@ -117,10 +117,10 @@ func (f *controllerOptions) run(c *cobra.Command, _ []string) error {
 	notices.Info("Starting", "flags", flagsSet(c.Flags()), "cluster", f.controllers.Cluster, "watches", f.watched())
 	controllers.LimitMemory(os.DirFS("/sys/fs/cgroup"), os.Getenv("GOMEMLIMIT"))
 	mgr, err := controllers.NewManager(config, f.manager)
-	if err == nil {
-		err = controllers.All(mgr, f.controllers)
-	}
 	if err != nil {
+		return err
+	}
+	if err := controllers.All(mgr, f.controllers); err != nil {
 		return err
 	}
 	return mgr.Start(ctrl.SetupSignalHandler())

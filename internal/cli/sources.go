@@ -148,7 +148,7 @@ func (t tree) sources() (sources []*declaredSource, wrong []v1alpha1.Diagnostic)
 	for _, s := range sources {
 		if s.Spec.Git != nil {
 			for _, miss := range misses[s.follows()] {
-				wrong = append(wrong, miss.manifest.problem("spec.path", "%s applies the folder %s, which does not exist%s", miss.name(), miss.Spec.Path, didYouMean(wording.Closest(miss.Spec.Path, t.unclaimed(sources), 2))))
+				wrong = append(wrong, miss.manifest.problem("spec.path", "%s applies the folder %s, which does not exist%s", miss.name(), miss.Spec.Path, wording.DidYouMean(wording.Closest(miss.Spec.Path, t.unclaimed(sources), 2))))
 			}
 			delete(misses, s.follows())
 		}

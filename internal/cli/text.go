@@ -25,11 +25,3 @@ var texts = &wording.Book{Source: textTemplates, Functions: template.FuncMap{
 }}
 
 func orNone(text string) string { return cmp.Or(text, "none") }
-
-// didYouMean suggests a similar name, if there is one.
-func didYouMean(similar string) string {
-	if similar == "" {
-		return ""
-	}
-	return "; did you mean " + similar + "?"
-}

@@ -27,7 +27,7 @@ type bracket struct {
 	offset, indent int
 }
 
-// brackets matches the brackets of a file, until it finds one that does not fit, or a string that is not closed.
+// brackets matches the brackets of a file. It stops at the first bracket that does not fit, or string that is not closed.
 type brackets struct {
 	scanner scanner.Scanner
 	source  []byte

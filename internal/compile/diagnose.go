@@ -384,13 +384,42 @@ func (p *pkg) isInObject(path []string) bool {
 
 // explainReference explains an unknown name. A missing import is reported once in each file.
 func (c *compilation) explainReference(p *pkg, f finding) finding {
-	hint := c.nameHint(p, f)
-	f.message += hint
-	if !strings.HasPrefix(hint, "; add import") {
-		return f
+	given, at := fmt.Sprint(f.args[0]), first(userPositions(f.positions))
+	source := c.files[at.Filename]
+	before, after := source[:min(at.Offset, len(source))], source[min(at.Offset+len(given), len(source)):]
+	isMember := bytes.HasPrefix(after, []byte("."))
+	for _, importPath := range slices.Concat(c.importable, standardPackages) {
+		if isMember && path.Base(withoutVersion(importPath)) == given {
+			f.message += fmt.Sprintf("; add import %q below the package clause", importPath)
+			return c.atFirst(f, at, at.Filename+f.message)
+		}
 	}
-	at := first(userPositions(f.positions))
-	return c.atFirst(f, at, at.Filename+f.message)
+	switch hint := p.nameHint(given); {
+	case hint != "" || isBlock(given):
+		f.message += hint
+	case bytes.HasSuffix(before, []byte(interpolation)):
+		isComputed := func(name string) bool { return name == anyLabel }
+		f.message += "; the names of this package are " + wording.List(slices.DeleteFunc(slices.Sorted(maps.Keys(p.fields.children)), isComputed), maxHit)
+	case isMember, bytes.HasPrefix(after, []byte("(")):
+		f.message += "; import the package, or use a name of this file"
+	default:
+		f.message += "; put strings in double quotes"
+	}
+	return f
+}
+
+// nameHint suggests what an unknown name may have meant, without looking at the text around it; "" if nothing is similar.
+func (p *pkg) nameHint(given string) string {
+	labels := p.written().labels()
+	switch block := blockOf(given, labels); {
+	case block != "":
+		return block
+	case otherNames[given] != "":
+		return "; " + otherNames[given]
+	case isBlock(given):
+		return didYouMeanMember(given, labels)
+	}
+	return ""
 }
 
 // explainOther explains other messages of CUE by their format.
@@ -423,33 +452,6 @@ const setByTag = "CUE reads no environment: write @tag(NAME) after a field, and 
 
 // standardPackages are packages of CUE that definitions often use.
 var standardPackages = []string{"encoding/base64", "encoding/json", "encoding/yaml", "list", "math", "net", "path", "regexp", "strconv", "strings", "struct", "time"}
-
-// nameHint suggests what an unknown name may have meant.
-func (c *compilation) nameHint(p *pkg, f finding) string {
-	given, labels := fmt.Sprint(f.args[0]), p.written().labels()
-	at := first(userPositions(f.positions))
-	source := c.files[at.Filename]
-	before, after := source[:min(at.Offset, len(source))], source[min(at.Offset+len(given), len(source)):]
-	for _, importPath := range slices.Concat(c.importable, standardPackages) {
-		if bytes.HasPrefix(after, []byte(".")) && path.Base(withoutVersion(importPath)) == given {
-			return fmt.Sprintf("; add import %q below the package clause", importPath)
-		}
-	}
-	switch block := blockOf(given, labels); {
-	case block != "":
-		return block
-	case otherNames[given] != "":
-		return "; " + otherNames[given]
-	case isBlock(given):
-		return didYouMeanMember(given, labels)
-	case bytes.HasSuffix(before, []byte(interpolation)):
-		isComputed := func(name string) bool { return name == anyLabel }
-		return "; the names of this package are " + wording.List(slices.DeleteFunc(slices.Sorted(maps.Keys(p.fields.children)), isComputed), maxHit)
-	case bytes.HasPrefix(after, []byte(".")), bytes.HasPrefix(after, []byte("(")):
-		return "; import the package, or use a name of this file"
-	}
-	return "; put strings in double quotes"
-}
 
 // explainUnused explains an import without a use. It may be for a hidden field that is named after a definition of the package.
 func (p *pkg) explainUnused(f finding) finding {
@@ -557,10 +559,10 @@ func (c *compilation) didYouMeanImport(name string) string {
 			best = other
 		}
 	}
-	if best == "" {
-		return ""
+	if best != "" {
+		best = strconv.Quote(best)
 	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return wording.DidYouMean(best)
 }
 
 // valueMessage describes the valid values, without quoting values that may be very long.

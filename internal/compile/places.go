@@ -21,7 +21,7 @@ import (
 type written struct {
 	// values are the texts of literals by position, without literals that are a type, a bound or an alternative.
 	values map[token.Position]string
-	// fields are all fields, outermost first, and byFile those of each file.
+	// fields are all fields, outermost first. byFile has the fields of each file.
 	fields []*ast.Field
 	byFile map[string][]*ast.Field
 	// rows are the fields with a struct, and the strings in lists, by their label or text.
@@ -399,7 +399,8 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 	return m
 }
 
-// tagged returns the field with a tag around one of the positions, or the one that a field there refers to, or nil.
+// tagged returns the field with a tag at one of the positions. If a field there refers to a field with a tag, tagged returns
+// the latter. It returns nil if there is none.
 func (p *pkg) tagged(candidates []token.Pos) *ast.Field {
 	for _, pos := range candidates {
 		if field, _ := p.written().origin(pos); tagOf(field) != "" {

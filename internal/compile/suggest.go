@@ -67,10 +67,7 @@ const ofClosedDefinition = "a definition of yours allows only its own fields her
 
 // didYouMean suggests the most similar name, if there is one.
 func didYouMean(given string, names []string) string {
-	if best := closest(given, names); best != "" {
-		return "; did you mean " + best + "?"
-	}
-	return ""
+	return wording.DidYouMean(closest(given, names))
 }
 
 // closest returns the most similar name, or "".
@@ -101,7 +98,7 @@ func (p *pkg) explainUndefined(f finding) finding {
 // didYouMeanMember suggests the definition of the same name, or the most similar name of the same sort.
 func didYouMeanMember(given string, names []string) string {
 	if definition := "#" + given; slices.Contains(names, definition) {
-		return "; did you mean " + definition + "?"
+		return wording.DidYouMean(definition)
 	}
 	return didYouMean(given, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return isBlock(name) != isBlock(given) }))
 }
@@ -110,7 +107,7 @@ func didYouMeanMember(given string, names []string) string {
 func blockOf(given string, names []string) string {
 	for _, block := range []string{"#" + given, "_" + given} {
 		if slices.Contains(names, block) {
-			return "; did you mean " + block + "?"
+			return wording.DidYouMean(block)
 		}
 	}
 	return ""
@@ -223,7 +220,7 @@ func (p *pkg) meant(name string, others []string) string {
 	}
 	others = slices.DeleteFunc(others, func(other string) bool { return len(other) < minSimilar || other == name })
 	if i := slices.IndexFunc(others, func(other string) bool { return strings.HasSuffix(other, "-"+name) }); i >= 0 {
-		return "; did you mean " + others[i] + "?"
+		return wording.DidYouMean(others[i])
 	}
 	return didYouMean(name, others)
 }

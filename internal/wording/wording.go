@@ -245,6 +245,14 @@ func distance(a, b string) int {
 	return d
 }
 
+// DidYouMean suggests a name: "; did you mean size?". It returns "" if there is no name.
+func DidYouMean(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "; did you mean " + name + "?"
+}
+
 // maxListed is the maximum number of names that Suggestion lists if none is similar.
 const maxListed = 12
 
@@ -252,7 +260,7 @@ const maxListed = 12
 // "; allowed here: max, size".
 func Suggestion(given string, names []string) string {
 	if best := Closest(given, names, len(given)/3+1); best != "" {
-		return "; did you mean " + best + "?"
+		return DidYouMean(best)
 	}
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == given })
 	if len(names) == 0 || len(names) > maxListed {

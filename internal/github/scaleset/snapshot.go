@@ -64,7 +64,7 @@ type Snapshot struct {
 const mostRunners = 10_000
 
 // observation guards the Snapshot with two locks, so that the state can be read while events are copied. A server can send
-// events of thousands of runners. Whoever needs both locks takes events first.
+// events of thousands of runners. A caller that needs both locks takes events first.
 type observation struct {
 	keep func(lose func()) *share.Hold
 
