@@ -32,7 +32,8 @@ func Problems(text []byte, err error) (problems []Problem) {
 	for _, message := range messages {
 		p := Problem{Line: 1}
 		if found := atLine.FindStringSubmatch(message); found != nil {
-			p.Line, _ = strconv.Atoi(found[1]) // they are digits
+			number, _ := strconv.Atoi(found[1]) // they are digits
+			p.Line = min(max(number, 1), len(lines))
 		}
 		p.Message = noise.ReplaceAllString(atLine.ReplaceAllString(message, ""), "")
 		if found := setTwice.FindStringSubmatch(p.Message); found != nil && found[1] == "apiVersion" {
@@ -59,7 +60,7 @@ var (
 // explain corrects the line of a problem, and adds a fix. The parser counts some lines from 0.
 func explain(p Problem, lines []string) Problem {
 	anchor, twice := unknownAnchor.FindStringSubmatch(p.Message), setTwice.FindStringSubmatch(p.Message)
-	line := func() string { return lines[min(max(p.Line, 1), len(lines))-1] }
+	line := func() string { return lines[p.Line-1] }
 	switch {
 	case anchor != nil:
 		p.Line = lineWith(lines, 1, regexp.MustCompile(`(^|\s)\*`+regexp.QuoteMeta(anchor[1])+`\b`))
@@ -86,12 +87,12 @@ func explain(p Problem, lines []string) Problem {
 
 // explainNoColon finds a line without a colon, or without a space after it, at or above the line of a problem.
 func explainNoColon(p Problem, lines []string) Problem {
-	for _, at := range []int{min(p.Line, len(lines)), lineAbove(lines, p.Line)} {
-		switch text := lines[max(at, 1)-1]; {
+	for _, at := range []int{p.Line, max(lineAbove(lines, p.Line), 1)} {
+		switch text := lines[at-1]; {
 		case withoutSpace.MatchString(text):
 			return Problem{at, "put a space after the colon"}
 		case !keyed.MatchString(text) && strings.TrimSpace(text) != "":
-			return Problem{at, fmt.Sprintf("%q has no colon: write NAME: VALUE", strings.TrimSpace(text))}
+			return Problem{at, fmt.Sprintf("%s has no colon: write NAME: VALUE", shown(text))}
 		}
 	}
 	return p
@@ -103,9 +104,8 @@ func explainNesting(p Problem, lines []string) Problem {
 	if above == 0 {
 		return p
 	}
-	name := strings.TrimSpace(lines[above-1])
-	if !keyed.MatchString(name) {
-		return Problem{above, fmt.Sprintf("%q has no colon: write NAME: VALUE", name)}
+	if name := lines[above-1]; !keyed.MatchString(name) {
+		return Problem{above, fmt.Sprintf("%s has no colon: write NAME: VALUE", shown(name))}
 	}
 	like := above
 	if other := lineAbove(lines, above); other > 0 && indent(lines[other-1]) == indent(lines[p.Line-1]) {
@@ -118,10 +118,19 @@ func explainNesting(p Problem, lines []string) Problem {
 // keyOf returns the key of a line.
 func keyOf(line string) string {
 	found := keyed.FindStringSubmatch(line)
-	if found == nil {
-		return strings.TrimSpace(line)
+	if found == nil || len(found[2]) > maxShown {
+		return shown(line)
 	}
 	return found[2]
+}
+
+// maxShown is the maximum number of bytes of a line in a message.
+const maxShown = 80
+
+// shown returns a line as a quoted text for a message. It cuts long lines.
+func shown(line string) string {
+	line = strings.TrimSpace(line)
+	return strconv.Quote(strings.ToValidUTF8(line[:min(len(line), maxShown)], ""))
 }
 
 // lineAbove returns the closest line above one that is neither empty nor a comment, or 0.

@@ -53,6 +53,25 @@ func TestAProblemHasItsLine(t *testing.T) {
 	}
 }
 
+// Every problem of every broken variant of a manifest has a line of the file, and a short message.
+func TestProblemsOfMutatedText(t *testing.T) {
+	const manifest = "apiVersion: corral.dev/v1alpha1\nkind: PoolSource\nmetadata: {name: web}\nspec:\n  path: teams/web\n  list:\n  - a: 1\n    b: [x, y]\n"
+	for i := range len(manifest) {
+		for _, with := range []string{"", "{", "]", ":", "\t", "\n", "*", "\"", "\x00", strings.Repeat("x", 5000)} {
+			text := []byte(manifest[:i] + with + manifest[i+1:])
+			_, err := Parse(text)
+			if err == nil {
+				continue
+			}
+			for _, p := range Problems(text, err) {
+				if lines := 1 + strings.Count(string(text), "\n"); p.Line < 1 || p.Line > lines || len(p.Message) > 300 {
+					t.Errorf("%q at %d: line %d, %d bytes of message", with[:min(len(with), 5)], i, p.Line, len(p.Message))
+				}
+			}
+		}
+	}
+}
+
 func TestDocumentsAreParsed(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "# nothing": 0, "a: 1": 1, "a: 1\n---\n[b]\n---\n": 3} {
 		documents, err := Parse([]byte(text))
