@@ -271,7 +271,7 @@ func TestAConnectionsURLNeverChanges(t *testing.T) {
 	must(t, shared.Client.Create(t.Context(), c))
 	changed := c.DeepCopy()
 	changed.Spec.URL = "https://github.com/other"
-	if err := shared.Client.Patch(t.Context(), changed, client.MergeFrom(c)); err == nil || !strings.Contains(err.Error(), "make another GitHubConnection") {
+	if err := shared.Client.Patch(t.Context(), changed, client.MergeFrom(c)); err == nil || !strings.Contains(err.Error(), "url is immutable") {
 		t.Errorf("the API server said %v", err)
 	}
 	must(t, shared.Client.Delete(t.Context(), c))
