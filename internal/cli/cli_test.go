@@ -188,7 +188,7 @@ func TestBuildPrintsNothingWhenItFails(t *testing.T) {
 		want   string
 	}{
 		"a problem": {repositoryOf(t, map[string]string{"pools/broken.cue": brokenPool}), "min 2 is above max 1"},
-		"no pools":  {empty, "no pools found"},
+		"no pools":  {empty, "there are no definitions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := corral(t, tc.folder, "build")

@@ -219,7 +219,7 @@ var teamMistakes = map[string]map[string]teamMistake{
 	// Policies of teams and of the guard rail.
 	"policies": {
 		"containers-alone":       {file: regoFile, becomes: ruleHead + "deny contains \"privileged\" if {\n\tsome c in input.pod.spec.containers\n\tc.securityContext.privileged\n}\n"},
-		"not-equal-of-missing":   {file: regoFile, becomes: ruleHead + "deny contains \"host network\" if input.pod.spec.hostNetwork != false\n"},
+		"not-equal-of-missing":   {file: regoFile, becomes: ruleHead + "deny contains \"a name server\" if input.pod.spec.dnsPolicy != \"ClusterFirst\"\n"},
 		"quantity-as-text":       {file: regoFile, becomes: ruleHead + "deny contains \"memory\" if {\n\tsome c in input.pod.spec.initContainers\n\tc.resources.limits.memory > \"2Gi\"\n}\n"},
 		"package-misspelt":       {file: regoFile, becomes: "package corral.templates\n\nimport rego.v1\n\ndeny contains \"no\" if input.pod.spec.hostNetwork\n"},
 		"package-of-conftest":    {file: regoFile, becomes: "package main\n\nimport rego.v1\n\ndeny contains \"no\" if input.pod.spec.hostNetwork\n"},

@@ -128,7 +128,8 @@ type compilation struct {
 	// positions is true if field positions are requested; positionBytes is their size so far.
 	positions     bool
 	positionBytes int
-	// importable are the import paths of the current module's folders, and files its files.
+	// module is the path of the current module, importable are the import paths of its folders, and files its files.
+	module     string
 	importable []string
 	files      Files
 	// imports holds the first place of each error of an import, by its key.
@@ -148,8 +149,7 @@ func (c *compilation) compileTree(t *tree, options Options) {
 		return slices.Contains([]string{"RunnerPool", "GitHubConnection"}, o.Manifest.GetKind())
 	}
 	if len(c.problems) == 0 && !options.AllowEmpty && !slices.ContainsFunc(c.objects, isDeclared) {
-		c.report(v1alpha1.Diagnostic{Code: PoolsMissing, Message: fmt.Sprintf(
-			"no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`", t.path)})
+		c.report(v1alpha1.Diagnostic{Code: PoolsMissing, Message: t.poolsMissing()})
 	}
 }
 

@@ -150,11 +150,12 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 			"pools.cue:8:14: pools.linux.spec.runnerGroup: must have at most 128 characters"}},
 		"syntax": {"package pools\n\npools: {\n", []string{"pools.cue:3:8: the { here is never closed"}},
 		"unknown import": {"package pools\n\nimport \"example.com/x@v0\"\n\na: x.y\n", []string{
-			`pools.cue:3:8: unknown import "example.com/x@v0": add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only "corral.dev/schema@v0" is built in`}},
+			`pools.cue:3:8: unknown import "example.com/x@v0": this module, acme.test/pools, does not contain it; add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only "corral.dev/schema@v0" is built in`}},
 		"unused import": {"package pools\n\nimport \"strings\"\n\na: 1\n", []string{`pools.cue:3:8: imported and not used: "strings"; remove the import, or use it`}},
+		"an empty file": {"\n", []string{"pools.cue:1:1: the file is empty: remove it, or begin it with `package pools`"}},
 		"no package":    {"a: 1\n", []string{"pools.cue:1:1: the file is in no package, so it would be passed over: begin it with `package pools`"}},
 		"no pools": {"package pools\na: 1\n", []string{
-			"no pools found in .: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`"}},
+			"no pools found in .: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`; if other folders import this one, choose one of them"}},
 		"a Secret": {onePool + "s: {apiVersion: \"v1\", kind: \"Secret\", metadata: name: \"x\"}\n", []string{
 			"pools.cue:10:1: s: v1 Secret is not applied from here: secrets don't belong in Git: create the Secret in the cluster and name it in spec.secretRef"}},
 		"a kind of somebody else": {onePool + "s: [{apiVersion: \"v1\", kind: \"ConfigMap\", metadata: name: \"x\"}]\n", []string{

@@ -198,7 +198,7 @@ func withoutCopies(findings []finding) []finding {
 			kept = append(kept, f)
 		}
 	}
-	return slices.DeleteFunc(kept, func(f finding) bool { return isDisjunction(f) && copied[strings.Join(f.path, "\x00")] })
+	return slices.DeleteFunc(kept, func(f finding) bool { return (isDisjunction(f) || isConflict(f)) && copied[strings.Join(f.path, "\x00")] })
 }
 
 // isBlock reports whether a label belongs to a hidden field or a definition, which are used as building blocks.
@@ -524,7 +524,8 @@ func (c *compilation) explainImport(f finding) finding {
 	case unknown != nil:
 		name := strings.Join(unknown[1:], "")
 		f.message = fmt.Sprintf("unknown import %q", name) + cmp.Or(c.didYouMeanImport(name), fmt.Sprintf(
-			": add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only %q is built in", schema.Module))
+			": this module, %s, does not contain it; add its module with cue mod get and run corral mod vendor, or copy the package to cue.mod/pkg; only %q is built in",
+			c.module, schema.Module))
 	case strings.Contains(f.message, "no dependency found for package"):
 		f.message = badFolder
 	case cannotFetch.MatchString(f.message):
@@ -613,16 +614,22 @@ func mismatchMessage(message, a, b, typeOfA, typeOfB string) string {
 	isPlain := func(kind string) bool { return kind != "struct" && kind != "list" }
 	switch {
 	case isSchema(b, typeOfB) && !isSchema(a, typeOfA), isPlain(typeOfA) && !isPlain(typeOfB) && !isSchema(a, typeOfA):
-		return fmt.Sprintf("invalid value %s: must be %s, not %s", a, described(typeOfB, a), typeOfA)
+		return fmt.Sprintf("invalid value %s: must be %s, not %s", a, described(b, typeOfB, a), typeOfA)
 	case isSchema(a, typeOfA) && !isSchema(b, typeOfB), isPlain(typeOfB) && !isPlain(typeOfA) && !isSchema(b, typeOfB):
-		return fmt.Sprintf("invalid value %s: must be %s, not %s", b, described(typeOfA, b), typeOfB)
+		return fmt.Sprintf("invalid value %s: must be %s, not %s", b, described(a, typeOfA, b), typeOfB)
 	}
 	return message
 }
 
-// described returns how to write a type, with the given value as an example.
-func described(kind, value string) string {
+// described returns how to write a value of the schema, with the given value as an example.
+func described(required, kind, value string) string {
+	pattern, isPattern := strings.CutPrefix(required, "=~")
 	switch {
+	case isPattern:
+		text, err := strconv.Unquote(pattern)
+		if err == nil {
+			return "a string in double quotes that matches " + text
+		}
 	case kind == "struct":
 		return "fields in braces, as {} or {NAME: VALUE}"
 	case kind == "list" && len(value) <= maxQuoted:

@@ -59,6 +59,9 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		return
 	}
 	c.importable, c.files = m.importable(instances), m.files
+	for _, instance := range instances {
+		c.module = withoutVersion(instance.Module)
+	}
 	definitions, err := c.loadSchema(instances)
 	if err != nil {
 		c.reportError(nil, err)
@@ -333,11 +336,7 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 			continue
 		}
 		if file.PackageName() == "" {
-			message := "the file is in no package, so it would be passed over: begin it with `package pools`"
-			if bytes.HasPrefix(m.files[name], []byte("---")) {
-				message = noSeparators
-			}
-			refuse(name, 1, message)
+			refuse(name, 1, m.withoutPackage(name))
 			continue
 		}
 		folder := path.Dir(name)
@@ -351,6 +350,24 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 		}
 	}
 	return refused
+}
+
+// withoutPackage returns the message about a file without a package clause.
+func (m *module) withoutPackage(name string) string {
+	clause := "package pools"
+	for _, other := range m.files.sortedNames() {
+		file, err := parser.ParseFile(other, m.files[other], parser.PackageClauseOnly)
+		if m.compiles(other) && path.Dir(other) == path.Dir(name) && err == nil && file.PackageName() != "" {
+			clause = "package " + file.PackageName()
+		}
+	}
+	switch {
+	case bytes.HasPrefix(m.files[name], []byte("---")):
+		return noSeparators
+	case len(bytes.TrimSpace(m.files[name])) == 0:
+		return fmt.Sprintf("the file is empty: remove it, or begin it with `%s`", clause)
+	}
+	return fmt.Sprintf("the file is in no package, so it would be passed over: begin it with `%s`", clause)
 }
 
 // isIgnored reports whether a file has the attribute @ignore().

@@ -42,6 +42,14 @@ type tree struct {
 	modules []*module
 }
 
+// poolsMissing returns the message for a tree that declares no pools.
+func (t *tree) poolsMissing() string {
+	if !slices.ContainsFunc(t.modules, func(m *module) bool { return slices.ContainsFunc(m.files.sortedNames(), m.compiles) }) {
+		return fmt.Sprintf("there are no definitions in %s: declare pools in *.cue files there, or choose another folder", t.path)
+	}
+	return fmt.Sprintf("no pools found in %s: declare at least one RunnerPool, as `pools: schema.#Pools & {NAME: spec: …}`; if other folders import this one, choose one of them", t.path)
+}
+
 // module is one CUE module of a tree, or the part of it that is compiled.
 type module struct {
 	// root is the folder that contains cue.mod; path is the folder to compile with all subfolders.

@@ -154,7 +154,7 @@ func (r *reading) doubtComparisons(handled map[string]bool, d *diagnostics) {
 			case field == nil || len(operands) != 2:
 			case ordering[operator] && isQuantity(field):
 				d.add(at, "%s is a quantity such as 16Gi, which is compared as text here; compare corral.quantity(…) of it with corral.quantity(…)", named(field))
-			case operator == "neq" && e != nil && !e.Negated && !isNegated && !isEmpty(operands[1-i]) && !handled[named(field)] && mayLack(r.schema, field):
+			case operator == "neq" && e != nil && !e.Negated && !isNegated && !isUnset(operands[1-i]) && !handled[named(field)] && mayLack(r.schema, field):
 				d.add(at, "%s may be missing, and != then never holds; write not … == …, or compare object.get(…) with a default", named(field))
 			}
 		}
@@ -170,9 +170,9 @@ func isQuantity(field []string) bool {
 	return last == "sizeLimit" || above == "limits" || above == "requests" || above == "overhead"
 }
 
-// isEmpty reports whether a comparison is with null or "", which is a test of presence.
-func isEmpty(t *ast.Term) bool {
-	return t.Equal(ast.InternedNullTerm) || t.Equal(ast.InternedEmptyString)
+// isUnset reports whether a comparison is with null, "" or false. A field that is missing means the same.
+func isUnset(t *ast.Term) bool {
+	return t.Equal(ast.InternedNullTerm) || t.Equal(ast.InternedEmptyString) || t.Equal(ast.InternedTerm(false))
 }
 
 // alwaysSet are fields that the schema of pods does not require, and that every pod has.

@@ -46,7 +46,7 @@ func TestDoubtsAboutRules(t *testing.T) {
 		"another rule for absence":    {"deny contains \"x\" if input.pod.spec.runtimeClassName != \"gvisor\"\ndeny contains \"y\" if not input.pod.spec.runtimeClassName", ""},
 		"a field that is always set":  {`deny contains "x" if { input.pool.runnerGroup != "a"; input.pool.name != "b" }`, ""},
 		"the image":                   {every + `c.image != "a" }`, ""},
-		"presence":                    {`deny contains "x" if { input.pod.spec.runtimeClassName != ""; input.pod.spec.hostname != null }`, ""},
+		"presence":                    {`deny contains "x" if { input.pod.spec.runtimeClassName != ""; input.pod.spec.hostname != null; input.pod.spec.hostPID != false }`, ""},
 		"not equal":                   {`deny contains "x" if not input.pod.spec.runtimeClassName == "gvisor"`, ""},
 		"a default":                   {`deny contains "x" if object.get(input.pod.spec, "runtimeClassName", "") != "gvisor"`, ""},
 
