@@ -198,7 +198,9 @@ func withoutCopies(findings []finding) []finding {
 			kept = append(kept, f)
 		}
 	}
-	return slices.DeleteFunc(kept, func(f finding) bool { return (isDisjunction(f) || isConflict(f)) && copied[strings.Join(f.path, "\x00")] })
+	return slices.DeleteFunc(kept, func(f finding) bool {
+		return (isDisjunction(f) || isConflict(f)) && copied[strings.Join(f.path, "\x00")]
+	})
 }
 
 // isBlock reports whether a label belongs to a hidden field or a definition, which are used as building blocks.
