@@ -28,6 +28,9 @@ const (
 	// maxKept limits the elements of each list in a remembered answer, and maxKeptBytes their texts together, without the names of
 	// policies. Policies could otherwise give each pool an answer of megabytes.
 	maxKept, maxKeptBytes = 20, 16 << 10
+	// failureKept is how long a verdict is remembered if the evaluation of a policy ended with an error. Each runner of the pool
+	// asks for the verdict, and a policy that fails may take as much time as one that answers.
+	failureKept = 10 * time.Second
 )
 
 // judged identifies the object of a verdict. A revision's name contains only a few digits of a hash, so the whole template
@@ -56,7 +59,7 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 		return policy.Template{}, nil
 	}
 	about, last := judged{revision, sha256.Sum256(template), n}, e.known(keyOf(facts))
-	if j, ok := last.verdicts[about]; ok && last.bound == bound {
+	if j, ok := last.verdicts[about]; ok && last.bound == bound && j.holds(e.Now()) {
 		return j.counted(), nil
 	}
 	pod, err := podspec.SpecimenOf(p, revision, template, n)
@@ -70,12 +73,10 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	began := e.Now()
 	in := policy.TemplateInput{Pool: facts, Pod: text, Now: began.UnixNano()}
 	answer := bound.Template(ctx, in)
-	j := judgement{answer, len(answer.Denials)}
-	j.answer.Denials, j.answer.Warnings = few(answer.Denials), few(answer.Warnings)
-	j.answer.Audit = few(answer.Audit)
+	j := judge(answer, began)
 	e.recordTemplate(bound, revision, in, &j.answer, began)
 	e.note(keyOf(facts), policy.DecisionTemplate, j.answer.Audit, func(p *pool) {
-		if p.bound == bound && len(answer.Failures) == 0 {
+		if p.bound == bound && !isUnanswered(answer) {
 			p.verdicts = withVerdict(p.verdicts, about, j)
 		}
 	})
@@ -86,7 +87,27 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 type judgement struct {
 	answer  policy.Template
 	denials int
+	expires time.Time // zero if it is valid until the policies or the declaration change
 }
+
+// judge returns the part of an answer to remember.
+func judge(answer policy.Template, now time.Time) judgement {
+	j := judgement{answer: answer, denials: len(answer.Denials)}
+	if len(answer.Failures) > 0 {
+		j.expires = now.Add(failureKept)
+	}
+	j.answer.Denials, j.answer.Warnings = few(answer.Denials), few(answer.Warnings)
+	j.answer.Audit = few(answer.Audit)
+	return j
+}
+
+// isUnanswered reports whether a policy gave no answer, for example because no time was left to ask it.
+func isUnanswered(answer policy.Template) bool {
+	return slices.ContainsFunc(answer.Failures, func(f policy.Failure) bool { return f.Kind != policy.EvaluationError })
+}
+
+// holds reports whether a remembered verdict is still valid.
+func (j judgement) holds(now time.Time) bool { return j.expires.IsZero() || now.Before(j.expires) }
 
 // counted returns the answer with an empty denial for each that is not kept, because all are counted.
 func (j judgement) counted() policy.Template {
@@ -118,10 +139,11 @@ func few[T any](all []T) []T {
 
 // withVerdict returns a copy of the remembered verdicts with one more. It drops the others if there are too many.
 func withVerdict(verdicts map[judged]judgement, about judged, j judgement) map[judged]judgement {
-	next := map[judged]judgement{about: j}
+	next := map[judged]judgement{}
 	if len(verdicts) < maxVerdicts {
 		maps.Copy(next, verdicts)
 	}
+	next[about] = j
 	return next
 }
 

@@ -5,6 +5,7 @@ package policies
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -42,6 +43,40 @@ func (c *costly) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, 
 		return nil, &policy.Excess{Message: "too much"}
 	}
 	return []byte(`{}`), nil
+}
+
+// failing rules fail without exceeding a limit.
+type failing struct{ costly }
+
+func (f *failing) Ask(context.Context, *policy.Policy, policy.Question) ([]byte, error) {
+	f.asked++
+	return nil, errors.New("conflicting values")
+}
+
+// A policy that fails may take as much time as one that answers, and each runner of the pool asks for the verdict.
+func TestAFailedVerdictIsRememberedForAWhile(t *testing.T) {
+	now, rules := time.Unix(1_800_000_000, 0), &failing{}
+	e := NewEngine(func() time.Time { return now })
+	source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template"}}
+	e.Put(policy.Elsewhere(source, policy.Facts{Decisions: []string{policy.DecisionTemplate}}, rules), source)
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+	permit := func(times int) {
+		for range times {
+			answer, err := e.Permit(t.Context(), pool, "r1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`), podspec.Network{})
+			if err != nil || len(answer.Failures) != 1 {
+				t.Fatalf("%v, %+v", err, answer)
+			}
+		}
+	}
+	permit(5)
+	if rules.asked != 1 {
+		t.Errorf("asked %d times", rules.asked)
+	}
+	now = now.Add(failureKept)
+	permit(5)
+	if rules.asked != 2 {
+		t.Errorf("asked %d times after the verdict expired, want once more", rules.asked-1)
+	}
 }
 
 // A busy machine, or a child process that the kernel killed, can make a good policy take too much once. It is loaded again

@@ -93,6 +93,8 @@ type currentScale struct {
 	schedule *v1alpha1.ScheduleStatus
 	// problems lists invalid fields. The other fields apply.
 	problems []string
+	// planned is what the schedules declare.
+	planned plannedScale
 	// lastJob is when the pool last had a job.
 	lastJob time.Time
 	// next is the delay after which the numbers may change; 0 for never.
@@ -101,7 +103,7 @@ type currentScale struct {
 
 // scaleNow returns the numbers that the pool declares now.
 func scaleNow(o observation) currentScale {
-	c := scheduled(o.pool, o.now)
+	c := scheduled(o.pool, o.memory.planned, o.now)
 	var unread []string
 	for _, problem := range demand.Check(&o.pool.Spec) {
 		unread = append(unread, problem.Error())
@@ -120,9 +122,26 @@ func scaleNow(o observation) currentScale {
 	return c
 }
 
+// plannedScale is what a pool's schedules declare, remembered until their next change. To find that change may take a tenth of
+// a second, because a schedule can have many windows without a gap.
+type plannedScale struct {
+	uid         types.UID // of the pool
+	generation  int64
+	from, until time.Time
+	schedule.Now
+}
+
+// maxPlanned is how long an answer is remembered if no schedule starts or ends.
+const maxPlanned = time.Hour
+
+// holds reports whether the remembered answer is valid for a pool at a time.
+func (p *plannedScale) holds(pool *v1alpha1.RunnerPool, now time.Time) bool {
+	return p.uid == pool.UID && p.generation == pool.Generation && !now.Before(p.from) && now.Before(p.until)
+}
+
 // scheduled returns the numbers that spec.scale and the schedules declare now. If a schedule is invalid, the last valid
 // numbers stay in force.
-func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
+func scheduled(pool *v1alpha1.RunnerPool, planned plannedScale, now time.Time) currentScale {
 	last := pool.Status.Schedule
 	c := currentScale{Scale: pool.Spec.Scale.Numbers()}
 	if len(pool.Spec.Scale.Schedules) == 0 {
@@ -136,7 +155,14 @@ func scheduled(pool *v1alpha1.RunnerPool, now time.Time) currentScale {
 		c.Scale, c.schedule = last.Numbers(), last
 		return c
 	}
-	at := plan.At(now, pool.Spec.Scale)
+	if !planned.holds(pool, now) {
+		planned = plannedScale{uid: pool.UID, generation: pool.Generation, from: now, Now: plan.At(now, pool.Spec.Scale), until: now.Add(maxPlanned)}
+		if next := planned.Next; !next.IsZero() && next.Before(planned.until) {
+			planned.until = next
+		}
+	}
+	c.planned = planned
+	at := planned.Now
 	c.Scale = at.Scale
 	c.schedule = v1alpha1.ScheduleStatusOf(at.Scale)
 	c.schedule.Active = at.Active

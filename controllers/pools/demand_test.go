@@ -187,3 +187,32 @@ func TestAnObserverActsOnNothing(t *testing.T) {
 		t.Error("it acts")
 	}
 }
+
+// A schedule can have so many windows without a gap that finding its next change takes long.
+func TestSchedulesAreEvaluatedOnceUntilTheirNextChange(t *testing.T) {
+	at := time.Date(2026, 1, 5, 7, 30, 0, 0, time.UTC)
+	pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{UID: "a", Generation: 1}}
+	pool.Spec.Scale.Schedules = []v1alpha1.Schedule{{Name: "day", Cron: &v1alpha1.CronWindow{Schedule: "0 8 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+	planned := scheduled(pool, plannedScale{}, at).planned
+	if want := at.Add(30 * time.Minute); !planned.until.Equal(want) {
+		t.Errorf("remembered until %s, want %s", planned.until, want)
+	}
+	edited, another := pool.DeepCopy(), pool.DeepCopy()
+	edited.Generation, another.UID = 2, "b"
+	for name, tc := range map[string]struct {
+		pool *v1alpha1.RunnerPool
+		now  time.Time
+		want bool
+	}{
+		"now":                    {pool, at, true},
+		"before the next change": {pool, planned.until.Add(-time.Nanosecond), true},
+		"at the next change":     {pool, planned.until, false},
+		"the clock was set back": {pool, at.Add(-time.Second), false},
+		"the pool was edited":    {edited, at, false},
+		"another pool":           {another, at, false},
+	} {
+		if got := planned.holds(tc.pool, tc.now); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}

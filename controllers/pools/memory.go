@@ -49,6 +49,8 @@ type poolMemory struct {
 	trial trial
 	// phase is the update phase of the last event.
 	phase string
+	// planned is what the pool's schedules declare.
+	planned plannedScale
 	// lastJob is when the pool last had a job.
 	lastJob time.Time
 	// budgets are the foreign disruption budgets that select the pool's pods.

@@ -77,7 +77,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 	o.counts = countRunners(o)
 	o.demand = r.readDemand(o)
 	o.scale = scaleNow(o)
-	o.memory.lastJob = o.scale.lastJob
+	o.memory.lastJob, o.memory.planned = o.scale.lastJob, o.scale.planned
 	former := memory.trial
 	if o.health.retries { // earlier successes prove nothing about a retry
 		former = trial{}

@@ -5,11 +5,13 @@ package runners
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -85,8 +87,10 @@ func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := NewMemory()
 			if most == recordWhileStarting {
-				m.beginStart(&runnerMemory{})
+				m.beginStart(&runnerMemory{}, "greedy")
+				m.beginStart(&runnerMemory{}, "quiet")
 			}
+			m.beginStart(&runnerMemory{}, "elsewhere") // limits no other namespace
 			var order []string
 			var releases []func()
 			record := func(namespace string) {
@@ -122,5 +126,16 @@ func TestRecordsOfNamespacesTakeTurns(t *testing.T) {
 				end()
 			}
 		})
+	}
+}
+
+func TestOnlyClaimsOfThePoolCount(t *testing.T) {
+	for name, want := range map[string]string{
+		podspec.ClaimName("linux", 3): podspec.ClaimName("linux", 3), "": "", "linux": "", "other-cache-1": "", strings.Repeat("x", 100_000) + "-1": "",
+	} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.CacheClaimAnnotation: name}}}
+		if got := claimOf(pod, "linux"); got != want {
+			t.Errorf("the claim is %.20q, want %q", got, want)
+		}
 	}
 }

@@ -106,6 +106,16 @@ func numberOf(pool, name string) int {
 	return n
 }
 
+// claimOf returns the name of the cache's claim that a pod uses. Users can change the annotation, so a name that is not one of
+// the pool's claim names does not count.
+func claimOf(pod *corev1.Pod, pool string) string {
+	name := pod.Annotations[v1alpha1.CacheClaimAnnotation]
+	if numberOf(pool, name) < 0 {
+		return ""
+	}
+	return name
+}
+
 func timeOf(object *corev1.PersistentVolumeClaim, annotation string) time.Time {
 	at, err := time.Parse(time.RFC3339, object.Annotations[annotation])
 	if err != nil {

@@ -43,7 +43,7 @@ type Memory struct {
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
 	suspects map[types.NamespacedName]suspicion
-	starting int // number of registered runners that only wait for their pods
+	starting map[string]int // number of registered runners that only wait for their pods, by namespace
 	claims   claimNotes
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next runner names are new
 	ends     singleflight.Group            // merges concurrent deletions of a Runner, by UID
@@ -56,7 +56,7 @@ type Memory struct {
 func NewMemory() *Memory {
 	return &Memory{
 		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{},
-		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, recording: turns.New(recordParallel), whileStarting: turns.New(recordWhileStarting),
+		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, starting: map[string]int{}, recording: turns.New(recordParallel), whileStarting: turns.New(recordWhileStarting),
 	}
 }
 
@@ -86,7 +86,7 @@ type suspicion struct {
 type runnerMemory struct {
 	uid          types.UID
 	registration int64                  // its ID on GitHub; 0 until registered
-	starting     bool                   // registered, and without a pod yet
+	startsIn     string                 // its namespace while it is registered and has no pod yet; empty at other times
 	completion   completion             // the end of its job
 	failed       *poolstatus.Assessment // why it is being ended, if it failed
 
@@ -213,9 +213,7 @@ func (m *Memory) seen(key types.NamespacedName, uid types.UID) *runnerMemory {
 
 func (m *Memory) dropLocked(key types.NamespacedName) {
 	if known := m.runners[key]; known != nil {
-		if known.starting {
-			m.starting--
-		}
+		m.endStartLocked(known)
 		if known.claim.name != "" {
 			m.claims.release(types.NamespacedName{Namespace: key.Namespace, Name: known.claim.name}, known.uid)
 		}
@@ -224,12 +222,12 @@ func (m *Memory) dropLocked(key types.NamespacedName) {
 }
 
 // beginStart records that a registered runner only waits for its pod.
-func (m *Memory) beginStart(r *runnerMemory) {
+func (m *Memory) beginStart(r *runnerMemory, namespace string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !r.starting {
-		r.starting = true
-		m.starting++
+	if r.startsIn == "" {
+		r.startsIn = namespace
+		m.starting[namespace]++
 	}
 }
 
@@ -237,14 +235,22 @@ func (m *Memory) beginStart(r *runnerMemory) {
 func (m *Memory) endStart(r *runnerMemory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r.starting {
-		r.starting = false
-		m.starting--
-	}
+	m.endStartLocked(r)
 }
 
-// recordParallel limits how many job records of all pools are written at once, and recordWhileStarting limits them while runners
-// are starting. A record leads to the end of a runner, which costs as much as starting one. Without the limit, the ends of
+func (m *Memory) endStartLocked(r *runnerMemory) {
+	if r.startsIn == "" {
+		return
+	}
+	m.starting[r.startsIn]--
+	if m.starting[r.startsIn] == 0 {
+		delete(m.starting, r.startsIn)
+	}
+	r.startsIn = ""
+}
+
+// recordParallel limits how many job records of all pools are written at once, and recordWhileStarting limits those in namespaces
+// where runners are starting. A record leads to the end of a runner, which costs as much as starting one. Without the limit, the ends of
 // a burst's first jobs would delay the runners of its last jobs.
 const (
 	recordParallel      = 32
@@ -255,7 +261,7 @@ const (
 func (m *Memory) acquireRecord(ctx context.Context, namespace string) (release func(), err error) {
 	m.mu.Lock()
 	line := m.recording
-	if m.starting > 0 {
+	if m.starting[namespace] > 0 {
 		line = m.whileStarting
 	}
 	m.mu.Unlock()

@@ -89,7 +89,7 @@ func (p pass) registerBy(ctx context.Context, gh registrar) error {
 			return p.githubOutcome(err)
 		}
 		p.memory.unstored, p.memory.registered = &jit, !p.runner.Persists()
-		p.Memory.beginStart(p.memory)
+		p.Memory.beginStart(p.memory, p.runner.Namespace)
 	}
 	return p.storeSecret(ctx, *p.memory.unstored, gh.network())
 }

@@ -170,7 +170,7 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	}
 	if pod != nil {
 		memory.pod.created, memory.claim.seen = time.Time{}, true
-		memory.claim.name = cmp.Or(memory.claim.name, pod.Annotations[v1alpha1.CacheClaimAnnotation])
+		memory.claim.name = cmp.Or(memory.claim.name, claimOf(pod, runner.Spec.PoolRef.Name))
 		r.Memory.claims.podShown(client.ObjectKey{Namespace: pod.Namespace, Name: memory.claim.name}, runner.UID)
 	}
 	if runner.Status.StartedAt == nil {

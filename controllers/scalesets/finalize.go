@@ -188,7 +188,7 @@ func (r *Reconciler) abandon(set *v1alpha1.RunnerScaleSet, id int64, why string)
 func (r *Reconciler) release(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	r.stop(ctx, set)
 	r.forget(client.ObjectKeyFromObject(set))
-	r.verified.Delete(set.UID)
+	r.verified.Delete(client.ObjectKeyFromObject(set))
 	base := set.DeepCopy()
 	controllerutil.RemoveFinalizer(set, v1alpha1.ScaleSetFinalizer)
 	if err := r.Client.Patch(ctx, set.DeepCopy(), client.MergeFrom(base)); client.IgnoreNotFound(err) != nil {

@@ -74,7 +74,7 @@ type Reconciler struct {
 	Cluster string
 	Now     func() time.Time
 
-	verified sync.Map // types.UID → verification
+	verified sync.Map // types.NamespacedName → verification
 }
 
 // New returns a Reconciler. cluster identifies this cluster in the names of session owners, and now is the clock that all
@@ -85,6 +85,7 @@ func New(report kube.Reporter, clients Clients, sessions *Sessions, access *conn
 
 // verification is the last state of the scale set on GitHub, for a generation of the record, and when it was read.
 type verification struct {
+	uid        types.UID // of the record
 	remote     *scaleset.Set
 	generation int64
 	at         time.Time
@@ -114,6 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if apierrors.IsNotFound(err) {
 			r.Sessions.Stop(ctx, req.NamespacedName) // its finalizer was removed by another client
 			r.forget(req.NamespacedName)
+			r.verified.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -259,7 +261,8 @@ func declares(s *v1alpha1.RunnerScaleSet, remote *scaleset.Set) bool {
 
 // anotherHas reports whether the record of another pool, which is not being deleted, has the scale set by its ID. If that
 // ID may have been lost, it compares the name, for records in other namespaces with a working connection. It also checks
-// other connections to the same place on GitHub.
+// other connections to the same place on GitHub. A record in a namespace that may not use its connection does not count,
+// because users may create such records.
 func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
 	places := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, places, client.MatchingFields{placeField: gh.Target().Place()}, client.UnsafeDisableDeepCopy); err != nil {
@@ -272,16 +275,31 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 	for connection := range keys {
 		_, serves := r.Clients.Get(connections.Key(connection))
 		for _, field := range []string{byID(connection, remote.ID), byName(connection, remote.GroupName, remote.Name)} {
-			sets := &v1alpha1.RunnerScaleSetList{}
-			if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
-				return false, fmt.Errorf("listing other records of the scale set: %w", err)
-			}
-			if slices.ContainsFunc(sets.Items, func(o v1alpha1.RunnerScaleSet) bool {
+			had, err := r.anyAllowed(ctx, connection, field, func(o *v1alpha1.RunnerScaleSet) bool {
 				mayHave := o.Status.ID == remote.ID || serves && o.Namespace != set.Namespace
-				return mayHave && o.UID != set.UID && o.DeletionTimestamp.IsZero() && counts(&o)
-			}) {
-				return true, nil
+				return mayHave && o.UID != set.UID && o.DeletionTimestamp.IsZero() && counts(o)
+			})
+			if had || err != nil {
+				return had, err
 			}
+		}
+	}
+	return false, nil
+}
+
+// anyAllowed reports whether one of the records with a remoteField counts, and is in a namespace that may use the connection.
+func (r *Reconciler) anyAllowed(ctx context.Context, connection types.NamespacedName, field string, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
+	sets := &v1alpha1.RunnerScaleSetList{}
+	if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing other records of the scale set: %w", err)
+	}
+	for i := range sets.Items {
+		if !counts(&sets.Items[i]) {
+			continue
+		}
+		allowed, err := r.Access.Allows(ctx, connection, sets.Items[i].Namespace)
+		if allowed || err != nil {
+			return allowed, err
 		}
 	}
 	return false, nil
@@ -306,8 +324,11 @@ func connectionOf(set *v1alpha1.RunnerScaleSet) types.NamespacedName {
 }
 
 func (r *Reconciler) lastVerified(set *v1alpha1.RunnerScaleSet) verification {
-	last, _ := r.verified.Load(set.UID)
+	last, _ := r.verified.Load(client.ObjectKeyFromObject(set))
 	v, _ := last.(verification)
+	if v.uid != set.UID {
+		return verification{}
+	}
 	return v
 }
 
@@ -339,7 +360,7 @@ func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alph
 
 // verify remembers the state on GitHub, and whether it is the answer to an update.
 func (r *Reconciler) verify(set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, asked bool) {
-	r.verified.Store(set.UID, verification{remote: remote, generation: set.Generation, at: r.Now(), asked: asked})
+	r.verified.Store(client.ObjectKeyFromObject(set), verification{uid: set.UID, remote: remote, generation: set.Generation, at: r.Now(), asked: asked})
 }
 
 // groupOf returns the ID of the runner group.
@@ -553,7 +574,7 @@ func (r *Reconciler) update(ctx context.Context, gh *scaleset.Client, set *v1alp
 	}
 	updated, err := gh.Update(ctx, remote.ID, scaleset.Set{Name: want.Name, GroupID: group, Labels: want.Labels})
 	if err != nil {
-		r.verified.Delete(set.UID)
+		r.verified.Delete(client.ObjectKeyFromObject(set))
 		return remote, outcome(err)
 	}
 	r.verify(set, updated, true)

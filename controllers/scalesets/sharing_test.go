@@ -340,3 +340,29 @@ func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
 		t.Errorf("the victim's scale set: %s", why)
 	}
 }
+
+// Anyone with edit rights in a namespace can create a record that names the connection of another one.
+func TestARecordWithoutConsentKeepsNoOneFromAScaleSet(t *testing.T) {
+	b := newBenchOn(t, githubsim.Options{})
+	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"},
+		Spec:       v1alpha1.GitHubConnectionSpec{URL: b.github.ConfigURL("acme"), AllowedNamespaces: []string{"allowed"}},
+	}))
+	b.Access = &connections.Access{Connections: b.Client, Now: b.clock.Now}
+	_, err := b.Clients.(*registry).client.Create(t.Context(), scaleset.Set{Name: "shared", GroupID: github.DefaultRunnerGroupID, Labels: []string{"linux"}})
+	must(t, err)
+	acme := v1alpha1.ConnectionReference{Name: "acme", Namespace: "platform"}
+	b.tenantOn(acme, "stranger", time.Hour)
+	b.until(b.tenantOn(acme, "allowed", 0), v1alpha1.SucceededReason)
+}
+
+func TestWhatIsKnownOfARecordIsForgottenWithIt(t *testing.T) {
+	b := newBenchOn(t, githubsim.Options{})
+	key := types.NamespacedName{Namespace: "ci", Name: "gone"}
+	b.verified.Store(key, verification{})
+	_, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	must(t, err)
+	if _, known := b.verified.Load(key); known {
+		t.Error("it is remembered")
+	}
+}

@@ -87,11 +87,26 @@ func (c Credentials) Validate() error {
 	if c.App.ID == "" || c.App.InstallationID <= 0 {
 		return errors.New("an App needs its id and the id of its installation")
 	}
-	if _, err := jwt.ParseRSAPrivateKeyFromPEM(c.App.PrivateKey); err != nil {
+	if len(c.App.PrivateKey) > maxKeyBytes {
+		return fmt.Errorf("the App's private key has %d bytes, more than %d", len(c.App.PrivateKey), maxKeyBytes)
+	}
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(c.App.PrivateKey)
+	switch {
+	case err != nil:
 		return fmt.Errorf("parsing the App's private key: %w", err)
+	case key.N.BitLen() > maxKeyBits:
+		return fmt.Errorf("the App's private key has %d bits, more than %d", key.N.BitLen(), maxKeyBits)
 	}
 	return nil
 }
+
+const (
+	// maxKeyBits is the maximum size of an App's key. GitHub's keys have 2,048 bits. The time of a signature grows with the
+	// cube of the size, and a signature cannot be interrupted.
+	maxKeyBits = 4096
+	// maxKeyBytes is the maximum length of the key's PEM text, which is parsed before its size is known.
+	maxKeyBytes = 16 << 10
+)
 
 // Assertion returns the JSON Web Token that an App authenticates with. It is valid for a few minutes. See
 // https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app/generating-a-json-web-token-jwt-for-a-github-app

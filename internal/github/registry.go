@@ -115,7 +115,11 @@ func (c *Connections) forget(key string) {
 func (c *Connections) Drop(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if x, ok := c.byKey[key]; ok && x.dropped.IsZero() {
+	x, ok := c.byKey[key]
+	switch {
+	case !ok: // it was never verified
+		c.forget(key)
+	case x.dropped.IsZero():
 		x.dropped = c.now()
 		c.byKey[key] = x
 		c.drops = append(c.drops, drop{key, x.dropped})

@@ -59,7 +59,7 @@ func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (
 		cancel()
 		return nil, err
 	}
-	m.Requests.WithLabelValues(class, strconv.Itoa(resp.StatusCode)).Inc()
+	m.Requests.WithLabelValues(class, codeLabel(resp.StatusCode)).Inc()
 	body := &boundedBody{
 		ReadCloser: resp.Body, scanner: scanner{Bounds: bounds}, hold: o.memory.answers.Hold(o.tenant, cancel), cancel: cancel,
 		closed: func(large error) { o.NoteSize(class, resp.StatusCode, large) },
@@ -67,6 +67,14 @@ func (m Meter) Send(o Options, req *http.Request, class string, bounds Bounds) (
 	body.scanner.limit(int(resp.ContentLength), bounds.Bytes, &whole, unitBytes)
 	resp.Body = body
 	return resp, nil
+}
+
+// codeLabel returns the metric label of an HTTP status. HTTP/2 servers can send any number, and each would be a time series.
+func codeLabel(status int) string {
+	if status < http.StatusContinue || status > 599 {
+		return "other"
+	}
+	return strconv.Itoa(status)
 }
 
 // flowKey is the context key of the flow.

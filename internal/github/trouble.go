@@ -154,6 +154,9 @@ const Server = "github"
 func (c *Connections) clock(key string) *clock.Clock {
 	if c.clocks[key] == nil {
 		c.clocks[key] = clock.New(c.now, c.now, func(ahead time.Duration, crossed bool) {
+			if !c.isWatched(key) {
+				return
+			}
 			c.Report(key, ahead, crossed)
 			if crossed {
 				c.wake(key)
@@ -178,10 +181,23 @@ func (c *Connections) Watch(o Options, key string) Options {
 	c.mu.Unlock()
 	o.memory, o.tenant = c.memory, tenant(key)
 	o.answered = func(class string, status int, header http.Header, fault error) {
-		c.answered(key, class, status, header, fault)
+		if c.isWatched(key) {
+			c.answered(key, class, status, header, fault)
+		}
 	}
-	o.refused = func() { c.refuse(key) }
+	o.refused = func() {
+		if c.isWatched(key) {
+			c.refuse(key)
+		}
+	}
 	return o
+}
+
+// isWatched reports whether a connection has a client. The answer to a call of its last client may arrive later.
+func (c *Connections) isWatched(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clocks[key] != nil
 }
 
 // NoteRefusal records an answer that refuses the credentials themselves. It must not be used for refused tokens, which

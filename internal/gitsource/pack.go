@@ -4,6 +4,7 @@
 package gitsource
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +14,20 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 	"github.com/go-git/go-git/v5/storage/memory"
 )
+
+// cancellable fails to read once its context has ended, because go-git takes no context while it unpacks.
+type cancellable struct {
+	ctx context.Context //nolint:containedctx // of one call
+	io.ReadSeeker
+}
+
+// Read implements io.Reader.
+func (c cancellable) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.ReadSeeker.Read(p)
+}
 
 // unpack checks the size of a packfile and decodes it into objects in memory.
 func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, error) {
@@ -34,7 +49,7 @@ func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, erro
 }
 
 // weigh reads a packfile without keeping anything, and refuses it if it has too many objects or would inflate to too
-// much. A whole object inflates to the size in its header, which the scanner enforces. A delta inflates to the target
+// much. An object inflates to the size in its header, which the scanner enforces. Applying a delta also takes the target
 // size at its start, which is enforced when it is applied (gitformat-pack(5)).
 func weigh(pack io.Reader, limits Limits) error {
 	scanner := packfile.NewScanner(pack)
@@ -58,7 +73,7 @@ func weigh(pack io.Reader, limits Limits) error {
 	return nil
 }
 
-// weighNext returns the size of the next object after it is inflated and, if it is a delta, applied.
+// weighNext returns the size of the next object after it is inflated. For a delta, it adds the size of the result.
 func weighNext(scanner *packfile.Scanner, limits Limits) (int64, error) {
 	header, err := scanner.NextObjectHeader()
 	if err != nil {
@@ -78,7 +93,7 @@ func weighNext(scanner *packfile.Scanner, limits Limits) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return size, limits.checkFile(size)
+	return header.Length + size, limits.checkFile(size)
 }
 
 func (l Limits) checkFile(size int64) error {

@@ -6,6 +6,7 @@ package gitsource
 import (
 	"bytes"
 	"compress/zlib"
+	"context"
 	"crypto/sha1"
 	"encoding/binary"
 	"errors"
@@ -67,6 +68,7 @@ func TestPackBombsAreRefused(t *testing.T) {
 	base := plumbing.ComputeHash(plumbing.BlobObject, zeros)
 	// A delta: size of the base, size of the target, one copy instruction.
 	delta := append(binary.AppendUvarint(binary.AppendUvarint(nil, 1000), 1<<40), 0x80|0x10, 1)
+	nothing := append(binary.AppendUvarint(binary.AppendUvarint(nil, 1000), 0), make([]byte, 997)...)
 	cases := map[string]struct {
 		pack *bytes.Reader
 		want error
@@ -77,6 +79,7 @@ func TestPackBombsAreRefused(t *testing.T) {
 		"inflates beyond what it says":   {newPack(1).add(blobType, 10, nil, make([]byte, 1<<20)).end(), ErrUnusable},
 		"many objects, each within":      {newPack(3).add(blobType, 1000, nil, zeros).add(blobType, 1000, nil, zeros).add(blobType, 1000, nil, zeros).end(), ErrTooLarge},
 		"a delta that grows":             {newPack(2).add(blobType, 1000, nil, zeros).add(refDeltaType, uint64(len(delta)), base[:], delta).end(), ErrTooLarge},
+		"deltas that make nothing":       {newPack(4).add(blobType, 1000, nil, zeros).add(refDeltaType, 1000, base[:], nothing).add(refDeltaType, 1000, base[:], nothing).add(refDeltaType, 1000, base[:], nothing).end(), ErrTooLarge},
 		"a delta without sizes":          {newPack(1).add(refDeltaType, 1, base[:], []byte{0x80}).end(), ErrUnusable},
 		"a delta with one size":          {newPack(1).add(refDeltaType, 1, base[:], []byte{0x01}).end(), ErrUnusable},
 		"a delta on an object elsewhere": {newPack(1).add(refDeltaType, 4, base[:], []byte{1, 1, 1, 0}).end(), ErrUnusable},
@@ -90,6 +93,14 @@ func TestPackBombsAreRefused(t *testing.T) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestUnpackingEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := unpack(cancellable{ctx, newPack(1).add(blobType, 3, nil, []byte("abc")).end()}, Limits{}.orDefaults()); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -140,13 +141,19 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	}
 }
 
+// maxAnnotations limits the annotations of an object in an event, in bytes. Events wait in memory.
+const maxAnnotations = 4 << 10
+
 // withAnnotations adds an object's annotations for notification-controller, as Flux's own controllers do.
 func withAnnotations(metadata, annotations map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, metadata)
-	for key, value := range annotations {
-		if strings.HasPrefix(key, eventv1.Group+"/") {
-			all[key] = value
+	left := maxAnnotations
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		size := len(key) + len(annotations[key])
+		if strings.HasPrefix(key, eventv1.Group+"/") && size <= left {
+			all[key] = annotations[key]
+			left -= size
 		}
 	}
 	return all

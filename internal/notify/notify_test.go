@@ -234,6 +234,16 @@ func TestAMessageIsCut(t *testing.T) {
 	}
 }
 
+func TestLongAnnotationsAreLeftOut(t *testing.T) {
+	p, r := start(t)
+	object, long := source(), strings.Repeat("x", 3000)
+	object.Annotations = map[string]string{"event.toolkit.fluxcd.io/a": long, "event.toolkit.fluxcd.io/b": long, "event.toolkit.fluxcd.io/c": "short", "other": "x"}
+	p.Notify(object, corev1.EventTypeNormal, "Succeeded", "fine", nil)
+	if diff := cmp.Diff(map[string]string{"event.toolkit.fluxcd.io/a": long, "event.toolkit.fluxcd.io/c": "short"}, r.next(t).event.Metadata); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestWhatHasNoNamespaceIsLeftOut(t *testing.T) {
 	p, r := start(t)
 	for _, object := range []client.Object{&v1alpha1.ClusterRunnerPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}, source()} {

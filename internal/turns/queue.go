@@ -259,7 +259,9 @@ func (q *queue) push(e *entry) {
 	if !found && q.PerOwner > 0 { // the owner has no other group
 		perGroup = q.PerOwner
 	}
-	e.waiting = q.line.branch(owner, q.PerOwner).branch(e.group, perGroup).flow(e.flow)
+	// Tenants may share a group, such as a connection. A tenant whose keys take long leaves a quarter of the group to the others.
+	perTenant := perGroup - perGroup/4
+	e.waiting = q.line.branch(owner, q.PerOwner).branch(e.group, perGroup).flow(e.flow, perTenant)
 	e.place = e.waiting.push(e)
 	q.work.Signal()
 }

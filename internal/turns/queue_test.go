@@ -4,6 +4,7 @@
 package turns
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,28 @@ func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
 			t.Errorf("served in the end: %v, want all 6", served)
 		}
 	})
+}
+
+// Namespaces may share a group, such as a connection that all of them use.
+func TestATenantLeavesAQuarterOfAGroupToOthers(t *testing.T) {
+	q := newQueue(QueueOptions{
+		Name: "test", PerGroup: 12, Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
+		Classify: func(r reconcile.Request) (group, flow string) { return "shared", r.Namespace + "/pool" },
+	})
+	defer q.ShutDown()
+	add := func(namespace string, n int) {
+		for i := range n {
+			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: fmt.Sprint(namespace, i)}})
+		}
+	}
+	add("slow", 20)
+	if got := next(q, 20); len(got) != 9 {
+		t.Errorf("one tenant has %d places of 12, want 9", len(got))
+	}
+	add("quick", 5)
+	if diff := cmp.Diff([]string{"quick0", "quick1", "quick2"}, next(q, 20)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }
 
 func TestAFreedPlaceWakesAWaitingWorker(t *testing.T) {

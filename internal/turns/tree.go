@@ -35,13 +35,13 @@ func (n *node[T]) branch(name string, most int) *node[T] {
 }
 
 // flow returns the leaf of a flow. The part of its name before a slash is its tenant. Tenants take turns, so one tenant's many flows get no
-// more turns than the single flow of another tenant.
-func (n *node[T]) flow(name string) *node[T] {
+// more turns than the single flow of another tenant. A tenant has at most perTenant active items; less than 1 means no limit.
+func (n *node[T]) flow(name string, perTenant int) *node[T] {
 	tenant, _, found := strings.Cut(name, "/")
 	if !found {
-		tenant = ""
+		return n.branch("", 0).branch(name, 0)
 	}
-	return n.branch(tenant, 0).branch(name, 0)
+	return n.branch(tenant, perTenant).branch(name, 0)
 }
 
 // push adds an item to a leaf and returns its place.

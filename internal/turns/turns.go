@@ -77,7 +77,7 @@ func New(most int) *Limiter {
 func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, err error) {
 	l.mu.Lock()
 	w := &waiter{turn: make(chan int, 1)}
-	leaf := l.waiting[r].flow(flow)
+	leaf := l.waiting[r].flow(flow, 0)
 	w.place = leaf.push(w)
 	l.serve()
 	l.mu.Unlock()

@@ -23,6 +23,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -61,19 +62,23 @@ type Compiler struct {
 	Limits Limits
 
 	slots *turns.Limiter
+
+	mu sync.Mutex
+	// compiling has a place for the one compilation of each flow.
+	compiling map[string]chan struct{}
 }
 
 // NewCompiler returns a Compiler that executes the running binary, with at most concurrency processes at once.
 func NewCompiler(concurrency int, limits Limits) *Compiler {
 	executable, _ := os.Executable() // no child can be started if it is not found
-	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}
+	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency)), compiling: map[string]chan struct{}{}}
 }
 
 // flowKey is the context key of the flow.
 type flowKey struct{}
 
-// InFlow sets the flow of compilations, such as a namespace. Waiting compilations are served round-robin by flow. So
-// one flow with many or slow definitions delays another by one compilation at most.
+// InFlow sets the flow of compilations, such as a namespace. A flow has one compilation at a time, so that one flow with many
+// or slow definitions does not delay another. Compilations without a flow are not limited.
 func InFlow(ctx context.Context, flow string) context.Context {
 	return context.WithValue(ctx, flowKey{}, flow)
 }
@@ -101,12 +106,37 @@ func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Opti
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("encoding definitions: %w", err)
 	}
-	round, err := c.slots.Enter(ctx, turns.Looking, flowOf(ctx))
+	leave, err := c.enter(ctx, flowOf(ctx))
 	if err != nil {
 		return compile.Result{}, fmt.Errorf("waiting to compile: %w", err)
 	}
-	defer c.slots.Leave(round, turns.Unknown)
+	defer leave()
 	return c.run(ctx, input)
+}
+
+// enter waits until the flow has no other compilation, and for a slot. It returns the function that ends the turn.
+func (c *Compiler) enter(ctx context.Context, flow string) (leave func(), err error) {
+	c.mu.Lock()
+	alone := c.compiling[flow]
+	if alone == nil || flow == "" {
+		alone = make(chan struct{}, 1)
+		c.compiling[flow] = alone
+	}
+	c.mu.Unlock()
+	select {
+	case alone <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	round, err := c.slots.Enter(ctx, turns.Looking, flow)
+	if err != nil {
+		<-alone
+		return nil, err
+	}
+	return func() {
+		c.slots.Leave(round, turns.Unknown)
+		<-alone
+	}, nil
 }
 
 // collectLater lets the garbage in a child grow further than usual, within the memory limit, because collecting it

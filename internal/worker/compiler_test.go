@@ -200,6 +200,28 @@ func TestNobodysDefinitionsKeepThoseOfOthersWaiting(t *testing.T) {
 	}
 }
 
+func TestAFlowHasOneCompilationAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := NewCompiler(2, DefaultLimits())
+		entered := map[string]int{}
+		for _, flow := range []string{"greedy", "greedy", "quiet"} {
+			go func() {
+				leave, err := w.enter(t.Context(), flow)
+				if err != nil {
+					return
+				}
+				entered[flow]++
+				<-t.Context().Done()
+				leave()
+			}()
+			synctest.Wait()
+		}
+		if entered["greedy"] != 1 || entered["quiet"] != 1 {
+			t.Errorf("compilations at once: %v", entered)
+		}
+	})
+}
+
 func TestWhatIsNotTheDefinitionsFaultIsAnError(t *testing.T) {
 	files := compile.Files{"a.cue": []byte(endless)}
 	t.Run("canceled", func(t *testing.T) {

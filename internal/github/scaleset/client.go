@@ -235,10 +235,21 @@ func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func()
 // observe runs an operation and converts its error by GitHub's answer.
 func (c *Client) observe(ctx context.Context, x *exchange, doing string, client *official.Client, op operation) error {
 	defer x.close()
-	if err := op(withExchange(ctx, x), client); err != nil {
+	if err := guarded(withExchange(ctx, x), client, op); err != nil {
 		return newError(doing, x, err, c.options.Theirs())
 	}
 	return nil
+}
+
+// guarded runs an operation and returns a panic as an error. The official client reads some fields of answers without a
+// check. Answers come from a server that a user chose, and a panic in a session's goroutine would end the process.
+func guarded(ctx context.Context, client *official.Client, op operation) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: the client of GitHub's protocol panicked: %v", errPartial, r)
+		}
+	}()
+	return op(ctx, client)
 }
 
 // defaultLimit is the wait if GitHub limits calls and does not say for how long.

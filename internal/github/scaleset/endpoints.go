@@ -51,8 +51,9 @@ func (e endpoint) isList() bool {
 // labels is limited.
 func endpointOf(req *http.Request) endpoint {
 	name := req.URL.Path
-	if _, below, isService := strings.Cut(name, "/_apis/"); isService {
-		return serviceEndpoint(req.Method, strings.Trim(below, "/"))
+	const service = "/_apis/"
+	if i := strings.LastIndex(name, service); i >= 0 { // the URL of the service, which the server chooses, may contain it, too
+		return serviceEndpoint(req.Method, strings.Trim(name[i+len(service):], "/"))
 	}
 	switch {
 	case req.Method != http.MethodPost:

@@ -19,7 +19,7 @@ func newError(doing string, x *exchange, err error, now time.Time) *github.Error
 	if errors.Is(err, errPartial) || isTooLarge(err) {
 		kind = github.KindUnavailable
 	}
-	e := github.NewError(kind, doing, x.status, 0, x.explanation(), err)
+	e := github.NewError(kind, doing, x.status, 0, x.explanation(), brief(err))
 	e.Silent, e.ActivityID, e.RequestID = x.silent, x.header.Get("ActivityId"), x.header.Get("X-GitHub-Request-Id")
 	if e.Kind == github.KindSessionConflict {
 		e.Owner = sessionOwner(x.message)
@@ -31,6 +31,36 @@ func newError(doing string, x *exchange, err error, now time.Time) *github.Error
 		e.RetryAfter = github.SecondaryRetry
 	}
 	return e
+}
+
+// brief returns an error with a short text. The official client quotes whole answers in its errors, and the state of a
+// session keeps its last error.
+func brief(err error) error {
+	text := err.Error()
+	if short := github.Excerpt(text); short != text {
+		return quoted{short, cause(err)}
+	}
+	return err
+}
+
+// quoted is an error that quoted a long answer.
+type quoted struct {
+	text  string
+	cause error // nil if its text is long, too
+}
+
+func (q quoted) Error() string { return q.text }
+func (q quoted) Unwrap() error { return q.cause }
+
+// cause returns the innermost error of a chain, or nil if its text is long.
+func cause(err error) error {
+	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
+		err = next
+	}
+	if text := err.Error(); github.Excerpt(text) != text {
+		return nil
+	}
+	return err
 }
 
 func isTooLarge(err error) bool { return errors.As(err, new(github.TooLarge)) }

@@ -88,8 +88,8 @@ type Listener struct {
 	brokeOff  bool   // the last session failed after it was open, and no later one has worked
 	backoff   wait.Backoff
 	refreshed time.Time // when the statistics were last requested
-	// unknownLogged is when an unknown part of a message was last logged.
-	unknownLogged time.Time
+	// warned is when a warning about a message was last logged.
+	warned time.Time
 }
 
 // NewListener returns a Listener that does nothing until Run. It announces 0 if Announce is not called within

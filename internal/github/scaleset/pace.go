@@ -95,6 +95,16 @@ func cost(token time.Duration, jobs int) time.Duration {
 	return token * time.Duration(min(busyPool, max(1, jobs))) / busyPool
 }
 
+// pauseAfter returns how long the next poll waits after a message of a size. Decoding a message takes up to 0.1 s of CPU time for
+// each megabyte, and a server that belongs to a tenant may send any number of them. GitHub's messages are smaller.
+func pauseAfter(bytes int) time.Duration {
+	const (
+		usual     = 64 << 10
+		perSecond = 512 << 10
+	)
+	return time.Duration(max(0, bytes-usual)) * time.Second / perSecond
+}
+
 // bucket is a token bucket. It starts with most tokens, and gets one in each interval.
 type bucket struct {
 	most int

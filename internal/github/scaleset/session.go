@@ -31,6 +31,7 @@ type message struct {
 	available  []int64 // requests to acquire; none on github.com
 	unknown    []unknownPart
 	size       int // the number of its events
+	decoding   time.Duration
 }
 
 // OpenSession opens the scale set's message session. It returns the first statistics, which may be nil. If the scale
@@ -124,7 +125,7 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 	if err != nil || got == nil {
 		return nil, err
 	}
-	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown}
+	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, decoding: x.decoding}
 	for _, event := range eventsOf(got, now(), s.client.options.Ours) {
 		if _, err := github.Fit(&event); err != nil {
 			m.unknown = append(m.unknown, unknownPart{partEvent, err.Error()})

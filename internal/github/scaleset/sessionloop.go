@@ -146,6 +146,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	a.tokens.spend(time.Now(), m.decoding)
 	return a.handle(ctx, m)
 }
 
@@ -153,7 +154,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 // limits the rate for a server that sends only full messages.
 func (a *sessionLoop) readsOn(m *message) bool {
 	now := time.Now()
-	if m == nil || m.size < fullMessage || m.id <= a.cursor || a.backlog.wait(now) > 0 {
+	if m == nil || m.size < fullMessage || m.decoding > 0 || m.id <= a.cursor || a.backlog.wait(now) > 0 {
 		return false
 	}
 	a.backlog.spend(now, a.backlog.each)
@@ -268,7 +269,7 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 		if err := a.session.acquire(ctx, m.available); err != nil && (passes(err) || github.IsUnauthorized(err)) {
 			return err
 		} else if err != nil {
-			a.log.Warn("Offered jobs weren't acquired", "messageID", m.id, "reason", err.Error())
+			a.warnRarely("Offered jobs weren't acquired", "messageID", m.id, "reason", err.Error())
 		}
 	}
 	d, hasRoom := a.retain(m)
@@ -295,15 +296,20 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	return nil
 }
 
-// noteUnknown counts the unknown parts of a message, and logs one of them a minute: a server may send hundreds with each of
-// several messages a second.
+// noteUnknown counts and logs the unknown parts of a message.
 func (a *sessionLoop) noteUnknown(m *message) {
 	for _, u := range m.unknown {
 		unknowns.WithLabelValues(u.part).Inc()
-		if time.Since(a.unknownLogged) >= time.Minute {
-			a.unknownLogged = time.Now()
-			a.log.Warn("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
-		}
+		a.warnRarely("Message not understood", "messageID", m.id, "part", u.part, "type", u.name)
+	}
+}
+
+// warnRarely logs at most one warning about messages a minute, because a server may send hundreds of parts that deserve one in
+// each of several messages a second.
+func (a *sessionLoop) warnRarely(text string, about ...any) {
+	if time.Since(a.warned) >= time.Minute {
+		a.warned = time.Now()
+		a.log.Warn(text, about...)
 	}
 }
 

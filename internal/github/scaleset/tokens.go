@@ -125,8 +125,24 @@ func (t *tokenSource) fetch(class endpoint, generation uint64, req *http.Request
 		return nil, err
 	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, body: content}
+	if a.status < http.StatusMultipleChoices && lacksField(class, content) {
+		return nil, errPartial
+	}
 	t.keep(class, generation, a)
 	return a, nil
+}
+
+// lacksField reports whether an answer lacks a field that the official client uses without a check.
+func lacksField(class endpoint, body []byte) bool {
+	var token struct {
+		Token string `json:"token"`
+	}
+	if json.Unmarshal(trimBOM(body), &token) != nil {
+		return false // the official client returns an error
+	}
+	var claims jwt.RegisteredClaims
+	_, _, err := jwt.NewParser().ParseUnverified(token.Token, &claims)
+	return token.Token == "" || class == endpointRunnerRegistration && err == nil && claims.ExpiresAt == nil
 }
 
 // keep caches a successful answer. After a refusal it drops the tokens that the call used.

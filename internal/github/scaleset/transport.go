@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/neterr"
@@ -23,6 +24,9 @@ var answerBounds = github.Bounds{Bytes: 1 << 20, List: 100, Values: 2_000}
 
 // tokenBounds is for an answer that is cached for as long as its token lives.
 var tokenBounds = github.Bounds{Bytes: 128 << 10, List: 100, Values: 2_000}
+
+// sessionBounds is for a session, whose fields are kept for as long as it is open.
+var sessionBounds = github.Bounds{Bytes: 32 << 10, List: 100, Values: 2_000}
 
 // metered counts and times requests by class of endpoint, and limits the size of answers.
 type metered struct{ options github.Options }
@@ -36,6 +40,8 @@ func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		bounds = messageBounds
 	case endpoint.isToken():
 		bounds = tokenBounds
+	case endpoint == endpointSessionCreate, endpoint == endpointSessionRefresh:
+		bounds = sessionBounds
 	}
 	resp, err := traffic.Send(m.options, req, class, bounds)
 	m.options.Note(req.Context(), class, resp, err)
@@ -76,6 +82,8 @@ type exchange struct {
 	silent   bool // there was no answer
 	// unknown parts of a polled message.
 	unknown []unknownPart
+	// decoding is the additional pause after a large message.
+	decoding time.Duration
 	// bodies are answers that count as being read until the call ends.
 	bodies []io.Closer
 }
@@ -127,12 +135,8 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = x.resuming(req)
 	x.endpoint, x.status, x.header, x.typeName, x.message, x.silent = requestEndpoint(req), 0, nil, "", "", false
 	resp, err := o.next.RoundTrip(req)
-	if errors.As(err, new(github.ForeignHost)) {
-		x.message = err.Error()
-		return nil, err
-	}
 	if err != nil {
-		x.message, x.silent = github.Excerpt(neterr.NoAnswer(err)), true
+		x.noteNoAnswer(err)
 		return nil, err
 	}
 	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
@@ -158,6 +162,15 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// noteNoAnswer records why there is no answer that can be used.
+func (x *exchange) noteNoAnswer(err error) {
+	if errors.As(err, new(github.ForeignHost)) || errors.Is(err, errPartial) {
+		x.message = err.Error()
+		return
+	}
+	x.message, x.silent = github.Excerpt(neterr.NoAnswer(err)), true
+}
+
 // read reads a whole answer, and makes a message harmless. A truncated answer counts as no answer.
 func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
 	x.bodies = append(x.bodies, resp.Body)
@@ -166,6 +179,7 @@ func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byt
 		err = fmt.Errorf("reading the answer: %w", err)
 	}
 	if err == nil && isMessage {
+		x.decoding = pauseAfter(len(body))
 		body, err = x.readMessage(resp, body)
 		o.options.NoteSize("message_body", resp.StatusCode, err)
 	}
