@@ -292,10 +292,10 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 func (t namedTree) prices() (*review.Prices, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); !t.absent; folder = path.Dir(folder) {
 		// Links and files with other names are not read, and nothing else reports them.
-		for base, why := range map[string]string{pricesFile: compile.Link, "prices.yml": otherPrices, "prices.json": otherPrices} {
-			name := path.Join(folder, base)
-			if info, err := fs.Lstat(t.fsys, name); err == nil && (base != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
-				return nil, []v1alpha1.Diagnostic{{File: displayPath(t.root, name), Message: why}}, nil
+		for _, other := range [][2]string{{pricesFile, compile.Link}, {"prices.json", otherPrices}, {"prices.yml", otherPrices}} {
+			name := path.Join(folder, other[0])
+			if info, err := fs.Lstat(t.fsys, name); err == nil && (other[0] != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
+				return nil, []v1alpha1.Diagnostic{{File: displayPath(t.root, name), Message: other[1]}}, nil
 			}
 		}
 		name := path.Join(folder, pricesFile)

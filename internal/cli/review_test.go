@@ -561,3 +561,22 @@ func TestVetNamesPoolsThatAreGone(t *testing.T) {
 		})
 	}
 }
+
+// In a repository of many teams, the definitions of both revisions are in the namespaces of their sources.
+func TestPoolsOfManySourcesThatAreGone(t *testing.T) {
+	repository := filepath.Join(t.TempDir(), "runners")
+	if got := corralAnywhere(t, "init", repository, "--teams=web,data", "--url", "https://github.com/acme"); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	gitIn(t, repository, "init", "-q", "-b", "main")
+	gitIn(t, repository, "add", ".")
+	gitIn(t, repository, "commit", "-qm", "two teams")
+	if got := corral(t, repository, "vet", "--base", "HEAD"); got.code != exitOK || strings.Contains(got.stderr, "gone since") {
+		t.Errorf("nothing changed: %+v", got)
+	}
+	file := filepath.Join(repository, "teams/web/pools.cue")
+	writeFile(t, file, strings.Replace(readFile(t, file), "build:", "other:", 1))
+	if got := corral(t, repository, "vet", "--base", "HEAD"); got.code != exitOK || !strings.Contains(got.stderr, "1 of 2 pools gone since HEAD (") || !strings.Contains(got.stderr, "ci-web/web-build") {
+		t.Errorf("a renamed pool: %+v", got)
+	}
+}

@@ -32,6 +32,13 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 		return nil, err
 	}
 	message := ""
+	if w.isAssigned { // the definitions are in the namespaces of the sources that apply them
+		kept := result.Diagnostics
+		if err := d.assign(ctx, &result); err != nil {
+			return nil, err
+		}
+		result.Diagnostics = kept
+	}
 	fillNamespace(result.Objects, w.options.namespace)
 	before, now := poolNames(result.Objects), poolNames(w.Objects)
 	removed := slices.DeleteFunc(slices.Clone(before), func(name string) bool { _, is := slices.BinarySearch(now, name); return is })
