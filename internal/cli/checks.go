@@ -60,7 +60,7 @@ func (w *workspace) poolChecks() []poolCheck {
 				return ""
 			}
 			name := p.GetScaleSetName()
-			key := strings.ToLower(strings.Join([]string{connectionOf(p.RunnerPool), p.Spec.RunnerGroup, name}, "\n"))
+			key := strings.ToLower(strings.Join([]string{connectionOf(p.RunnerPool), p.Spec.GetRunnerGroup(), name}, "\n"))
 			if other, taken := scaleSets[key]; taken {
 				return fmt.Sprintf("pool %s has the scale set %s, too: one of the two will be refused", other, name)
 			}
