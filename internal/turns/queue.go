@@ -259,8 +259,10 @@ func (q *queue) push(e *entry) {
 	if !found && q.PerOwner > 0 { // the owner has no other group
 		perGroup = q.PerOwner
 	}
-	// Tenants may share a group, such as a connection. A tenant whose keys take long leaves a quarter of the group to the others.
-	perTenant := perGroup - perGroup/4
+	perTenant := 0
+	if !strings.HasPrefix(e.flow, owner+"/") { // tenants share the group, such as a connection; each leaves a quarter of it to the others
+		perTenant = perGroup - perGroup/4
+	}
 	e.waiting = q.line.branch(owner, q.PerOwner).branch(e.group, perGroup).flow(e.flow, perTenant)
 	e.place = e.waiting.push(e)
 	q.work.Signal()

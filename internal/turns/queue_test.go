@@ -147,7 +147,7 @@ func TestAGroupThatHangsDelaysNoOther(t *testing.T) {
 func TestATenantLeavesAQuarterOfAGroupToOthers(t *testing.T) {
 	q := newQueue(QueueOptions{
 		Name: "test", PerGroup: 12, Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
-		Classify: func(r reconcile.Request) (group, flow string) { return "shared", r.Namespace + "/pool" },
+		Classify: func(r reconcile.Request) (group, flow string) { return "platform/shared", r.Namespace + "/pool" },
 	})
 	defer q.ShutDown()
 	add := func(namespace string, n int) {
