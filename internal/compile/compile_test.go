@@ -316,6 +316,11 @@ func TestTreesThatAreRefused(t *testing.T) {
 		"an unused tag": {repository(onePool), Options{Tags: map[string]string{"env": "prod"}}, []string{`tag "env" is set, but no field is marked @tag(env)`}},
 		"a misspelt tag": {repository("package pools\n\n_env: string @tag(env,short=prod)\n"), Options{Tags: map[string]string{"evn": "prod"}, AllowEmpty: true},
 			[]string{`pools.cue:3:14: tag "evn" is set, but no field is marked @tag(evn); did you mean env?`}},
+		"a misspelt tag of a module in a folder": {
+			Files{"infra/cue.mod/module.cue": []byte("module: \"acme.test/infra@v0\"\nlanguage: version: \"v0.16.0\"\n"), "infra/pools.cue": []byte("package pools\n\n_env: string @tag(env)\n")},
+			Options{Path: "infra", Tags: map[string]string{"evn": "prod"}, AllowEmpty: true},
+			[]string{`infra/pools.cue:3:14: tag "evn" is set, but no field is marked @tag(evn); did you mean env?`},
+		},
 		"a tag of another name": {repository("package pools\n\n_env: string @tag(env)\n"), Options{Tags: map[string]string{"cluster": "x"}, AllowEmpty: true},
 			[]string{`tag "cluster" is set, but no field is marked @tag(cluster); allowed here: env`}},
 		"a tag's value": {

@@ -402,7 +402,7 @@ func (m *module) tags() map[string]tagUse {
 		for _, found := range tagAttribute.FindAllSubmatchIndex(m.files[name], -1) {
 			before := m.files[name][:found[0]]
 			place := v1alpha1.Diagnostic{
-				File: path.Join(m.root, name), Line: v1alpha1.LineNumber(bytes.Count(before, []byte("\n")) + 1), Column: v1alpha1.LineNumber(len(before) - bytes.LastIndexByte(before, '\n')),
+				File: name, Line: v1alpha1.LineNumber(bytes.Count(before, []byte("\n")) + 1), Column: v1alpha1.LineNumber(len(before) - bytes.LastIndexByte(before, '\n')),
 			}
 			isValue, names := found[2] >= 0, []string{}
 			if isValue {
@@ -443,7 +443,12 @@ func (m *module) usedTags(tags map[string]string) []string {
 func (c *compilation) checkTags(t *tree, tags map[string]string) {
 	mentioned := map[string]tagUse{}
 	for _, m := range t.modules {
-		maps.Copy(mentioned, m.tags())
+		for tag, use := range m.tags() {
+			if before, known := mentioned[tag]; known {
+				use = tagUse{place: before.place, value: before.value || use.value, condition: before.condition || use.condition}
+			}
+			mentioned[tag] = use
+		}
 	}
 	known := slices.Sorted(maps.Keys(mentioned))
 	for _, tag := range slices.Sorted(maps.Keys(tags)) {
