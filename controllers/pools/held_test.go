@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/runtime/conditions"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,12 +85,14 @@ func TestSurplusThatMayNotBeDeleted(t *testing.T) {
 	b.warm(3)
 	b.runAll()
 	b.allEvents()
-	tries := 0
-	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+	tries, inner := 0, b.Client.(client.WithWatch)
+	b.Client = interceptor.NewClient(inner, interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
 		tries++
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "runners"}, o.GetName(), errors.New("frozen"))
 	}})
 	b.change(func(p *v1alpha1.RunnerPool) { p.Spec.Scale.Idle = new(int32(0)) })
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: budgetName}}
+	must(t, inner.Delete(t.Context(), budget)) // the runners with a job stay protected
 	for range 60 {
 		b.now = b.now.Add(time.Second)
 		b.reconcile()
@@ -100,6 +103,7 @@ func TestSurplusThatMayNotBeDeleted(t *testing.T) {
 	if tries < 6 || tries > 12 {
 		t.Errorf("%d attempts to delete 3 runners", tries)
 	}
+	must(t, inner.Get(t.Context(), client.ObjectKeyFromObject(budget), &policyv1.PodDisruptionBudget{}))
 	for _, e := range b.allEvents() {
 		if strings.Contains(e, drainedEvent) {
 			t.Error(e)

@@ -6,6 +6,7 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -133,10 +134,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		d = r.plan(ctx, o)
 		note(ctx, o, *d)
 		r.Jobs.AtMax(o.key(), isFull(o, *d))
-		err = r.act(ctx, o, *d)
-		if err == nil {
-			o.memory.budgets, err = r.protect(ctx, o, *d)
-		}
+		acted := r.act(ctx, o, *d)
+		o.memory.budgets, err = r.protect(ctx, o, *d) // in any case, because the API server may refuse one deletion for long
+		err = cmp.Or(acted, err)
 	}
 	pool.Status = project(o, d, err)
 	done := doneBy(o, d, pool.Status, err)
