@@ -161,14 +161,13 @@ func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.
 func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
 
 // inForce returns the limits that apply. While a policy fails, these are the limits of the last decision, or the declared
-// and scheduled limits and those of the policies that answered where they are lower, as in the controller.
+// and scheduled limits where they are lower.
 func (a *scaled) inForce() policy.Scale {
 	if len(a.answer.Failures) == 0 {
 		return a.answer.Scale
 	}
-	last, answered := cmp.Or(a.last, &a.Scale), a.answer.Scale
-	most := min(a.Max, last.Max, answered.Max)
-	return policy.Scale{Max: most, Min: min(most, a.Min, last.Min, answered.Min), Idle: min(most, a.Idle, last.Idle, answered.Idle)}
+	last := cmp.Or(a.last, &a.Scale)
+	return policy.Scale{Min: min(a.Min, last.Min), Max: min(a.Max, last.Max), Idle: min(a.Idle, last.Idle)}
 }
 
 // add adds a period with constant limits.
