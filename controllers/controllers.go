@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers lists every controller and creates the manager in which they run. The main loop is controllers/pools.
+// Package controllers sets up all controllers and the manager in which they run. The main controller, which reconciles
+// RunnerPools, is in controllers/pools.
 package controllers
 
 import (
@@ -44,29 +45,32 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// Collectors returns the metrics of all controllers and of the calls to GitHub. They may only be registered once.
+// Collectors returns the metrics of all controllers and of the calls to GitHub. They are global to the process, so register
+// them only once.
 func Collectors() []prometheus.Collector {
 	return slices.Concat([]prometheus.Collector{buildInfo, readiness}, sources.Collectors(), policies.Collectors(), pools.Collectors(), runners.Collectors(), scalesets.Collectors(), jobs.Collectors(), scaleset.Collectors(), rest.Collectors(), turns.Collectors(), webhooks.Collectors(), notify.Collectors(), []prometheus.Collector{clock.Offsets})
 }
 
 // Options are the options of the controllers.
 type Options struct {
-	// Version is the version of Corral that GitHub sees.
+	// Version is Corral's version, which the User-Agent of requests to GitHub contains.
 	Version string
-	// Cluster names this cluster to GitHub: the first half of a session owner's name.
+	// Cluster identifies this cluster on GitHub. It is the first part of a session owner's name, CLUSTER/POOL_UID, and the
+	// owner labels of runners without a scale set are derived from it.
 	Cluster string
 	// Namespaces are the watched namespaces: ManagerOptions.Namespaces.
 	Namespaces []string
-	// CredentialsDir contains the folders for the mounts of GitHubConnections.
+	// CredentialsDir is the folder that contains a folder NAMESPACE/NAME for each spec.mount of a GitHubConnection.
 	CredentialsDir string
-	// EventsAddress is where events are posted in the format of Flux's notification-controller; empty to post none.
+	// EventsAddress is the URL to which events are posted in the format of Flux's notification-controller; empty to post
+	// none.
 	EventsAddress string
 	// Sources are the options of PoolSources.
 	Sources SourceOptions
-	// Zone is the time zone, in the IANA database, that policies see. Default: UTC.
+	// Zone is the time zone, by its name in the IANA database, that policies receive in their input. Default: UTC.
 	Zone string
-	// LogDecisions enables logging policy decisions that change something. Of the others, every DecisionSample-th is logged,
-	// unless that is 0.
+	// LogDecisions enables the log of policy decisions. The log contains each decision that changes something, and every
+	// DecisionSample-th of the others; none of the others if DecisionSample is 0.
 	LogDecisions   bool
 	DecisionSample int
 	// Runners is how many runners are reconciled concurrently.
@@ -75,7 +79,7 @@ type Options struct {
 	Others int
 	// PrometheusServers are the servers that pools' metrics may refer to, each as NAME=URL.
 	PrometheusServers []string
-	// JobMetrics select the labels of job metrics besides the pool.
+	// JobMetrics selects the labels that job metrics have in addition to the pool.
 	JobMetrics jobs.MeterOptions
 	// Webhook configures the server for GitHub's webhooks; nil for none.
 	Webhook *WebhookOptions
@@ -86,7 +90,7 @@ type SourceOptions struct {
 	// DefaultServiceAccount is the service account, in a PoolSource's namespace, that applies the objects of sources without
 	// one; empty for the controller.
 	DefaultServiceAccount string
-	// NoCrossNamespaceRefs refuses sourceRef and dependsOn to other namespaces.
+	// NoCrossNamespaceRefs refuses a sourceRef or dependsOn that refers to another namespace.
 	NoCrossNamespaceRefs bool
 	// AllowFiles allows repositories in the local file system.
 	AllowFiles bool
@@ -94,7 +98,8 @@ type SourceOptions struct {
 	PostStatus bool
 	// ArtifactHost, if set, replaces the host in URLs of Flux artifacts.
 	ArtifactHost string
-	// JitterPercent spreads the intervals in either direction, 0 to 99.
+	// JitterPercent is the maximum percentage, from 0 to 99, by which a random amount lengthens or shortens each interval,
+	// so that sources are not all reconciled at the same time.
 	JitterPercent int
 }
 
@@ -113,15 +118,17 @@ type WebhookOptions struct {
 }
 
 const (
-	// poolStatusInterval is how long a pool's counts are collected for one write.
+	// poolStatusInterval is how long changes of a pool's counts are collected for one write of its status.
 	poolStatusInterval = 2 * time.Second
-	// runnerStatusDelay is how long a runner's changes, usually the changes of its start, are collected for one write.
+	// runnerStatusDelay is how long a runner's changes, usually the changes of its start, are collected for one write of
+	// its status.
 	runnerStatusDelay = 2 * time.Second
-	// statusRate is how many such writes are made per second before they wait longer, for pools and for runners each.
+	// statusRate is the number of these writes per second, for pools and for runners each, above which they are delayed
+	// further.
 	statusRate = 25
 )
 
-// shared has the dependencies that several controllers share.
+// shared contains the dependencies that several controllers use.
 type shared struct {
 	now   func() time.Time // the API server's clock
 	guard func(http.RoundTripper) http.RoundTripper
@@ -154,7 +161,7 @@ func newShared(mgr *Manager, o Options) (shared, error) {
 		sessions: scalesets.NewSessions(mgr.lease), memory: runners.NewMemory(), jobs: jobs.NewJobMeter(o.JobMetrics),
 		accounts: sources.NewImpersonator(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()}),
 	}
-	s.ofSets.Mirrored = true // by their pools
+	s.ofSets.Mirrored = true // their pools repeat the conditions of RunnerScaleSets
 	s.connections.Report = func(key string, ahead time.Duration, crossed bool) { reportClock(github.Server, key, ahead, crossed) }
 	s.ofPools.Gathered = kube.Gather(poolStatusInterval, statusRate, time.Now)
 	s.ofRunners.Quiet, s.ofRunners.Gathered = true, kube.Gather(runnerStatusDelay, statusRate, time.Now)
@@ -176,7 +183,7 @@ func (s shared) gitHub(o Options) github.Options {
 	return github.Options{Version: o.Version, Now: s.now, Guard: s.guard}
 }
 
-// All adds every controller to the manager: one line each.
+// All adds every controller to the manager.
 func All(mgr *Manager, o Options) error {
 	s, err := newShared(mgr, o)
 	if err != nil {
@@ -217,7 +224,7 @@ func lead(ctx context.Context) error {
 	return nil
 }
 
-// addPools adds the main loop.
+// addPools adds the controller of RunnerPools.
 func addPools(mgr *Manager, o Options, s shared, tracker *jobs.JobTracker, poller *jobs.Poller) error {
 	return (&pools.Reconciler{
 		Reporter: s.ofPools, Live: s.live, Sessions: s.sessions, Results: s.memory, Demand: []pools.Reader{tracker, poller}, Jobs: tracker,
@@ -255,7 +262,7 @@ func addSources(mgr ctrl.Manager, o Options, s shared) error {
 	return source.SetupWithManager(mgr)
 }
 
-// newTracker returns the tracker of the jobs that events report.
+// newTracker returns the JobTracker, which follows the jobs that webhook events report.
 func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
 	return jobs.NewJobTracker(jobs.Config{
 		Client: mgr.GetClient(), GitHub: func(c types.NamespacedName) (jobs.GitHub, bool) { return s.rest.Get(connections.Key(c)) },
@@ -266,7 +273,7 @@ func newTracker(mgr ctrl.Manager, s shared) *jobs.JobTracker {
 	})
 }
 
-// newPoller returns the poller of pools' metrics.
+// newPoller returns the poller that reads the metrics to which pools refer.
 func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
 	servers, err := metricsource.NewServers(o.PrometheusServers, metricsource.ServersOptions{Now: s.now})
 	if err != nil {
@@ -284,7 +291,7 @@ func newPoller(mgr ctrl.Manager, o Options, s shared) (*jobs.Poller, error) {
 	}), nil
 }
 
-// addNotifier posts events to an address, if there is one.
+// addNotifier makes report post events to an address, unless the address is empty.
 func addNotifier(mgr *Manager, address string, report *kube.Reporter) error {
 	if address == "" {
 		return nil

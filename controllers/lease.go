@@ -35,11 +35,12 @@ const (
 // podName is the environment variable with the name of the controller's own pod.
 const podName = "POD_NAME"
 
-// lease is the leader election lease. It records what depends on it: whether this process still leads, and when the
-// previous leader was last alive. Without an election it is always held.
+// lease is the leader election lease. It records whether this process still leads, and when the previous leader was last
+// alive. Without an election, this process always counts as the leader.
 type lease struct {
 	resourcelock.Interface
-	// now is this machine's clock, which measures how long the lease is held. server is the clock that all replicas share.
+	// now is this machine's clock, which measures how long the lease is held. server is the API server's clock, which all
+	// replicas share.
 	now, server func() time.Time
 	duration    time.Duration
 	began       time.Time
@@ -48,18 +49,18 @@ type lease struct {
 	mu      sync.Mutex
 	led     bool      // this process has held the lease
 	renewed time.Time // when this process last renewed the lease; zero while it does not hold it
-	former  time.Time // when the previous leader last held it, by the server's clock
-	key     string    // key that all leaders share; empty until this process has read the lease or led
+	former  time.Time // when the previous leader last renewed the lease, by the API server's clock
+	key     string    // secret that all leaders share; empty until this process has read the lease or led
 }
 
-// keyAnnotation of the lease contains a secret that all leaders share. Only they and administrators can read it. Unlike
-// credentials, it never changes.
+// keyAnnotation is the annotation of the lease with a secret that all leaders share. Only Corral's replicas and
+// administrators can read it. Unlike credentials, the secret never changes.
 const keyAnnotation = "corral.dev/key"
 
-// VersionAnnotation of the lease contains the leader's version.
+// VersionAnnotation is the annotation of the lease with the leader's version.
 const VersionAnnotation = "corral.dev/version"
 
-// newLease returns the lease, not held yet.
+// newLease returns the lease, which this process does not hold yet.
 func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*lease, error) {
 	l := &lease{now: time.Now, server: server, duration: o.LeaseDuration, began: time.Now(), version: o.Version}
 	if !o.LeaderElection {
@@ -73,8 +74,8 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	if err != nil {
 		return nil, err
 	}
-	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // the timeout below would end the manager's watches
-	config.Timeout = o.RenewDeadline / 2                                   // a request that hangs must not cost the lease
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // a copy, because the timeout below would end the manager's watches
+	config.Timeout = o.RenewDeadline / 2                                   // so that one request that hangs does not make this process lose the lease
 	coordination, err := coordinationclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client of the lease: %w", err)
@@ -86,7 +87,8 @@ func newLease(config *rest.Config, o ManagerOptions, server func() time.Time) (*
 	return l, nil
 }
 
-// leases reads and writes the lease with the data that all leaders share: their key, and the time by the server's clock.
+// leases reads and writes the lease. To each write, it adds the leaders' key, the leader's version, and the renewal time by
+// the API server's clock.
 type leases struct {
 	coordinationclient.LeaseInterface
 	of *lease
@@ -116,7 +118,7 @@ func (l leases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav
 	return l.LeaseInterface.Update(ctx, l.of.complete(lease), o)
 }
 
-// complete adds the data that all leaders share to a lease, and the version of this one.
+// complete adds to a lease the leaders' key, this process's version, and the renewal time by the API server's clock.
 func (l *lease) complete(written *coordinationv1.Lease) *coordinationv1.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +129,8 @@ func (l *lease) complete(written *coordinationv1.Lease) *coordinationv1.Lease {
 	return written
 }
 
-// identity returns the name of this process in the lease. For a pod it is the pod's name, so that a container that restarts
-// in place continues with the lease of the crashed one.
+// identity returns the name that identifies this process as a holder of the lease. In a pod, it is the pod's name, so that
+// a container that restarts in place still holds the lease of the crashed container.
 func identity() (string, error) {
 	if name := os.Getenv(podName); name != "" {
 		return name, nil
@@ -163,7 +165,8 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return l.note(record, l.now(), l.Interface.Update(ctx, record))
 }
 
-// note records the result of a write at a time: this process holds the lease, or gave it up.
+// note records the result of a write that began at the given time: if it succeeded, this process either holds the lease or
+// has released it.
 func (l *lease) note(record resourcelock.LeaderElectionRecord, at time.Time, err error) error {
 	if err != nil {
 		return err
@@ -177,12 +180,12 @@ func (l *lease) note(record resourcelock.LeaderElectionRecord, at time.Time, err
 	return nil
 }
 
-// errLeaseOver is the error of a write that is not sent.
+// errLeaseOver is the error for a write that guard did not send.
 var errLeaseOver = errors.New("this process no longer holds the lease; another one may lead")
 
-// guard returns a transport that sends only reads once this process has led and its lease is over. Otherwise a process that
-// was suspended for longer than its lease, with its machine or by a debugger, would complete its work although another
-// process leads.
+// guard returns a transport that refuses all writes if this process has led and no longer holds the lease. Otherwise a
+// process that was suspended for longer than the lease duration, with its machine or by a debugger, would complete its work
+// although another process leads.
 func (l *lease) guard(next http.RoundTripper) http.RoundTripper {
 	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		if isRead := r.Method == http.MethodGet || r.Method == http.MethodHead; isRead || !l.isOver() {
@@ -195,7 +198,7 @@ func (l *lease) guard(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// isOver reports whether this process has led and its lease is over.
+// isOver reports whether this process has led and no longer holds the lease.
 func (l *lease) isOver() bool {
 	if l.Held() {
 		return false
@@ -215,8 +218,8 @@ func (l *lease) Held() bool {
 	return !l.renewed.IsZero() && l.now().Sub(l.renewed) < l.duration
 }
 
-// Former returns when the previous leader was last alive, by the server's clock; the zero time if there was none. Without
-// an election, it may have been alive until this process began.
+// Former returns when the previous leader was last alive, by the API server's clock; the zero time if there was none.
+// Without an election, it returns when this process started, because the previous leader may have been alive until then.
 func (l *lease) Former() time.Time {
 	if l.Interface == nil {
 		return l.server().Add(-time.Since(l.began))
@@ -226,7 +229,7 @@ func (l *lease) Former() time.Time {
 	return l.former
 }
 
-// Key returns the key that all leaders share; empty without an election.
+// Key returns the secret that all leaders share; empty without an election.
 func (l *lease) Key() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -42,13 +42,14 @@ type ManagerOptions struct {
 	ProfilesPort uint16
 	// LogLevel handles GET and PUT of /loglevel on the metrics server.
 	LogLevel http.Handler
-	// Version is the version of Corral in the lease.
+	// Version is Corral's version, which the leader writes into the lease.
 	Version string
-	// LeaderElection ensures that only one of several replicas works. LeaderElectionNamespace contains the lease.
+	// LeaderElection ensures that only one of several replicas runs the controllers. LeaderElectionNamespace is the
+	// namespace of the lease.
 	LeaderElection          bool
 	LeaderElectionNamespace string
-	// LeaseDuration is how long other replicas wait for a lost leader. A leader that could not renew the lease for
-	// RenewDeadline ends. It tries every RetryPeriod.
+	// LeaseDuration is how long the other replicas wait before they take over from a leader that does not renew the lease.
+	// The leader tries to renew the lease every RetryPeriod, and exits if it has not succeeded for RenewDeadline.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	// WebhookAddress is where other replicas reach this replica's webhook server; the zero value if it has none.
 	WebhookAddress netip.AddrPort
@@ -77,8 +78,8 @@ const leaseName = "corral.corral.dev"
 func (o ManagerOptions) Lease() types.NamespacedName {
 	namespace := o.LeaderElectionNamespace
 	if namespace == "" {
-		// This is how controller-runtime finds it. Outside of a cluster the file does not exist, and an election requires the
-		// option.
+		// controller-runtime determines its namespace in the same way. Outside of a cluster the file does not exist, and an
+		// election requires LeaderElectionNamespace.
 		own, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 		namespace = string(own)
 	}
@@ -94,7 +95,7 @@ func (o ManagerOptions) profilesAddress() string {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.ProfilesPort).String()
 }
 
-// Manager is a manager with its lease, the watches of its cache, and the clock of all controllers.
+// Manager is a ctrl.Manager with the leader election lease, the watches of its cache, and the clock of all controllers.
 type Manager struct {
 	ctrl.Manager
 	lease   *lease
@@ -112,8 +113,8 @@ func reportClock(server, connection string, ahead time.Duration, crossed bool) {
 	}
 }
 
-// trimRevision keeps the template of a ControllerRevision only if a pool may have such a template. Pools never create
-// larger ones.
+// trimRevision removes the template of a ControllerRevision if the template is too large for a pool. Pools never create
+// such a ControllerRevision, but other users may create any number of them, which would fill the cache.
 func trimRevision(obj any) (any, error) {
 	if revision, ok := obj.(*appsv1.ControllerRevision); ok && !podspec.Fits(revision.Data.Raw) {
 		revision.Data.Raw = nil
@@ -128,7 +129,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("selecting the objects of pools: %w", err)
 	}
-	// These two are only read, so they need not be copied.
+	// Pods and ControllerRevisions are only read, so the cache need not copy them.
 	belonging := cache.ByObject{Label: labels.NewSelector().Add(*ours), UnsafeDisableDeepCopy: new(true)}
 	pods := belonging
 	pods.Transform = podspec.Trim
@@ -145,11 +146,11 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		namespaces[ns] = cache.Config{}
 	}
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the API server's priority and fairness is the limit
+	config.QPS = -1 // no limit, because the API server's priority and fairness limits requests
 	watches := &kube.Watches{Now: time.Now}
 	config.Wrap(watches.Wrap)
-	// Times in objects come from the API server, and other replicas run on other machines. So its clock is used, whatever this
-	// machine's clock shows.
+	// All controllers use the API server's clock instead of this machine's clock, because times in objects come from the
+	// API server, and other replicas run on other machines.
 	server := clock.New(clock.Steady(), time.Now, func(ahead time.Duration, crossed bool) { reportClock("kubernetes", "", ahead, crossed) })
 	config.Wrap(server.Wrap)
 	held, err := newLease(config, o, server.Now)
@@ -165,7 +166,7 @@ func NewManager(config *rest.Config, o ManagerOptions) (*Manager, error) {
 		Scheme:                              kube.Scheme(),
 		LeaderElection:                      o.LeaderElection,
 		LeaderElectionResourceLockInterface: held,
-		LeaderElectionID:                    o.Lease().Name, // metrics use this name
+		LeaderElectionID:                    o.Lease().Name, // controller-runtime's metrics use this name
 		LeaseDuration:                       new(o.LeaseDuration),
 		RenewDeadline:                       new(o.RenewDeadline),
 		RetryPeriod:                         new(o.RetryPeriod),

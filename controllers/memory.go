@@ -12,15 +12,16 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// Everything that uses much memory has a limited number of places, each as large as its largest use. All places together
-// fit into the chart's limit.
+// Limits on the concurrency of work that uses much memory. If all of this work uses its maximum memory at the same time,
+// the process and its children stay within the memory limit of the chart.
 const (
 	// compilers is how many child processes compile concurrently.
 	compilers = 2
-	// evaluators is how many child processes evaluate policies concurrently, in addition to as many slow ones and a spare one.
+	// evaluators is how many child processes evaluate policies concurrently. In addition, the same number of child
+	// processes may be busy with slow requests, and one spare child process waits for a request.
 	evaluators = 2
-	// sourceWorkers limits how many PoolSources are reconciled concurrently, because each may list references, fetch files, or
-	// hold a compiled revision.
+	// sourceWorkers is how many PoolSources are reconciled concurrently. It is limited because each may list references,
+	// fetch files, or hold a compiled revision.
 	sourceWorkers = 8
 )
 
@@ -30,8 +31,8 @@ func childrenMemory() int64 {
 }
 
 // LimitMemory makes this process collect garbage more often when its memory approaches the container's limit minus the
-// memory of its child processes. The limit is read from a cgroup of either version. GOMEMLIMIT takes precedence if it is
-// set.
+// memory of its child processes. It reads the limit from a cgroup of version 1 or 2. set is the value of GOMEMLIMIT, which
+// takes precedence unless it is empty.
 func LimitMemory(cgroup fs.FS, set string) {
 	if limit := memoryFor(cgroup); limit > 0 && set == "" {
 		debug.SetMemoryLimit(limit)

@@ -35,7 +35,7 @@ type readinessCollector struct {
 	leader atomic.Pointer[leader]
 }
 
-// leader is the leading process's view of the objects.
+// leader contains the cache to count objects in, and a channel that is closed once this process leads.
 type leader struct {
 	cache   client.Reader
 	elected <-chan struct{}
@@ -75,7 +75,7 @@ func (c *readinessCollector) Collect(metrics chan<- prometheus.Metric) {
 // ready is the state of an object's condition Ready.
 type ready struct{ status, reason string }
 
-// countReady counts the objects of a list by their condition Ready. Objects without it count as Unknown.
+// countReady counts the objects of a list by their condition Ready. Objects without the condition count as Unknown.
 func countReady(ctx context.Context, cache client.Reader, list client.ObjectList) (map[ready]int, error) {
 	if err := cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func countReady(ctx context.Context, cache client.Reader, list client.ObjectList
 	return counts, err
 }
 
-// measure sets the metrics of the process, and counts objects once it leads.
+// measure sets the metric of the versions, and makes readiness count objects once this process leads.
 func measure(mgr *Manager, version string) {
 	buildInfo.WithLabelValues(version, runtime.Version()).Set(1)
 	readiness.leader.Store(&leader{mgr.GetClient(), mgr.Elected()})

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command corral runs fleets of GitHub Actions runners: `corral controller` is the controller in the cluster, and the
-// other commands apply the same rules on the command line.
+// Command corral runs fleets of GitHub Actions runners. `corral controller` runs the controllers in a cluster. The
+// other commands use the same packages on the command line, for example to check definitions and to review changes.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// version is set in release builds.
+// version is the version of the release. Release builds set it with a linker flag.
 var version = "dev"
 
 func main() {

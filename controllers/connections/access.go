@@ -18,13 +18,13 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// afterwards is how long clean-up on GitHub may use a connection after it last allowed a namespace. A deleted connection
-// stays usable for as long.
+// afterwards is how long clean-up on GitHub may use a connection after this process last saw that the connection allowed a
+// namespace. A deleted connection stays usable for as long.
 const afterwards = time.Hour
 
 // Access decides which namespaces may use which connections. A namespace may always use its own connections, and
-// connections of other namespaces if their spec.allowedNamespaces contains it. Access is safe for concurrent use. A nil Access allows no
-// connections of other namespaces.
+// connections of other namespaces if their spec.allowedNamespaces contains it. Access is safe for concurrent use. A nil
+// Access allows no connections of other namespaces.
 type Access struct {
 	// Connections reads GitHubConnections, from a cache.
 	Connections client.Reader
@@ -84,8 +84,9 @@ func (a *Access) Denial(connection types.NamespacedName, namespace string) catal
 	return c.About("GitHubConnection", connection.Namespace, connection.Name)
 }
 
-// CleansUp reports whether a connection may be used to clean up what a namespace has on GitHub: if the namespace may use
-// it, or if this process saw within the last hour that it might. Otherwise withdrawn consent would leave runners behind.
+// CleansUp reports whether a namespace may use a connection to clean up what it has on GitHub. This is the case if the
+// connection allows the namespace, or if this process saw within the last hour that it did. Otherwise withdrawn consent
+// would leave runners behind.
 func (a *Access) CleansUp(ctx context.Context, connection types.NamespacedName, namespace string) bool {
 	if allowed, err := a.Allows(ctx, connection, namespace); allowed || err != nil || a == nil {
 		return allowed
@@ -96,10 +97,10 @@ func (a *Access) CleansUp(ctx context.Context, connection types.NamespacedName, 
 	return known && a.Now().Sub(last) < afterwards
 }
 
-// forgotten is how many old consents may be forgotten for each new one.
+// forgotten is how many recorded consents are checked, and forgotten if they are old, for each new one.
 const forgotten = 8
 
-// remember records a consent, and forgets a few old ones, in random order.
+// remember records a consent. If it is new, remember also forgets a few old consents, in random order.
 func (a *Access) remember(c consent) {
 	now := a.Now()
 	a.mu.Lock()

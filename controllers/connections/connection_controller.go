@@ -54,7 +54,7 @@ type Verifier func(ctx context.Context, connection string, creds github.Credenti
 // Reconciler reconciles GitHubConnections.
 type Reconciler struct {
 	kube.Reporter
-	// Secrets reads without a cache, so that the right to list is not needed.
+	// Secrets reads without a cache, so that the right to list Secrets is not needed.
 	Secrets client.Reader
 	// CredentialsDir contains the folders for spec.mount; empty if there are none.
 	CredentialsDir string
@@ -98,7 +98,7 @@ func Key(connection types.NamespacedName) string { return connection.String() }
 // Reconcile keeps one connection verified:
 //
 //  1. credentials: read them
-//  2. verify: ask GitHub about them, when something changed or it is time
+//  2. verify: ask GitHub about them, if something changed or the last answer is too old
 //  3. use: accepted credentials become the client of all pools on the connection
 //  4. missing features: find out, once, what GitHub does not support
 //  5. webhook: check whether there is a secret for GitHub's events
@@ -118,7 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if request, ok := meta.ReconcileAnnotationValue(conn.Annotations); ok {
 		conn.Status.SetLastHandledReconcileRequest(request)
 	}
-	conn.Status.MissingFeatures = withEvents(conn.Status.MissingFeatures, r.eventsRefused(ctx, conn)) // whatever GitHub answers about the credentials
+	conn.Status.MissingFeatures = withEvents(conn.Status.MissingFeatures, r.eventsRefused(ctx, conn)) // this does not depend on GitHub's answer about the credentials
 	before := conn.Status.Identity
 	done, err := r.reconcile(ctx, conn)
 	done.News = before != "" && before != conn.Status.Identity
@@ -135,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnection) (kube.Done, error) {
 	again := kube.Done{After: rereadInterval}
 	creds, err := r.credentials(ctx, conn)
-	if err == nil || kube.IsStalled(err) { // otherwise they are unknown
+	if err == nil || kube.IsStalled(err) { // otherwise it is unknown whether the credentials changed
 		serving := r.Connections.Serving(Key(client.ObjectKeyFromObject(conn)))
 		conn.Status.FormerCredentials = serving != "" && serving != identify(creds)
 	}
@@ -147,7 +147,7 @@ func (r *Reconciler) reconcile(ctx context.Context, conn *v1alpha1.GitHubConnect
 		return r.paused(conn, creds, known)
 	}
 	if known && !r.Connections.Serves(Key(client.ObjectKeyFromObject(conn))) {
-		// Verified before a restart: pools must not wait until GitHub verifies them again.
+		// The credentials were verified before a restart. Pools must not wait until GitHub verifies them again.
 		if err := r.use(conn, creds); err != nil {
 			return again, err
 		}
@@ -189,8 +189,8 @@ func (r *Reconciler) paused(conn *v1alpha1.GitHubConnection, creds github.Creden
 	return done, nil
 }
 
-// use makes the credentials' client available for the connection's pools. The previous client stays in use until then, so
-// that a bad rotation breaks nothing.
+// use makes the client with these credentials available for the connection's pools. The previous client stays in use until
+// then, so that new credentials that do not work break nothing.
 func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentials) error {
 	if err := r.Connections.Set(Key(client.ObjectKeyFromObject(conn)), creds); err != nil {
 		return kube.Stall(catalog.CredentialsUnusable.With().Wrap(err))
@@ -199,7 +199,8 @@ func (r *Reconciler) use(conn *v1alpha1.GitHubConnection, creds github.Credentia
 	return nil
 }
 
-// verify returns GitHub's last answer, or asks again if anything changed or it is time.
+// verify returns GitHub's last answer. It asks again if anything changed, if the next verification is due, or if a later
+// call contradicts the answer.
 func (r *Reconciler) verify(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials) verification {
 	key, now := client.ObjectKeyFromObject(conn), r.Now()
 	r.mu.Lock()
@@ -266,8 +267,8 @@ func (r *Reconciler) keep(key types.NamespacedName, v verification) {
 	r.verified[key] = v
 }
 
-// outcome waits if GitHub is unavailable, and stalls on everything that requires a change. The credentials are verified
-// again in that case, too, because the change may be made on GitHub.
+// outcome returns an outcome that waits if GitHub is unavailable, and a Stall if a user must change something. After a
+// Stall, too, the credentials are verified again, because the user may make the change on GitHub.
 func (v verification) outcome(now time.Time, conn *v1alpha1.GitHubConnection) error {
 	e := new(rest.Error)
 	if !errors.As(v.err, &e) {

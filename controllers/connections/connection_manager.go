@@ -18,8 +18,8 @@ import (
 )
 
 // SetupWithManager registers the reconciler. It runs on changes of a spec, on request, on its own schedule, and when calls
-// for pools begin to fail or to succeed. Several reconciliations run concurrently, so that a connection whose GitHub does
-// not answer delays no other.
+// for pools begin to fail or to succeed, are refused, or show that GitHub's clock differs. Several reconciliations run
+// concurrently, so that a connection whose GitHub does not answer delays no other.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	trouble := &kube.EventSource{}
 	r.Connections.OnTrouble(func(key string) {
@@ -35,5 +35,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// tenant makes the connections of a namespace wait for each other, in case none of their servers answer.
+// tenant returns a connection's namespace as its group, so that the connections of one namespace cannot occupy all workers
+// if none of their servers answer.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }

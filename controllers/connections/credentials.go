@@ -31,11 +31,12 @@ var credentialKeys = []string{
 	v1alpha1.TokenKey, v1alpha1.AppIDKey, v1alpha1.AppInstallationIDKey, v1alpha1.AppPrivateKeyKey,
 }
 
-// readKeys are the keys that are read: the credentials' keys, and the key with their server.
+// readKeys are the keys that Corral reads: the keys of the credentials, and the key that names their server.
 var readKeys = append([]string{v1alpha1.ServerKey}, credentialKeys...)
 
 // Read reads the credentials and network settings of a connection as the controller does. The connection need not exist in
-// the cluster. credentialsDir contains the folder in its spec.mount, without a folder for its namespace if it has none.
+// the cluster. If the connection has no namespace, its spec.mount is the folder NAME in credentialsDir instead of
+// NAMESPACE/NAME.
 func Read(ctx context.Context, secrets client.Reader, credentialsDir string, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
 	creds, named, err := (&Reconciler{Secrets: secrets, CredentialsDir: credentialsDir}).readCredentials(ctx, conn)
 	if err == nil {
@@ -44,8 +45,8 @@ func Read(ctx context.Context, secrets client.Reader, credentialsDir string, con
 	return creds, err
 }
 
-// credentials reads the credentials of the connection. It returns a Stall that names the value that is missing, contradictory, or
-// meant for another server.
+// credentials reads the credentials of the connection. It returns a Stall that names the value that is missing,
+// contradictory, or meant for another server.
 func (r *Reconciler) credentials(ctx context.Context, conn *v1alpha1.GitHubConnection) (github.Credentials, error) {
 	creds, named, err := r.readCredentials(ctx, conn)
 	if err != nil {
@@ -63,7 +64,7 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 		from = "Secret " + conn.Spec.SecretRef.Name
 		values, err = r.read(ctx, from, types.NamespacedName{Namespace: conn.Namespace, Name: conn.Spec.SecretRef.Name}, &corev1.Secret{})
 	case conn.Spec.Mount != nil:
-		folder := path.Join(conn.Namespace, conn.Spec.Mount.Name) // neither contains a slash or is ..
+		folder := path.Join(conn.Namespace, conn.Spec.Mount.Name) // neither name can contain a slash or be ..
 		from = "mounted folder " + folder
 		values, err = readMount(r.CredentialsDir, folder)
 	default:
@@ -80,8 +81,8 @@ func (r *Reconciler) readCredentials(ctx context.Context, conn *v1alpha1.GitHubC
 	return creds, strings.TrimSpace(values[v1alpha1.ServerKey]), err
 }
 
-// readMount reads the keys as files in a namespace's folder, and nothing outside of it. A link that leads outside is an
-// error.
+// readMount reads the files in a folder of dir whose names are keys, and nothing outside of the folder. A symbolic link
+// that leads outside is an error.
 func readMount(dir, name string) (map[string]string, error) {
 	if dir == "" {
 		return nil, kube.Stall(catalog.CredentialsDirMissing.With())
@@ -130,7 +131,7 @@ func readFile(folder *os.Root, name string) (string, error) {
 	return string(content), nil
 }
 
-// credentialsOf parses a token or an App from values. The keys are the same for all kinds of storage.
+// credentialsOf parses a token or an App from values. The keys are the same in Secrets and in mounted folders.
 func credentialsOf(values map[string]string, from string) (github.Credentials, error) {
 	var present, missing []string
 	for _, key := range credentialKeys[1:] {

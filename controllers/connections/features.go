@@ -21,12 +21,13 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Prober determines, with read requests, which features that a connection's pools use are missing on GitHub. With an error, the list is incomplete.
+// Prober determines, with read requests, which features that a connection's pools use are missing on GitHub. If it returns
+// an error, the list is incomplete.
 type Prober func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error)
 
-// missingFeatures returns the features that GitHub does not have, and a digest of the input of that result. The digest is
-// empty if some features are unknown, which are probed again at the next verification. A result in the status needs no
-// request, so that idle connections cost none.
+// missingFeatures returns the features that GitHub does not have, and a digest of the input on which that result depends.
+// If the status contains a result with the same digest, no request is sent, so that idle connections cost none. The digest
+// is empty if some features are unknown. These are probed again after the next verification.
 func (r *Reconciler) missingFeatures(ctx context.Context, conn *v1alpha1.GitHubConnection, v verification) ([]v1alpha1.MissingFeature, string) {
 	const asked = 1 // increase it when a probe changes
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %s %q %q", asked, v.generation, v.hash, v.request, v.identity.ServerVersion))
@@ -53,7 +54,7 @@ type question struct {
 	ask         func(context.Context) error
 }
 
-// NewProber returns a Prober that uses the clients of pools, which then use the same tokens and cached answers.
+// NewProber returns a Prober that uses the clients of pools, so that both use the same tokens and cached answers.
 func NewProber(sets *github.Clients[*scaleset.Client], api *github.Clients[*rest.Client]) Prober {
 	return func(ctx context.Context, conn *v1alpha1.GitHubConnection) ([]v1alpha1.MissingFeature, error) {
 		key := Key(client.ObjectKeyFromObject(conn))
@@ -80,11 +81,11 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 			return err
 		}},
 		{v1alpha1.FeatureRunnerGroups, "pools without a scale set can only be in the default group, and also start runners for jobs of repositories that cannot use this group", func(ctx context.Context) error {
-			_, err := gh.Groups(ctx) // without a request for a repository, which has only one
+			_, err := gh.Groups(ctx) // sends no request for a repository, which has only one group
 			return err
 		}},
 	}
-	if gh.Target().Server { // github.com has scale sets
+	if gh.Target().Server { // github.com always has scale sets
 		questions = append(questions, question{v1alpha1.FeatureScaleSets, "pools get jobs only with registration: REST", func(ctx context.Context) error {
 			_, err := service.Find(ctx, github.DefaultRunnerGroupID, "corral") // whether it exists does not matter
 			return err
@@ -99,7 +100,8 @@ func questionsOf(conn *v1alpha1.GitHubConnection, service *scaleset.Client, gh *
 	return questions
 }
 
-// judge returns the missing features. An answer that is neither yes nor no is an error, and then the previous result stays.
+// judge returns the missing features. If a probe fails with an error other than 403 or 404, the result for its feature is
+// unknown: judge keeps the previous result from the status, and returns the error.
 func judge(known v1alpha1.GitHubConnectionStatus, questions []question, answers []error) (missing []v1alpha1.MissingFeature, unknown error) {
 	for i, q := range questions {
 		switch err := answers[i]; {

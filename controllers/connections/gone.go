@@ -17,8 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Gone reports whether a connection, or its credentials, were deleted, so that clean-up on GitHub cannot wait for it. A
-// connection that is only unready, as after a restart or during an outage, is not gone.
+// Gone reports whether a connection, or its credentials, were deleted, so that clean-up on GitHub need not wait for the
+// connection. A connection that is merely not ready, as after a restart or during an outage, is not gone.
 func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, error) {
 	found := &v1alpha1.GitHubConnection{}
 	if err := c.Get(ctx, key, found); err != nil {
@@ -33,13 +33,13 @@ func Gone(ctx context.Context, c client.Reader, key client.ObjectKey) (bool, err
 const (
 	// readyRetry is the delay before the next check of a connection that is not ready.
 	readyRetry = 5 * time.Second
-	// startRetry is the delay before the next check of a ready connection whose client is being created. After a start,
-	// everything waits for its connection at the same time.
+	// startRetry is the delay before the next check of a ready connection whose client is being created. It is short,
+	// because all pools wait for their connections when the controller starts.
 	startRetry = 250 * time.Millisecond
 )
 
-// NotReady returns the outcome of work for which a connection has no client yet. It contains the connection's reason, if
-// known, and when to check again.
+// NotReady returns the outcome of a pass that needs a connection which has no client yet. It contains the connection's
+// reason, if known, and the delay before the next check.
 func NotReady(ctx context.Context, c client.Reader, key client.ObjectKey) error {
 	found := &v1alpha1.GitHubConnection{}
 	if err := c.Get(ctx, key, found); err != nil {

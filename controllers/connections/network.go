@@ -23,8 +23,8 @@ import (
 // maxCA limits certificates, in bytes, because they are copied into the Secret of each runner.
 const maxCA = 64 << 10
 
-// network reads the settings for reaching the connection's server. It returns a Stall that names the value that is missing or
-// unusable.
+// network reads the settings for reaching the connection's server. It returns a Stall that names the value that is missing
+// or unusable.
 func (r *Reconciler) network(ctx context.Context, conn *v1alpha1.GitHubConnection) (n github.Network, err error) {
 	if p := conn.Spec.Proxy; p != nil {
 		n.NoProxy, n.RunnersUseProxy = strings.Join(p.NoProxy, ","), p.GetScope() == v1alpha1.ProxyControllerAndRunners

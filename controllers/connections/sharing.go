@@ -20,10 +20,11 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// checkServer refuses to send credentials to a server for which they are not meant. If they name a server, they are only
-// for that one. If they name none, and connections of the namespace would send them to different servers, only a connection
-// that already uses them gets them. Otherwise anyone who can create a GitHubConnection could send another team's
-// credentials to their own server. The age of a connection proves nothing, because it may refer to another Secret later.
+// checkServer returns a Stall if the connection would send its credentials to a server for which they are not meant.
+// Credentials that name a server are only for that server. If they name none, and connections of the namespace would send
+// them to different servers, only a connection that already uses them gets them. Otherwise anyone who can create a
+// GitHubConnection could send another team's credentials to their own server. Being older does not entitle a connection to
+// them, because its reference to a Secret may be newer.
 func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConnection, creds github.Credentials, named string) error {
 	if err := checkNamed(conn, named); err != nil {
 		return err
@@ -35,7 +36,7 @@ func (r *Reconciler) checkServer(ctx context.Context, conn *v1alpha1.GitHubConne
 	for i := range all.Items {
 		switch o := &all.Items[i]; {
 		case o.UID == conn.UID || !sharesCredentials(o, conn) || serverOf(o) == serverOf(conn):
-		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // o is refused the credentials
+		case named != "" && originOf(o.Spec.URL) != originOf(conn.Spec.URL): // checkNamed refuses o the credentials
 		case has(o, creds):
 			return kube.Stall(catalog.CredentialsOfAnother.With(o.Name, serverOf(o), serverOf(conn), separationAdvice(o, conn)))
 		case !has(conn, creds):
@@ -53,7 +54,7 @@ func checkNamed(conn *v1alpha1.GitHubConnection, named string) error {
 	return nil
 }
 
-// separationAdvice advises on two connections with the same credentials that lead to different servers.
+// separationAdvice returns advice for two connections with the same credentials that lead to different servers.
 func separationAdvice(a, b *v1alpha1.GitHubConnection) string {
 	if originOf(a.Spec.URL) == originOf(b.Spec.URL) {
 		return "Give both the same spec.proxy and spec.ca, or each a Secret or folder of its own"
@@ -61,8 +62,8 @@ func separationAdvice(a, b *v1alpha1.GitHubConnection) string {
 	return fmt.Sprintf("Give each a Secret or folder of its own, or set %s in the credentials to the server for which they are meant", v1alpha1.ServerKey)
 }
 
-// has reports whether a connection was verified with these credentials, or with their predecessors, according to its
-// current status.
+// has reports whether a connection already uses the credentials, according to its status: GitHub accepted these
+// credentials, or it accepted earlier ones and the connection is Ready in its current generation.
 func has(c *v1alpha1.GitHubConnection, creds github.Credentials) bool {
 	creds.ConfigURL = c.Spec.URL
 	ready := conditions.Get(c, v1alpha1.ReadyCondition)
@@ -76,8 +77,8 @@ func sharesCredentials(a, b *v1alpha1.GitHubConnection) bool {
 		s.Mount != nil && t.Mount != nil && s.Mount.Name == t.Mount.Name
 }
 
-// serverOf returns where a connection leads, without the path. It includes the proxy and the certificates, because another
-// server may answer with other ones.
+// serverOf returns the server to which a connection leads, without the path of the URL. It includes the proxy and the
+// certificates, because a different proxy or different certificates may lead to a different server.
 func serverOf(c *v1alpha1.GitHubConnection) string {
 	where := originOf(c.Spec.URL)
 	if p := c.Spec.Proxy; p != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// troubleLook is the delay before the next check whether GitHub's trouble is over, because there may be no call in the
-// meantime.
+// troubleLook is the delay before the next check whether GitHub's trouble is over, because possibly no call reports that in
+// the meantime.
 const troubleLook = 15 * time.Second
 
-// outage is why GitHub cannot be used now.
+// outage is a GitHubOutage as an error, so that it can be wrapped in an outcome.
 type outage struct{ is v1alpha1.GitHubOutage }
 
 func (o *outage) Error() string { return o.is.String() }
@@ -47,8 +47,8 @@ func unavailableBy(code int) *catalog.Row {
 	return catalog.GitHubUnavailable
 }
 
-// ReportsReason reports whether a connection reports problems with a reason. Its pools, scale sets and runners have the same
-// problem, and one event is enough.
+// ReportsReason reports whether connections report problems with a reason. The pools, scale sets and runners of a
+// connection have the same problem, and one event is enough.
 func ReportsReason(reason string) bool {
 	return slices.Contains([]string{
 		v1alpha1.GitHubUnavailableReason, v1alpha1.ConnectionNotReadyReason, v1alpha1.CredentialsRefusedReason, v1alpha1.PermissionMissingReason,
@@ -66,8 +66,8 @@ func OutageOf(err error) *v1alpha1.GitHubOutage {
 	return &v1alpha1.GitHubOutage{Code: int32(github.CodeOf(err))} //nolint:gosec // of HTTP
 }
 
-// trouble returns an outage if consecutive calls for the connection's pools fail. Credentials that GitHub accepted ten
-// minutes ago do not help then.
+// trouble returns an outage if consecutive calls for the connection's pools fail, even if GitHub accepted the credentials
+// when they were last verified.
 func (r *Reconciler) trouble(conn *v1alpha1.GitHubConnection) error {
 	t, yes := r.Connections.Trouble(Key(client.ObjectKeyFromObject(conn)))
 	switch {

@@ -28,8 +28,8 @@ type Signatures interface {
 }
 
 // eventsRefused returns a message if received events are not signed with the current secret; empty if they are, or if it is
-// unknown. It does not become a condition, because anyone can send such events, and must not delay what waits for the
-// connection to be ready.
+// unknown. The message does not make the connection unready. Anyone can send wrong events, and pools that wait for the
+// connection must not be delayed by them.
 func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubConnection) string {
 	if conn.Spec.Webhook == nil {
 		return ""
@@ -46,7 +46,8 @@ func (r *Reconciler) eventsRefused(ctx context.Context, conn *v1alpha1.GitHubCon
 	return fmt.Sprintf("incoming events aren't signed with the secret in Secret %s", name)
 }
 
-// withEvents returns the missing features, including events if they are refused.
+// withEvents returns the missing features with the feature events added if refused is a message, and removed if it is
+// empty.
 func withEvents(missing []v1alpha1.MissingFeature, refused string) []v1alpha1.MissingFeature {
 	missing = slices.DeleteFunc(slices.Clone(missing), func(l v1alpha1.MissingFeature) bool { return l.Name == v1alpha1.FeatureEvents })
 	if refused != "" {
@@ -55,7 +56,7 @@ func withEvents(missing []v1alpha1.MissingFeature, refused string) []v1alpha1.Mi
 	return missing
 }
 
-// checkWebhook reports that GitHub's events are refused because there is no secret. Pools keep working.
+// checkWebhook returns a Stall if GitHub's events are refused because there is no secret. Pools keep working.
 func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConnection) error {
 	if conn.Spec.Webhook == nil {
 		return nil
@@ -68,7 +69,7 @@ func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConn
 	case apierrors.IsForbidden(err):
 		return kube.Stall(catalog.WebhookSecretForbidden.With(name).Wrap(err))
 	case err != nil:
-		// The Secret is checked again in a minute; until then the connection is as good as before.
+		// The Secret is checked again in a minute. Until then, this error does not make the connection unready.
 		return nil //nolint:nilerr // see above
 	case len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0:
 		return kube.Stall(catalog.WebhookSecretKeyMissing.With(name, v1alpha1.WebhookSecretKey))

@@ -32,7 +32,7 @@ import (
 const parallel = 32
 
 // act carries out a decision. It announces capacity first, because GitHub's assignment of jobs must not wait for pods. For
-// a pool that only observes it does nothing.
+// a pool that only observes, it does nothing.
 func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	if observes(o.pool) {
 		return nil
@@ -50,7 +50,7 @@ func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
 	r.reportRetired(o, d)
 	ends := slices.Concat(d.step.End, d.plan.Drain)
 	spec := o.registration.newRunner(o.pool, o.denied)
-	if spec == nil { // its scale set belongs to another pool by now, or is not known yet
+	if spec == nil { // no runner can register now, for example because the scale set is not known yet
 		d.plan.Create = 0
 	}
 	if d.plan.Create > 0 || len(ends) > 0 {
@@ -74,8 +74,9 @@ func (r *Reconciler) create(ctx context.Context, o observation, d decision, spec
 	return g.Wait()
 }
 
-// createOne creates one runner of a revision. The runner is expected from before the request, so that no later pass counts
-// it as missing, whatever the cache shows and whatever the answer was.
+// createOne creates one runner of a revision. It records the runner as expected before it sends the request, so that no
+// later pass creates the runner again while the cache does not show it. Only if the API server refuses the request does it
+// stop expecting the runner.
 func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1.RunnerSpec, revision string) error {
 	var err error
 	spec.Revision = revision
@@ -108,7 +109,8 @@ func (r *Reconciler) createOne(ctx context.Context, o observation, spec v1alpha1
 	case apierrors.IsAlreadyExists(err):
 		return nil // the cache is stale: the runner exists, and stays expected until the cache shows it
 	case err != nil:
-		if isRefusal(err) { // otherwise the runner may exist: the cache will show it, or the API server is asked
+		// After any other error, the runner may exist: the cache will show it, or a later pass asks the API server.
+		if isRefusal(err) {
 			expected.forget(name)
 		}
 		switch {
@@ -135,8 +137,8 @@ const drainedEvent = "RunnersEnded"
 // maxNamed limits how many runners an event names.
 const maxNamed = 10
 
-// drain ends stray and surplus runners and those that an update replaces. One event names all runners that end for the same
-// reason.
+// drain ends stray runners, surplus runners, and runners that an update replaces. One event names all runners that end for
+// the same reason.
 func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error {
 	why := map[string]string{}
 	for _, name := range d.plan.Drain {
@@ -156,7 +158,7 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 		reason = cmp.Or(x.why, o.whyStray(x.runner), reason)
 		g.Go(func() error {
 			isThere, err := r.end(ctx, x.runner, reason)
-			if err == nil && isThere && !x.retires() { // reported by an event of its own
+			if err == nil && isThere && !x.retires() { // reportRetired emits an event for a runner that retires
 				ended[i] = reason
 			}
 			return err
@@ -176,7 +178,8 @@ func (r *Reconciler) drain(ctx context.Context, o observation, d decision) error
 	return err
 }
 
-// end deletes a Runner, and reports whether the API server had it. If not, the watch may have missed its deletion.
+// end deletes a Runner, and reports whether the API server still had it. If not, the watch may have missed its deletion. If
+// the cache keeps showing the Runner, Corral reads all objects again.
 func (r *Reconciler) end(ctx context.Context, runner *v1alpha1.Runner, why string) (isThere bool, err error) {
 	isThere, err = runners.End(ctx, r.Client, runner, why)
 	if err == nil && !isThere && runner.UID != "" && r.Watches.Ghost(runner.UID) {
@@ -206,7 +209,8 @@ func (r *Reconciler) markFailed(o observation) {
 	}
 }
 
-// endFailed ends the runners that this pass gave up. They are deregistered first, so none of them can have a job.
+// endFailed deletes the Runners that this pass gave up. The runner controller deregisters them before it stops their pods,
+// so none of them can have a job then.
 func (r *Reconciler) endFailed(ctx context.Context, o observation) error {
 	var errs []error
 	for _, x := range o.givenUp() {

@@ -43,7 +43,8 @@ func (r *Reconciler) readCache(ctx context.Context, o observation) (c poolCache,
 	return c, nil
 }
 
-// missed records the last runner that started without a claim since the previous pass. last is nil if there is none.
+// missed records in the status the last runner that started without a claim since the previous pass. last is nil if
+// there is none.
 func (c poolCache) missed(last *v1alpha1.CacheMiss) {
 	if c.status != nil {
 		c.status.LastMiss = cmp.Or(last, c.status.LastMiss)

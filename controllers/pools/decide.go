@@ -35,7 +35,7 @@ type decision struct {
 	notReady notReady
 	// circuit is the circuit of the revision that new runners use.
 	circuit scaling.Circuit
-	// grant is the pool's share of the capacity that it shares with other pools.
+	// grant is the number of runners that the plan reserves for the pool under ceilings that it shares with other pools.
 	grant  policies.Grant
 	pacing pacing
 	// record is the decision for the status and the history.
@@ -44,7 +44,7 @@ type decision struct {
 	lookAgain time.Duration
 }
 
-// decide plans within the limits that the policies returned. granted is what the pool was last granted.
+// decide plans within the limits that the policies returned. granted is the pool's last grant.
 func decide(o observation, update updateLimits, answer policy.Scaling, granted int32) decision {
 	d := decision{
 		failures: slices.Concat(o.template.failures, update.failures, o.policies.unloaded, answer.Failures),
@@ -155,7 +155,7 @@ func roundsOf(row *catalog.Row, r scaling.Rounds) catalog.Cause {
 // grant returns what the plan grants the pool, and what the pool would need without policies.
 func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
 	if observes(o.pool) {
-		return policies.Grant{} // it takes nothing from other pools
+		return policies.Grant{} // a pool that only observes takes no capacity from other pools
 	}
 	in.Limits, in.JobsWait, in.Pace = o.scale.Scale, false, nil
 	wanted, _ := scaling.Desired(in)

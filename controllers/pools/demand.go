@@ -28,18 +28,20 @@ type Reader interface {
 
 // JobTracker tracks the jobs that GitHub's events report.
 type JobTracker interface {
-	// AtMax sets whether the pool's jobs may wait because no more runners can start. Such jobs do not expire.
+	// AtMax sets whether the pool can start no more runners, so that its jobs may have to wait. While this is true, waiting
+	// jobs do not expire.
 	AtMax(pool types.NamespacedName, atMax bool)
-	// Retain drops jobs on runners that are gone.
+	// Retain drops the jobs of runners that are gone, according to keep.
 	Retain(pool types.NamespacedName, keep func(runner string) bool)
 }
 
-// poolDemand is the pool's amount of work.
+// poolDemand is the demand of a pool from all its sources.
 type poolDemand struct {
 	demand.Demand
-	// accepted counts the jobs that GitHub assigned, and offered the further jobs that it has for the pool.
+	// accepted counts the jobs that GitHub assigned to the pool, and offered the jobs for the pool that it has not assigned.
 	accepted, offered int32
-	// actual is what runs alongside a pool that only observes; nil if unknown.
+	// actual is the number of runners that GitHub has for a pool that only observes, and how many of them have a job; nil if
+	// unknown.
 	actual *demand.Actual
 }
 
@@ -52,7 +54,7 @@ func hasDemand(pool *v1alpha1.RunnerPool) bool {
 // readDemand combines the demand sources. If the scale set is the only source, its count is used unchanged.
 func (r *Reconciler) readDemand(o observation) poolDemand {
 	busy := o.counts.Busy
-	if o.denied != nil { // without a session, the remaining jobs are those that run
+	if o.denied != nil { // without a session, only the jobs of busy runners are known
 		return poolDemand{accepted: busy, Demand: demand.Demand{Known: true, Jobs: busy}}
 	}
 	isKnown := o.github.Known && o.github.State != scaleset.OwnedElsewhere
@@ -89,9 +91,9 @@ type currentScale struct {
 	v1alpha1.Scale
 	// idleReason explains why idle differs from the declared number; empty if it does not.
 	idleReason string
-	// schedule is for the status; nil for a pool without schedules.
+	// schedule is the new value of status.schedule; nil for a pool without schedules.
 	schedule *v1alpha1.ScheduleStatus
-	// problems lists invalid fields. The other fields apply.
+	// problems lists invalid fields. Corral uses the other fields.
 	problems []string
 	// planned is what the schedules declare.
 	planned plannedScale
@@ -140,7 +142,7 @@ func (p *plannedScale) holds(pool *v1alpha1.RunnerPool, now time.Time) bool {
 }
 
 // scheduled returns the numbers that spec.scale and the schedules declare now. If a schedule is invalid, the last valid
-// numbers stay in force.
+// numbers stay in force; without any, Corral uses the valid schedules.
 func scheduled(pool *v1alpha1.RunnerPool, planned plannedScale, now time.Time) currentScale {
 	last := pool.Status.Schedule
 	c := currentScale{Scale: pool.Spec.Scale.Numbers()}
@@ -173,7 +175,7 @@ func scheduled(pool *v1alpha1.RunnerPool, planned plannedScale, now time.Time) c
 	return c
 }
 
-// invalid returns the outcome for a pool with invalid fields; nil if it has none.
+// invalid returns a Stall for a pool with invalid fields; nil if it has none.
 func (c currentScale) invalid() error {
 	if len(c.problems) == 0 {
 		return nil
@@ -206,7 +208,7 @@ func pace(o observation, in scaling.Input) (*scaling.Pace, pacing, time.Duration
 	return &scaling.Pace{Desired: step.Number, Reason: fmt.Sprintf("%s; %s", reason, step.Reason)}, p, step.Next
 }
 
-// isFull reports whether a waiting job may wait because the pool cannot start more runners: it is at its max, held back or
+// isFull reports whether jobs may have to wait because the pool cannot start more runners: it is at its max, held back or
 // suspended. A pool that only observes has no runners of its own.
 func isFull(o observation, d decision) bool {
 	if d.limits == nil || d.plan.Desired >= d.limits.GetMax() {
@@ -215,7 +217,7 @@ func isFull(o observation, d decision) bool {
 	return !observes(o.pool) && (o.pool.Spec.Stops() || o.denied != nil || d.plan.Supply < d.plan.Desired)
 }
 
-// compare returns what a pool that only observes would do, compared with what runs.
+// compare returns how many runners a pool that only observes would have, compared with how many there are.
 func compare(desired int32, actual *demand.Actual) *v1alpha1.Observation {
 	o := &v1alpha1.Observation{Desired: desired, Difference: "the number of running runners is not known yet"}
 	if actual != nil {

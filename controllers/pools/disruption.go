@@ -39,9 +39,9 @@ var budgetSpec = policyv1.PodDisruptionBudgetSpec{
 	}},
 }
 
-// protect ensures that runners with a job cannot be evicted, before any runner can have one. It returns the names of
-// foreign budgets that also select the pool's pods, and emits an event if they are new: the API server returns an error
-// when it should evict a pod that two budgets select.
+// protect ensures that runners with a job cannot be evicted: the namespace has Corral's PodDisruptionBudget from the
+// first runner on. It returns the names of foreign budgets that also select the pool's pods, and emits an event if they
+// are new: the API server answers the eviction of a pod that two budgets select with an error, so drains fail.
 func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
 	if observes(o.pool) {
 		return "", nil
@@ -102,7 +102,8 @@ func isOwner(pool *v1alpha1.RunnerPool, owners []metav1.OwnerReference) bool {
 	return slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == pool.UID })
 }
 
-// applyBudget creates the budget of the namespace's pools, which own it. Kubernetes deletes it with the last of them.
+// applyBudget creates the budget of the namespace's pools, which own it. Kubernetes deletes it when the last of these
+// pools is gone.
 func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	pools := &v1alpha1.RunnerPoolList{}
 	if err := r.Client.List(ctx, pools, client.InNamespace(o.key().Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -113,7 +114,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.key().Namespace, Name: budgetName},
 		Spec:       *budgetSpec.DeepCopy(),
 	}
-	owners := []*v1alpha1.RunnerPool{o.pool} // also if it was deleted in the meantime: a budget without an owner would stay forever
+	owners := []*v1alpha1.RunnerPool{o.pool} // even if it was deleted in the meantime: a budget without an owner would stay forever
 	for i := range pools.Items {
 		if p := &pools.Items[i]; p.UID != o.pool.UID && p.DeletionTimestamp.IsZero() && !observes(p) {
 			owners = append(owners, p)

@@ -91,8 +91,8 @@ func failureOf(f runners.Failure) v1alpha1.RunnerFailure {
 	return short
 }
 
-// logFailed logs one line per failed runner. Its level is info, because another runner replaces it, and Ready warns if
-// those fail too.
+// logFailed logs one line per failed runner. Its level is info, because another runner replaces the failed one. If the
+// replacements fail too, the pool's condition Ready is logged as a warning.
 func logFailed(ctx context.Context, o observation) {
 	for _, f := range o.health.failures {
 		short := failureOf(f)
@@ -120,7 +120,7 @@ func keptTooLong(pool *v1alpha1.RunnerPool, kept []*corev1.Pod, now time.Time) [
 	return kept
 }
 
-// forgetKept deletes the pod that was kept for a pool that is gone.
+// forgetKept deletes the kept pods of failed runners of a pool that is gone.
 func (r *Reconciler) forgetKept(ctx context.Context, pool types.NamespacedName) error {
 	pods := &corev1.PodList{}
 	if err := r.Client.List(ctx, pods, client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}, client.UnsafeDisableDeepCopy); err != nil {

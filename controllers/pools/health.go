@@ -21,10 +21,12 @@ import (
 	"github.com/corral-dev/corral/internal/scaling"
 )
 
-// healthy is how long a runner must wait for jobs to count as healthy, unless its template is on trial.
+// healthy is how long a runner must have been idle to count as healthy. While an update tries its template, the connect
+// deadline of the pool applies instead.
 const healthy = 10 * time.Second
 
-// passing is how long GitHub may fail to register a runner before the pool's status reports it.
+// passing is how long GitHub may fail to register a runner before the pool's status reports it, and how long a failed
+// runner counts as settling until the runner controller has recorded the failure.
 const passing = 5 * time.Second
 
 // health is one pass's evaluation of the runners' states.
@@ -50,9 +52,9 @@ type health struct {
 
 // healthMemory is what this process remembers about the runners' health.
 type healthMemory struct {
-	// connected has the runners that GitHub was seen to count as online.
+	// connected has the runners that GitHub certainly counted as online.
 	connected map[string]bool
-	// unsettled is when a runner was last starting or ending.
+	// unsettled is the last time at which a runner was ending, or had ended and still existed.
 	unsettled time.Time
 	// counts is true once GitHub counted a runner of the pool. Some servers never count any.
 	counts bool
@@ -72,7 +74,7 @@ type healthMemory struct {
 	interruption interruption
 }
 
-// refusal is when and why the API server refused a Runner; the zero value for never.
+// refusal is when and why the API server refused to create a Runner; the zero value for never.
 type refusal struct {
 	at     time.Time
 	causes []catalog.Cause
@@ -129,11 +131,11 @@ func (n notReady) carry(list runnerList) notReady {
 	return n
 }
 
-// denied holds back a pool whose template is denied by policies.
+// denied is the hold of a pool whose template policies deny.
 var denied = scaling.Hold{Reason: "policies deny the template"}
 
-// checkHealth gives up runners that policies now deny, suspects runners that GitHub may not see, counts consecutive
-// failures, and holds the pool back for a quota.
+// checkHealth gives up runners that policies now deny, suspects runners that GitHub may not see, and counts consecutive
+// failures. It holds the pool back while runners wait for a quota or for cache claims.
 func checkHealth(o observation, results runners.Results) health {
 	h := health{failed: evictDenied(o.runners, o.revisions.denied, o.now), retries: o.isToRetry(), memory: o.memory.health}
 	h.failures = append(slices.Clip(results.Failures), failuresOf(o, h.failed)...)
@@ -149,7 +151,7 @@ func checkHealth(o observation, results runners.Results) health {
 	}
 	c := checkConnections(o, h.memory)
 	h.suspects, h.refresh, h.memory.connected = []poolstatus.Suspects{c.suspects}, c.refresh, c.connected
-	if o.github.Known && h.memory.counts { // runners that are busy according to Corral only
+	if o.github.Known && h.memory.counts { // these runners may be busy only according to Corral
 		h.suspects = append(h.suspects, poolstatus.Overdue(o.staying(v1alpha1.RunnerBusy), s.BusyRunners, o.github.Counted))
 	}
 	left := o.leftBehind()
@@ -200,7 +202,7 @@ func evictDenied(list runnerList, denied map[string]string, now time.Time) map[s
 	return failed
 }
 
-// connectionCheck compares GitHub's count of online runners with the pool's idle runners.
+// connectionCheck is the result of comparing GitHub's count of online runners with the pool's idle runners.
 type connectionCheck struct {
 	suspects  poolstatus.Suspects
 	refresh   bool
@@ -242,7 +244,7 @@ func (o observation) givenUp() (list runnerList) {
 	return list
 }
 
-// staying returns the runners in a state that are not being ended.
+// staying returns the runners of the current scale set that are in a state and are not being deleted.
 func (o observation) staying(state v1alpha1.RunnerState) []poolstatus.Runner {
 	var list []poolstatus.Runner
 	set := o.registration.set
@@ -321,8 +323,8 @@ func recalled(o observation, revision string) scaling.Circuit {
 	return scaling.Recall(revision, s.Health)
 }
 
-// afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last runner that got a
-// job.
+// afterSuccesses resets a circuit and its rounds if runners of its revision succeeded. worked is the last runner of the
+// revision that got a job.
 func (o observation) afterSuccesses(c scaling.Circuit, worked runners.Worked) scaling.Circuit {
 	if podspec.NumberOf(podspec.NameStem(o.pool.Name, o.pool.UID), worked.Runner) > c.Rounds.Issued || o.hasNewSuccess(c) {
 		c.Rounds = scaling.Rounds{}
@@ -358,7 +360,7 @@ func (o observation) succeeded(c scaling.Circuit) bool {
 // isWell reports whether an idle runner has passed the point at which other runners failed.
 func (o observation) isWell(c scaling.Circuit, x observed) bool {
 	if c.Cause == v1alpha1.CauseNeverConnected && !o.memory.health.counts {
-		// GitHub counts no runners here. The next listing after its deadline finds a runner that does not connect.
+		// This server counts no runners. If the runner does not connect, the next list of runners after the deadline shows it.
 		return o.now.Sub(x.verdict.Since) >= o.pool.Spec.Deadlines.GetConnect()+runners.ListedWithin
 	}
 	if c.Cause == v1alpha1.CauseNeverConnected {
@@ -370,7 +372,8 @@ func (o observation) isWell(c scaling.Circuit, x observed) bool {
 	return o.now.Sub(x.verdict.Since) >= healthy
 }
 
-// isCertain reports whether a failure is certain. A runner that ended cleanly while no session was open may have had a job.
+// isCertain reports whether a failure is certain. A runner that exited with code 0 may have had a job, unless the session
+// had been open for the time Settle when the runner ended.
 func (o observation) isCertain(f runners.Failure) bool {
 	return !f.Clean || o.github.State == scaleset.Listening && f.At.Sub(o.github.Since) >= poolstatus.Settle
 }
@@ -393,13 +396,13 @@ func (o observation) probes(c scaling.Circuit) int32 {
 	return n
 }
 
-// checkQuota limits the pool to the runners that a ResourceQuota admits while a runner waits for it.
+// checkQuota limits the pool to the runners that a ResourceQuota admits while a runner waits for the quota.
 func checkQuota(list runnerList, sources []string) ([]scaling.Hold, notReady) {
 	return checkWaiting(list, sources, v1alpha1.CauseQuota, v1alpha1.QuotaExceededReason, "the namespace's quota admits %d of its runners")
 }
 
-// checkWaiting limits the pool to the runners that some resource admits while a runner of one of the revisions waits for
-// it.
+// checkWaiting limits the pool to the runners that have a certain resource, while a runner of one of the revisions waits
+// for that resource.
 func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause, reason, admits string) ([]scaling.Hold, notReady) {
 	admitted := list.live()
 	var waiting *v1alpha1.Runner
@@ -416,7 +419,8 @@ func checkWaiting(list runnerList, sources []string, cause v1alpha1.RunnerCause,
 		shownBy(waiting, reason)
 }
 
-// shownBy returns the causes in a runner's status, if they have the given reason.
+// shownBy returns the causes in a runner's status if they have the given reason, and otherwise a cause with this reason and
+// the runner's text. It adds the name of the runner.
 func shownBy(r *v1alpha1.Runner, reason string) notReady {
 	causes := kube.CausesAt(r, v1alpha1.ReadyCondition)
 	if len(causes) == 0 || catalog.Of(causes[0].Code).Reason != reason {

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// runnersHeld is the event reason for ended Runners that other controllers keep.
+// runnersHeld is the event reason for ended Runners that finalizers of other controllers keep.
 const runnersHeld = "RunnersHeld"
 
 // heldAfter is how long other controllers may keep Runners before an event reports it, and heldAgain the interval between

@@ -32,8 +32,8 @@ const (
 
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch
 
-// history is the list of decisions about a pool, and how much of it is stored. Only the worker that has the pool uses it.
-// Nothing but the record of past decisions is lost with it.
+// history is the list of decisions about a pool, and how much of it is stored. Only the worker that reconciles the pool
+// uses it. If it is lost, Corral loses nothing except records of past decisions.
 type history struct {
 	entries explain.History
 	begun   bool
@@ -41,15 +41,15 @@ type history struct {
 	verdict *v1alpha1.TemplateVerdict // added last, or from the status when this process first saw the pool
 
 	unwritten bool
-	loaded    bool      // the entries include those stored before this process began
+	loaded    bool      // the entries include what earlier processes stored
 	version   string    // resourceVersion of the ConfigMap; empty if unknown or if there is none
 	next      time.Time // earliest time of the next write
 	trouble   string    // last logged error
 }
 
 // note adds a decision to the pool's history if the decision or the verdict on the template is new. before is the status at
-// the beginning of the pass, which is already known. d is nil in a pass without a decision; the template may still have
-// been judged in it.
+// the beginning of the pass; the decision and the verdict in it are not new to a process that has just started. d is nil in
+// a pass without a decision, which may still have a new verdict.
 func (h *history) note(now time.Time, before, after v1alpha1.RunnerPoolStatus, d *v1alpha1.Decision) {
 	if !h.begun {
 		h.begun, h.last, h.verdict = true, before.Decision, before.Policy
@@ -93,13 +93,15 @@ func (r *Reconciler) recordHistory(ctx context.Context, pool *v1alpha1.RunnerPoo
 	}
 	isNew := h.trouble != err.Error()
 	h.trouble = err.Error()
-	if isNew && !apierrors.IsNotFound(err) { // if only the ConfigMap was deleted, the next attempt creates it; otherwise its pool was deleted, too
+	// If only the ConfigMap was deleted, the next attempt creates it. Otherwise its pool was deleted, too.
+	if isNew && !apierrors.IsNotFound(err) {
 		log.FromContext(ctx).Error(err, "Writing the decision history")
 	}
 	return historyInterval
 }
 
-// writeHistory replaces the whole ConfigMap, if it belongs to the pool and has not changed since it was read or written.
+// writeHistory writes the whole history to the ConfigMap, if that belongs to the pool and has not changed since it was read
+// or written.
 func (r *Reconciler) writeHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history) error {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: pool.Namespace, Name: explain.HistoryName(pool.Name)}}
 	if h.version == "" {
@@ -116,7 +118,8 @@ func (r *Reconciler) writeHistory(ctx context.Context, pool *v1alpha1.RunnerPool
 	return nil
 }
 
-// readHistory reads the ConfigMap with the history's name. It appends the entries stored before this process began.
+// readHistory reads the ConfigMap with the history's name, and appends the entries to the history that were stored before
+// this process began.
 func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(config), config)
 	switch {
@@ -138,8 +141,8 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool,
 	return nil
 }
 
-// nameTaken reports, once, a ConfigMap that has the history's name but does not belong to the pool. A ConfigMap of an
-// earlier pool with this name will soon be deleted.
+// nameTaken reports, once, a ConfigMap that has the history's name but does not belong to the pool. It emits no event for
+// the ConfigMap of an earlier pool with this name, which Kubernetes will soon delete.
 func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
 	err := fmt.Errorf("ConfigMap %s is not of this pool: it is left alone, and no history is kept; rename or delete it", config.Name)
 	owner := metav1.GetControllerOf(config)

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// interruptedFor is how long after the last end by a node or another actor a pool may report that they end its runners.
+	// interruptedFor is how long the end of a runner by a node or another actor counts towards an interruption.
 	interruptedFor = 10 * time.Minute
-	// interruptedLeast is the minimum time for which a pool reports it, so that the condition does not change with each runner
-	// if only some nodes fail.
+	// interruptedLeast is the minimum time after the last such end for which a pool reports an interruption, so that the
+	// condition does not change with each runner if only some nodes fail.
 	interruptedLeast = time.Minute
-	// maxRow limits how many of the runners are remembered.
+	// maxRow limits how many of these ends are remembered.
 	maxRow = 20
 )
 
@@ -44,8 +44,8 @@ type interruption struct {
 	isNew bool
 }
 
-// after returns the state after another pass, with the failures since the previous one. It only reports runners created
-// after the last healthy runner began to be healthy.
+// after returns the state after another pass. failures are the failures since the previous pass. Only runners that were
+// created after the last healthy runner began to be healthy count.
 func (i interruption) after(o observation, results runners.Results, failures []runners.Failure) interruption {
 	next := i.recalled(o)
 	next.well = i.wellSince(o, results)
@@ -90,8 +90,8 @@ func (i interruption) status() *v1alpha1.Interruption {
 	return &v1alpha1.Interruption{Reason: i.reason, Nodes: i.nodes, Message: i.lastMessage, Last: metav1.Time{Time: i.last.Truncate(time.Second)}}
 }
 
-// endedBy returns the reason to report for a row of runners, decided by the last one, and the nodes that ended some of
-// them.
+// endedBy returns the reason to report for a row of ended runners, which the last one decides, and the nodes that ended
+// some of them.
 func endedBy(row []runners.Failure) (reason string, nodes []string) {
 	if row[len(row)-1].Cause != v1alpha1.CauseNode {
 		return v1alpha1.PodsDeletedReason, nil
@@ -105,7 +105,7 @@ func endedBy(row []runners.Failure) (reason string, nodes []string) {
 	return v1alpha1.NodesFailingReason, slices.Sorted(maps.Keys(names))
 }
 
-// cause returns the cause that ends the runners.
+// cause returns the cause to report: failing nodes, or other actors that delete pods.
 func (i interruption) cause() catalog.Cause {
 	if i.reason == v1alpha1.PodsDeletedReason {
 		return catalog.PodsDeletedByOthers.With()

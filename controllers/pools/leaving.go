@@ -96,8 +96,9 @@ func (l leaving) project(pool *v1alpha1.RunnerPool, now time.Time) {
 	}
 }
 
-// forget drops the state of a pool that is gone. Its runners with a job continue, and count where pools share a ceiling.
-// Each runner that ends triggers another call. Only the process that knew the pool reports the remaining runners, once.
+// forget drops the state of a pool that is gone. Its runners with a job continue, and still count under the ceilings
+// that the pool shared. Each runner that ends triggers another call. Only the process that knew the pool reports the
+// remaining runners, once.
 func (r *Reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	wasKnown := r.memory.drop(key)
 	r.Results.SinceLastPass(key)

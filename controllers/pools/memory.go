@@ -27,14 +27,14 @@ type memory struct {
 // poolMemory is the state of one pool between passes. A pass reads it once and commits it once; its maps are replaced, not
 // changed.
 //
-// All of it is lost with the process and then rebuilt. Runners that the cache does not show yet are created again under the
-// same names, which the API server refuses. The template is tried again, and policies are read without the cache. Counting
-// failures continues from the condition Healthy, and canaries start over. Warm capacity and behavior start from the last
-// decision in the status.
+// All of it is lost with the process and then rebuilt. Corral tries to create runners that the cache does not show yet
+// again under the same names, which the API server refuses. It tries the template again, and reads policies without the
+// cache. It continues to count failures from status.health, but canaries start over, and so does the idle timeout of warm
+// capacity. The scaling behavior starts from the last decision in the status.
 type poolMemory struct {
 	expectations *expectations
 	history      *history
-	// template identifies the last accepted revision, and the digest of its template.
+	// template identifies the last accepted template, by its revision, its digest and the connection's network settings.
 	template string
 	// hiddenRevisions are revision names that are taken by objects which the cache does not show.
 	hiddenRevisions []string
@@ -47,7 +47,7 @@ type poolMemory struct {
 	health       healthMemory
 	// trial has the runners with which a new template is tried.
 	trial trial
-	// phase is the update phase of the last event.
+	// phase identifies the update phase that was last reported in an event.
 	phase string
 	// planned is what the pool's schedules declare.
 	planned plannedScale
@@ -63,12 +63,13 @@ type poolMemory struct {
 // pacing is the state of the pool's scaling behavior.
 type pacing struct {
 	isOn bool
-	// history has the numbers that were wanted, and desired is the last number that behavior allowed.
+	// history records the numbers that were wanted before behavior limited them, and desired is the last number that behavior
+	// allowed.
 	history demand.History
 	desired int32
 }
 
-// of returns the memory of a pool, for the one worker that has the pool.
+// of returns the memory of a pool, for the one worker that reconciles the pool.
 func (m *memory) of(pool types.NamespacedName) poolMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,8 +154,8 @@ func (e *expectations) missing(stem string, shown []*v1alpha1.Runner, now time.T
 	return missing, overdue
 }
 
-// confirm updates the expectations with the API server's answer about the missing runners: those in there stay expected,
-// and the others are dropped. It returns how many exist.
+// confirm updates the expectations with the API server's answer about the missing runners. Runners that the map there
+// contains stay expected, and the others are dropped. confirm returns how many exist.
 func (e *expectations) confirm(missing []*v1alpha1.Runner, there map[string]*v1alpha1.Runner, now time.Time) (confirmed int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -180,8 +181,8 @@ func (e *expectations) skip(stem, name string) {
 // maxLeap limits how many numbers are skipped at once.
 const maxLeap = 1 << 16
 
-// avoid skips numbers, twice as many for each name that was taken, because earlier runners may have left thousands of
-// Secrets behind.
+// avoid skips numbers after failures of runners whose name was already taken. Each time, it skips twice as many, because
+// earlier runners may have left thousands of Secrets behind.
 func (e *expectations) avoid(failures []runners.Failure) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

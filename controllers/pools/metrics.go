@@ -43,10 +43,10 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{runnersGauge, jobsGauge, desiredGauge, announced, limitGauge, demandGauge, updateByGauge, waitingGauge, fullGauge, suspendGauge, healthyGauge, failuresTotal, createdTotal, leftGauge}
 }
 
-// causeWithJob is the metric label for a runner that failed with a job.
+// causeWithJob is the metric label for a runner that failed during a job.
 const causeWithJob = "WithJob"
 
-// countFailed counts the runners that failed since the last pass, and those that this pass gives up.
+// countFailed counts the runners that failed since the last pass, and the runners that this pass gives up.
 func countFailed(o observation) {
 	for _, f := range o.health.failures {
 		failuresTotal.WithLabelValues(o.key().Namespace, o.key().Name, cmp.Or(string(f.Cause), causeWithJob)).Inc()

@@ -96,8 +96,8 @@ func (r *Reconciler) observeRunners(ctx context.Context, o observation) (_ obser
 	if o.registration, err = r.record(ctx, o.pool, o.denied); err != nil {
 		return o, err
 	}
-	// The snapshot of GitHub is taken first. Then a runner created after it is certainly visible, and a runner whose job
-	// GitHub reported as completed is judged by that report.
+	// Corral takes the snapshot of GitHub before it lists the runners. The list then also contains runners that were created
+	// after the snapshot, and the state of a runner takes into account that GitHub reported its job as completed.
 	o.now = r.Now()
 	o.github, _ = r.Sessions.Snapshot(o.key())
 	there, err := r.list(ctx, o)
@@ -130,10 +130,10 @@ type observed struct {
 	retirement
 }
 
-// isEnding reports whether the runner is being ended.
+// isEnding reports whether the runner is being deleted.
 func (o observed) isEnding() bool { return !o.runner.DeletionTimestamp.IsZero() }
 
-// waits reports whether the runner has no job yet.
+// waits reports whether the runner is starting or idle, and so has no job.
 func (o observed) waits() bool {
 	return o.verdict.State == v1alpha1.RunnerPending || o.verdict.State == v1alpha1.RunnerIdle
 }
@@ -157,7 +157,7 @@ func (l runnerList) live() int32 {
 	return l.count(v1alpha1.RunnerPending, v1alpha1.RunnerIdle, v1alpha1.RunnerBusy)
 }
 
-// with returns the runners with the given states, by name.
+// with returns a copy of the list in which the runners that states names have the given states.
 func (l runnerList) with(states map[string]poolstatus.Assessment) runnerList {
 	list := slices.Clone(l)
 	for i, o := range list {
@@ -236,7 +236,7 @@ func (r *Reconciler) list(ctx context.Context, o observation) (there listed, err
 }
 
 // hidden returns the runners that this process created and the cache does not show. If the cache has not shown some for a
-// while, it asks the API server. If they exist, the watch may be silent although requests work, and it is restarted.
+// while, hidden asks the API server. If they exist, the watch may be silent although requests work, so hidden restarts it.
 func (r *Reconciler) hidden(ctx context.Context, o observation, shown []*v1alpha1.Runner) ([]*v1alpha1.Runner, error) {
 	names := podspec.NameStem(o.pool.Name, o.pool.UID)
 	missing, overdue := o.memory.expectations.missing(names, shown, o.now)
@@ -293,8 +293,8 @@ func (r *Reconciler) stateOf(runner *v1alpha1.Runner, pod *corev1.Pod, o observa
 	return r.awaitCount(runner, poolstatus.Assess(x, o.now), o.now)
 }
 
-// awaitRecord dates ends and restarts that the runner controller has not recorded yet to now. The node's clock may be
-// wrong, and the runner controller records when it first saw them.
+// awaitRecord uses now as the time of ends and restarts that the runner controller has not recorded yet. The clock of the
+// node may be wrong, and the runner controller will record when it first saw them.
 func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observation, now time.Time) poolstatus.Observation {
 	if runner.Status.EndedAt == nil {
 		x.Noticed = now
@@ -305,8 +305,8 @@ func (r *Reconciler) awaitRecord(runner *v1alpha1.Runner, x poolstatus.Observati
 	return x
 }
 
-// awaitCount marks a runner that just failed as settling until the runner controller has recorded the failure. It is not
-// replaced until then, because this failure may open the circuit.
+// awaitCount marks a runner that just failed as settling until the runner controller has recorded the failure, for a few
+// seconds at most. The pool does not replace the runner before that, because this failure may open the circuit.
 func (r *Reconciler) awaitCount(runner *v1alpha1.Runner, verdict poolstatus.Assessment, now time.Time) poolstatus.Assessment {
 	counts := verdict.State == v1alpha1.RunnerFailed && verdict.Cause != "" && now.Sub(verdict.Since).Abs() < passing
 	if counts && !r.Results.HasFailed(client.ObjectKeyFromObject(runner), runner.UID) {

@@ -13,14 +13,16 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// retiredEvent is the event reason for a persistent runner that is replaced because it has worked long enough.
+// retiredEvent is the event reason for a persistent runner that is replaced because it has reached its maximum age or
+// number of jobs.
 const retiredEvent = "Retired"
 
-// retirement describes whether a persistent runner has reached its maximum age or number of jobs; the zero value means that it has no maximum.
+// retirement describes whether a persistent runner has reached its maximum age or number of jobs. The zero value means that
+// it has not, and has no maximum age.
 type retirement struct {
 	// why is the reason; empty if it has not reached a maximum yet.
 	why string
-	// in is the time until it reaches its maximum age.
+	// in is the time until it reaches its maximum age; 0 for none.
 	in time.Duration
 }
 
@@ -33,9 +35,9 @@ func (r *Reconciler) retirementOf(runner *v1alpha1.Runner, o observation) retire
 	return retirement{why, in}
 }
 
-// retiring returns the runners to end now, which have worked long enough and have no job. At most a quarter of all runners
-// end at once, so that the others take jobs until new runners are up. New runners that wait for room do not count, because
-// the runners that end make that room.
+// retiring returns the runners to end now, which have reached their maximum age or number of jobs and have no job. At most
+// a quarter of all runners end at once, so that the others take jobs until new runners are up. New runners that wait for
+// room do not count, because the runners that end make that room.
 func (o observation) retiring() map[string]bool {
 	room := max(1, int(o.runners.live())/4)
 	for _, x := range o.runners {
@@ -57,7 +59,7 @@ func (o observed) waitsForRoom() bool {
 	return slices.Contains([]v1alpha1.RunnerCause{v1alpha1.CauseQuota, v1alpha1.CauseUnschedulable, v1alpha1.CauseCache}, o.verdict.Cause)
 }
 
-// nextRetirement returns the delay until another runner will have worked long enough; 0 for never.
+// nextRetirement returns the delay until another runner reaches its maximum age; 0 for never.
 func (o observation) nextRetirement() (next time.Duration) {
 	for _, x := range o.runners {
 		next = soonest(next, x.in)
@@ -65,7 +67,8 @@ func (o observation) nextRetirement() (next time.Duration) {
 	return next
 }
 
-// reportRetired emits events with the reason for runners that end because they have worked long enough.
+// reportRetired emits an event with the reason for each runner that ends because it has reached its maximum age or number
+// of jobs.
 func (r *Reconciler) reportRetired(o observation, d decision) {
 	for _, x := range o.runners {
 		if x.retires() && slices.Contains(d.step.End, x.runner.Name) {

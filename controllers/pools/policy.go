@@ -40,14 +40,14 @@ type appliedPolicies struct {
 	bound *policy.Bound
 	// unloaded is set while a policy that may apply is not loaded yet. No policies are evaluated then.
 	unloaded []policy.Failure
-	// areLate is true if loading takes too long.
+	// areLate is true if loading takes so long that the pool reports it as a problem.
 	areLate bool
 	// network is the part of the connection's network settings that the pool's pods get.
 	network podspec.Network
 }
 
-// resolvePolicies finds the policies that apply to the pool. While a policy that may apply is not loaded yet, all decisions
-// are held.
+// resolvePolicies finds the policies that apply to the pool. While a policy that may apply is not loaded yet, Corral
+// evaluates none, so the last decisions stay in force.
 func (r *Reconciler) resolvePolicies(ctx context.Context, isNew bool, pool *v1alpha1.RunnerPool, denied error) (appliedPolicies, error) {
 	p := appliedPolicies{facts: policy.PoolOf(pool)}
 	if denied != nil {
@@ -99,8 +99,8 @@ func (p *appliedPolicies) areLoading(failures []policy.Failure) bool {
 	return len(failures) > 0 && !p.areLate && !slices.ContainsFunc(failures, isOther)
 }
 
-// permit evaluates the policies for the pod of the spec's template. Without an error, the pod may run. A template that was
-// allowed before stays in use while policies cannot be evaluated. The verdict is for the status.
+// permit evaluates the policies for the pod of the spec's template. If it returns no error, the pod may run. A template
+// that was allowed before stays in use while policies cannot be evaluated. The verdict is for the status.
 func (r *Reconciler) permit(ctx context.Context, pool *v1alpha1.RunnerPool, p appliedPolicies, t templateState, revision string, isStored bool) (*v1alpha1.TemplateVerdict, []policy.Failure, error) {
 	last, digest := pool.Status.Policy, t.digest
 	answer, err := r.askTemplate(ctx, pool, p, revision, t.content)
@@ -244,11 +244,12 @@ func decidedLimits(answer policy.Scaling, isShared bool) *v1alpha1.DecidedLimits
 	return l
 }
 
-// lastKnown returns the last accepted limits, narrowed by the declared numbers and by the policies that did answer. A share
-// of a ceiling is limited to what the pool has, because the sum over all pools cannot be checked.
+// lastKnown returns the last accepted limits, narrowed by the declared numbers and by the answers of the policies that
+// could be evaluated. If the limits depend on a ceiling that pools share, max is at most the number of runners that the
+// pool has or was granted, because the sum over all pools cannot be checked.
 func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Scale, *v1alpha1.DecidedLimits) {
 	last := o.lastLimits()
-	if last.Shared || slices.Contains(answer.Failures, contended) { // only once, because what the pool has decreases with each job that ends
+	if last.Shared || slices.Contains(answer.Failures, contended) { // only once: otherwise max would fall with each job that ends
 		last = last.DeepCopy()
 		last.SetMax(min(last.GetMax(), max(o.runners.live(), granted)))
 		last.Shared = false
@@ -287,8 +288,8 @@ func ofMax(bounds []v1alpha1.LimitBound) []v1alpha1.LimitBound {
 	return slices.DeleteFunc(slices.Clone(bounds), func(b v1alpha1.LimitBound) bool { return b.Field != "max" })
 }
 
-// causesOf returns the causes of a row, one for each distinct failure. A policy often fails in each decision for the same
-// reason.
+// causesOf returns causes with the given row, one for each distinct failure. A policy often fails in each decision for the
+// same reason.
 func causesOf(row *catalog.Row, failures []policy.Failure) []catalog.Cause {
 	var all []catalog.Cause
 	for i, f := range failures {

@@ -70,14 +70,15 @@ type Reconciler struct {
 	Results  RunnerResults
 	// Live reads without a cache, for objects that a new pool must not miss.
 	Live client.Reader
-	// Demand reads the other demand sources, and Jobs tracks the jobs that events report.
+	// Demand reads the demand sources other than scale sets, and Jobs tracks the jobs that events report.
 	Demand []Reader
 	Jobs   JobTracker
 	// Policies decides limits and templates.
 	Policies *policies.Engine
 	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access *connections.Access
-	// REST finds the clients with which runners without a scale set register; nil to skip that check.
+	// REST finds the clients with which runners without a scale set register, so that a pool can report a missing client
+	// before an attempt; nil to omit that check.
 	REST runners.RESTClients
 	// Versions returns the runner version of pools; nil to leave it unknown.
 	Versions *runners.Versions
@@ -164,7 +165,8 @@ func note(ctx context.Context, o observation, d decision) {
 }
 
 // plan evaluates the policies for the limits, and decides within them. If the grants of other pools change in the meantime,
-// it evaluates them again, the third time alone.
+// it evaluates the policies again, the third time while no other pool may be granted more. If that fails too, the pool does
+// not grow in this pass.
 func (r *Reconciler) plan(ctx context.Context, o observation) *decision {
 	update, granted, question := r.askUpdate(ctx, o), r.Policies.Granted(o.key()), r.question(o)
 	for range 2 {

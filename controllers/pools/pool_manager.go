@@ -47,8 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int, events .
 	return b.Complete(r)
 }
 
-// tenant makes the pools of a namespace take turns with those in other namespaces, because evaluating its policies may take
-// long.
+// tenant makes namespaces take turns, because evaluating the policies of one namespace may take long.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
 // poolsOf returns the pools that refer to a connection. A change of the connection may grant or withdraw its use, or change
@@ -74,7 +73,7 @@ func connectionChanged() predicate.Predicate {
 	}})
 }
 
-// gathered wakes the pool of an object a moment after the first of many events.
+// gathered triggers one pass for the pool of an object a moment after the first of many events.
 func gathered() handler.Funcs {
 	wake := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], obj client.Object) {
 		if pool := obj.GetLabels()[v1alpha1.PoolLabel]; pool != "" {
@@ -90,8 +89,8 @@ func gathered() handler.Funcs {
 	}
 }
 
-// ofRunners wakes pools like gathered. It also stops expecting a deleted runner, which may have come and gone between two
-// passes.
+// ofRunners triggers passes like gathered. It also stops expecting a deleted runner, which may have been created and
+// deleted between two passes.
 func (m *memory) ofRunners() handler.EventHandler {
 	h := gathered()
 	wake := h.DeleteFunc
@@ -102,7 +101,7 @@ func (m *memory) ofRunners() handler.EventHandler {
 	return h
 }
 
-// runnerChanged passes updates of Runners that contain more than their pods' changes.
+// runnerChanged passes updates of Runners that change more than what the events of their pods show already.
 func runnerChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)

@@ -22,7 +22,7 @@ import (
 )
 
 // project returns the status after a pass. d is nil if the pass ended before the decision, and err is why the pass did not
-// complete. Of an incomplete pass, the status contains only what the next pass needs.
+// complete. After an incomplete pass, project updates only the fields that the next pass needs.
 func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	pool := &v1alpha1.RunnerPool{ObjectMeta: o.pool.ObjectMeta, Status: *o.pool.Status.DeepCopy()}
 	s := &pool.Status
@@ -54,7 +54,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	}
 	markHealthy(pool, d.circuit, o.memory.health.interruption)
 	markVersion(pool, o)
-	// A rule's time may differ in each decision. That alone is no reason to write.
+	// The time until which a rule applies may differ in each decision. That alone is no reason to write the status.
 	if last := s.Decision; last == nil || last.Reason != d.record.Reason || !explain.SameDecision(last, d.record) {
 		s.Decision = d.record
 	}
@@ -78,7 +78,7 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	return *s
 }
 
-// markUnknown sets the conditions that every pool has, if they are not known yet.
+// markUnknown sets the conditions that every pool has to Unknown, if the pool does not have them yet.
 func markUnknown(pool *v1alpha1.RunnerPool) {
 	for _, condition := range []string{v1alpha1.RunnerVersionCondition, v1alpha1.SaturatedCondition, v1alpha1.DrainableCondition} {
 		if !conditions.Has(pool, condition) {
@@ -158,8 +158,8 @@ func markPolicies(pool *v1alpha1.RunnerPool, o observation, d *decision) {
 	}
 }
 
-// outcome returns the outcome of a pass that did all that it decided, if something is wrong. done.After is the delay until
-// the next pass.
+// outcome returns what is wrong with the pool after a pass that did all that it decided; nil if nothing is. done.After is
+// the delay until the next pass.
 func outcome(o observation, d *decision, done kube.Done) error {
 	err := cmp.Or(o.denied, o.template.invalid, rolledBack(d.step.State, o.template.revision), o.scale.invalid(), o.registration.copyCondition(o.pool), o.registration.afterlife(o.pool))
 	switch {
@@ -199,7 +199,7 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 }
 
 // isNews reports whether a status must be written at once. New limits, a new update phase, and the state that stays in
-// force when a later template is refused or fails must be durable.
+// force when a later template is refused or fails must not be lost.
 func isNews(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) bool {
 	before := o.pool.Status
 	if s.Revision != before.Revision || s.LastHandledRetryAt != before.LastHandledRetryAt || isAllowed(s.Policy) != isAllowed(before.Policy) {

@@ -53,7 +53,7 @@ func (r *Reconciler) authorize(ctx context.Context, pool *v1alpha1.RunnerPool) (
 	return denied, nil
 }
 
-// look adds the state of the pool's connection.
+// look adds the state of the pool's connection to g.
 func (r *Reconciler) look(ctx context.Context, pool *v1alpha1.RunnerPool, g registration) (registration, error) {
 	conn := &v1alpha1.GitHubConnection{}
 	err := r.Client.Get(ctx, connectionKey(pool), conn, client.UnsafeDisableDeepCopy)
@@ -97,12 +97,13 @@ func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, deni
 	return g, nil
 }
 
-// isMoving reports whether a record belongs to another connection, or to an earlier pool with the same name.
+// isMoving reports whether a record is being deleted, or belongs to another connection or to an earlier pool with the same
+// name.
 func isMoving(set *v1alpha1.RunnerScaleSet, pool *v1alpha1.RunnerPool) bool {
 	return !set.DeletionTimestamp.IsZero() || set.Spec.ConnectionRef.From(pool.Namespace) != connectionKey(pool) || set.Spec.PoolUID != string(pool.UID)
 }
 
-// retire deletes a record that no longer belongs to the pool. The record's finalizer waits for the runners.
+// retire deletes a record that no longer belongs to the pool. The record's finalizer keeps it until its runners have ended.
 func (r *Reconciler) retire(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	if !set.DeletionTimestamp.IsZero() {
 		return nil
@@ -161,9 +162,9 @@ func (g registration) newRunner(pool *v1alpha1.RunnerPool, denied error) *v1alph
 // isStray reports whether a runner does not match the pool's current declaration.
 func (o observation) isStray(r *v1alpha1.Runner) bool { return o.whyStray(r) != "" }
 
-// whyStray returns why a runner does not match the pool: it belongs to a scale set that no longer exists on GitHub, its
-// registration differs from what the pool declares now, or its template differs from its revision. A change of labels,
-// group or connection does not reach registered runners. It returns "" if the runner matches.
+// whyStray returns why a runner does not match the pool: it belongs to an earlier scale set, its registration differs from
+// what the pool declares now, or its template differs from its revision. A change of labels, group or connection does not
+// reach registered runners. It returns "" if the runner matches.
 func (o observation) whyStray(r *v1alpha1.Runner) string {
 	if r.Spec.Revision == o.template.adopted && r.Spec.TemplateDigest != "" && r.Spec.TemplateDigest != o.template.digest {
 		return "another template replaced revision " + r.Spec.Revision
@@ -188,7 +189,8 @@ func (o observation) whyStray(r *v1alpha1.Runner) string {
 	return fmt.Sprintf("registered with scale set %d, and the pool has scale set %d by now", r.Spec.ScaleSetID, set.Status.ID)
 }
 
-// copyCondition returns the outcome if the scale set is not ready, or runners cannot register.
+// copyCondition returns a problem of the scale set, or of the registration without a scale set, as the pool's own outcome;
+// nil if there is none.
 func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
 	if isREST(pool) || observes(pool) {
 		return g.notReady

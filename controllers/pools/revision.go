@@ -33,8 +33,8 @@ import (
 // probeName is the runner's name in the dry run of a template.
 const probeName = "template-check"
 
-// recordRetry is the delay before the next check for the result of another controller. Its watch usually triggers an
-// earlier pass.
+// recordRetry is the delay before the next check for the result of another controller. An event of a watch usually
+// triggers a pass earlier.
 const recordRetry = 5 * time.Second
 
 // hiddenRetry is the delay before the next name of a revision is tried.
@@ -129,7 +129,8 @@ func (t templateState) refuse(name string, err error) (templateState, error) {
 	return t, err
 }
 
-// goesOn returns the outcome of a pool whose template is refused.
+// goesOn returns the outcome of a pool whose template is refused. If a previous revision stays in force, the outcome says
+// so.
 func (t templateState) goesOn(err error) error {
 	causes := kube.CausesOf(err)
 	switch {
@@ -157,8 +158,8 @@ func (t templateState) mark(pool *v1alpha1.RunnerPool) {
 	}
 }
 
-// nameOf returns the name under which a template is stored. If it is not stored, it returns the first free name, because
-// names contain only ten digits of the digest.
+// nameOf returns the name under which a template is stored. If it is not stored, it returns the first free name: names
+// contain only ten digits of the digest, so another template may have the same first name.
 func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, t templateState) (name string, isStored bool, err error) {
 	candidates := podspec.RevisionNames(pool.Name, t.digest)
 	for _, candidate := range candidates {
@@ -186,8 +187,8 @@ func (r *Reconciler) nameOf(ctx context.Context, pool *v1alpha1.RunnerPool, t te
 	return name, false, nil
 }
 
-// storeRevision tries the template and stores it under a name that is free according to the cache. The cache may not show
-// yet what was stored before.
+// storeRevision tries the template and stores it under a name that is free according to the cache, which may not show yet
+// what was stored before. before is true if this process has already accepted the template under this name.
 func (r *Reconciler) storeRevision(ctx context.Context, pool *v1alpha1.RunnerPool, t templateState, n podspec.Network, name string, before bool) error {
 	if err := r.probe(ctx, pool, t.content, n); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// reportDelay is how long a pool lets its connection report that GitHub cannot be used. The connection is only certain after
-// several calls.
+// reportDelay is how long a pool waits for its connection to report that GitHub cannot be used. The connection needs
+// several calls to be certain.
 const reportDelay = time.Minute
 
 // trouble records a problem of a pool that its connection should report.

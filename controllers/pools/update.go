@@ -77,7 +77,8 @@ func boundsOf(pool *v1alpha1.RunnerPool, desired int32) rollout.Bounds {
 	return b.Within(room, desired)
 }
 
-// roomFor returns how many runners of the pool can run.
+// roomFor returns how many runners of the pool can run at the same time. Only a cache whose claims the runners wait for
+// limits the number.
 func roomFor(pool *v1alpha1.RunnerPool) int32 {
 	if c := pool.Spec.Cache; c != nil && c.GetOnMissing() == v1alpha1.WaitForClaim {
 		return c.MaxClaims
@@ -100,8 +101,8 @@ func withUpdate(in scaling.Input, step rollout.Plan, list []rollout.Runner) scal
 	return in
 }
 
-// rolloutRunners lists the runners for the planner, in the order of the observation. Runners of a scale set that GitHub no
-// longer has get no revision, because they can get no job.
+// rolloutRunners lists the runners for the planner, in the order of the observation. A stray runner gets no revision and
+// counts as being deleted, because it ends as soon as it has no job, independently of an update.
 func rolloutRunners(o observation) []rollout.Runner {
 	list, retiring := make([]rollout.Runner, 0, len(o.runners)), o.retiring()
 	for _, x := range o.runners {
@@ -136,7 +137,8 @@ func startOf(x observed) time.Time {
 	return x.verdict.Since
 }
 
-// strays returns the runners without a job that are not being ended, and are stray or due for replacement.
+// strays returns the runners that must end although no update replaces them: runners without a job that are stray, or that
+// retire now.
 func (o observation) strays() []string {
 	names := slices.Sorted(maps.Keys(o.retiring()))
 	for _, x := range o.runners {
@@ -179,8 +181,8 @@ func (o observation) records() (records map[string]rollout.Record, next time.Dur
 	return records, next
 }
 
-// change returns the input of corral.update; false if there is no update that could be held. The numbers are for the last
-// desired number of runners.
+// change returns the input of corral.update, and the bounds that the pool declares; false if there is no update that could
+// be held. It computes the bounds for the desired number of the last decision.
 func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	u, to := o.updateState(), o.template.revision
 	c := policy.Change{To: to}
@@ -192,7 +194,8 @@ func (o observation) change() (policy.Change, rollout.Bounds, bool) {
 	default:
 		c.From = o.former()
 	}
-	isSettled := c.Phase == string(v1alpha1.UpdateRolledBack) && !o.memory.health.circuits[c.From].Open() // otherwise it may continue
+	// If runners of the previous template fail as well, an update that was rolled back may continue.
+	isSettled := c.Phase == string(v1alpha1.UpdateRolledBack) && !o.memory.health.circuits[c.From].Open()
 	if c.From == "" || c.From == to || isSettled {
 		return policy.Change{}, rollout.Bounds{}, false
 	}
@@ -256,7 +259,7 @@ func describeUpdate(u *v1alpha1.UpdateStatus) string {
 	return fmt.Sprintf("%s %s: %s", u.Phase, u.Way("revision "), u.Reason)
 }
 
-// phaseKey identifies a phase. A change of the phase is written at once.
+// phaseKey identifies an update and its phase. If it changes, the status is written at once.
 func phaseKey(u *v1alpha1.UpdateStatus) string {
 	if u == nil {
 		return ""
@@ -279,7 +282,7 @@ func (r *Reconciler) phaseEvent(pool *v1alpha1.RunnerPool, before, now *v1alpha1
 }
 
 // trial remembers the runners with which a new template is tried, because the objects of runners that had a job are soon
-// deleted. If it is lost, other runners are tried.
+// deleted. If the trial is lost, the update waits for other runners to succeed.
 type trial struct {
 	revision string
 	seen     map[string]tried
@@ -314,7 +317,7 @@ func (t trial) after(revision string, list runnerList) trial {
 	return next
 }
 
-// after returns the runner's state after another pass; false if the runner proves nothing.
+// after returns the runner's state after another pass; false if the runner proves nothing about the template.
 func (r tried) after(x observed) (tried, bool) {
 	s := x.verdict.State
 	r.ended = s == v1alpha1.RunnerFinished || s == v1alpha1.RunnerFailed

@@ -27,14 +27,14 @@ const (
 	absentLook, absentGap = time.Minute, 3 * time.Minute
 )
 
-// absence records an uninterrupted series of 404 answers from GitHub about a runner. It is lost when the controller
-// restarts, and the waiting times then start again.
+// absence records an uninterrupted series of 404 answers from GitHub about a runner. A restart of the controller loses it,
+// and the waiting times then start again.
 type absence struct {
 	since, last time.Time // the first and the last 404
 	removal     time.Time // the first 404 answer to the call that removes the registration; zero if there was none
 	next        time.Time // time of the next check; zero if there is nothing to wait for
 	works       bool      // the runner may have a job
-	why         error     // why the next check must wait, unless the runner itself is the cause
+	why         error     // outcome until the next check, if registrar.check failed; nil otherwise
 }
 
 // isAbsent reports whether GitHub has no registration that can belong to the runner. A runner that registers through the
@@ -65,7 +65,7 @@ func (p pass) isJobReported() bool {
 	return !p.runner.Persists() && (p.completion().result != "" || job.IsOver() && job.Result != "")
 }
 
-// absent records another 404 answer. It returns nil once the answers prove that the runner is gone, and until then an
+// absent records another 404 answer. It returns nil once the answers prove that the registration is gone, and until then an
 // outcome that waits for the next check. Set works if the runner may have a job.
 func (p pass) absent(works bool) error {
 	a, now := &p.memory.absence, p.Now()

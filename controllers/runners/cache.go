@@ -28,17 +28,18 @@ const (
 	// claimRetry is the delay before the next search for a claim. Claims are read from the cache, so a retry costs no API
 	// request.
 	claimRetry = 2 * time.Second
-	// claimTries limits how many claims one pass tries after other runners took the previous ones.
+	// claimTries is how many claims one pass tries if other runners take the chosen claims first.
 	claimTries = 8
 	// leavingRetry is the delay between checks for a claim that is about to become free. leavingWait is how long a runner
 	// waits for such a claim: Kubernetes takes a second or two to remove an ended pod, and replacements are created before
 	// that.
 	leavingRetry, leavingWait = 250 * time.Millisecond, 5 * time.Second
-	// leavingWithin is how long an ended runner may take to disappear.
+	// leavingWithin is how long an ended Runner may take to disappear after its deletion.
 	leavingWithin = 30 * time.Second
 	// claimShown is how long the cache may take to show that a runner took a claim.
 	claimShown = 10 * time.Second
-	// claimPatience is how long after its creation a persistent runner waits for the claim of a runner that is ending.
+	// claimPatience is how long after its creation a persistent runner waits at most for the claim of a runner that is
+	// ending.
 	claimPatience = 2 * time.Minute
 	// Event reasons: a runner started without a claim, and a claim could not be deleted.
 	cacheMissing, cacheKept = "CacheMissing", "CacheKept"
@@ -49,8 +50,8 @@ type claimMemory struct {
 	name string
 	// takenAt is when this process took the claim for the runner; zero if another process did.
 	takenAt time.Time
-	// asked is true once a pod with the claim was requested. settled is true once the claim was kept or deleted after the
-	// runner ended.
+	// asked is true once this process requested a pod with the claim. settled is true once the claim was kept or deleted
+	// after the runner ended.
 	asked, settled bool
 	// died is true if GitHub still counted the runner's job as running after the container had ended.
 	died bool
@@ -120,8 +121,7 @@ func refusalOf(err error) *catalog.Row {
 	return catalog.ClaimRefused
 }
 
-// tryClaim takes or creates the chosen claim and returns its name. On an error, too, it returns the name of the claim that
-// it tried.
+// tryClaim takes or creates the chosen claim. It returns the claim's name even if it returns an error.
 func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choice) (string, error) {
 	if choice.Use == "" {
 		name := podspec.ClaimName(p.pool.Name, choice.Make)
@@ -138,9 +138,9 @@ func (p pass) tryClaim(ctx context.Context, all []PoolClaim, choice claims.Choic
 	return choice.Use, nil
 }
 
-// isAwaited reports whether the pod of another runner waits for a claim that does not exist. A user can delete a claim
-// while its pod has no node yet, because Kubernetes protects it only afterwards. That pod would also use a new claim with
-// the same name.
+// isAwaited reports whether the pod of another runner waits for a claim that does not exist. This can happen because
+// Kubernetes does not protect a claim before its pod has a node, so a user can delete it until then. That pod would also
+// use a new claim with the same name.
 func (p pass) isAwaited(ctx context.Context, claim string) (bool, error) {
 	list := &corev1.PodList{}
 	if err := p.Client.List(ctx, list, client.InNamespace(p.pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: p.pool.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -162,8 +162,8 @@ func without(all []PoolClaim, pool, name string) []PoolClaim {
 	return append(list, PoolClaim{Claim: claims.Claim{Name: name, Number: numberOf(pool, name), InUse: true}})
 }
 
-// waitForClaim returns nil if the runner starts without a claim. A persistent runner would then never have one, so it waits
-// for a while if a claim will be free soon.
+// waitForClaim returns nil if the runner starts without a claim, and otherwise an outcome that waits. A persistent runner
+// that started without a claim would never get one, so it waits for a while if a claim will be free soon.
 func (p pass) waitForClaim(why catalog.Cause, soon bool) error {
 	isPatient := soon && p.runner.Persists() && p.Now().Sub(p.runner.CreationTimestamp.Time) < min(claimPatience, p.pool.Spec.Deadlines.GetStartup()/2)
 	if !isPatient && p.pool.Spec.Cache.GetOnMissing() == v1alpha1.StartWithout {
@@ -172,7 +172,8 @@ func (p pass) waitForClaim(why catalog.Cause, soon bool) error {
 	return kube.Wait(claimRetry, why)
 }
 
-// startedWithout emits an event and records that the runner started without a claim, and why.
+// startedWithout emits an event and records that the runner started without a claim, and why. It does nothing if missing is
+// empty.
 func (p pass) startedWithout(missing string) {
 	if missing == "" {
 		return
@@ -181,8 +182,8 @@ func (p pass) startedWithout(missing string) {
 	p.Memory.recordMissed(p.poolKey(), v1alpha1.CacheMiss{Runner: p.runner.Name, Time: metav1.NewTime(p.Now()), Reason: missing})
 }
 
-// endPod ends the runner's pod and deletes it unless it is kept for debugging. It settles the claim first, while the pod
-// still shows how the runner ended.
+// endPod stops the runner's pod, and deletes it unless it is kept for debugging. It first applies the fate of the claim,
+// while the pod still shows how the runner ended.
 func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if err := p.settleClaim(ctx, o, state); err != nil {
 		return err
@@ -195,8 +196,9 @@ func (p pass) endPod(ctx context.Context, o observation, state poolstatus.Assess
 	return p.deletePod(ctx)
 }
 
-// settleClaim deletes the claim of a runner that did not end well. After a clean end the claim needs no request, because it
-// is free once the runner is gone. Only a claim held for a long time is renewed.
+// settleClaim applies the fate of the runner's claim: depending on how the runner ended, the claim is kept, blamed or
+// deleted. A kept claim is free once the runner is gone, so it needs no request, except that settleClaim renews a claim
+// that the runner held for a long time.
 func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.Assessment) error {
 	if p.memory.claim.settled || !p.mayHaveClaim() {
 		return nil
@@ -227,8 +229,8 @@ func (p pass) settleClaim(ctx context.Context, o observation, state poolstatus.A
 	return nil
 }
 
-// mayHaveClaim reports whether the runner has a claim, or whether this process cannot know. When the pool is gone, its
-// claims are deleted with it.
+// mayHaveClaim reports whether the runner has a claim, or whether this process does not know. It returns false if the pool
+// is gone, because Kubernetes then deletes the claims with the pool.
 func (p pass) mayHaveClaim() bool {
 	if p.pool == nil {
 		return false
@@ -253,8 +255,9 @@ func (p pass) applyFate(ctx context.Context, x PoolClaim, fate claims.Fate, why 
 	return nil
 }
 
-// giveUpClaim stops waiting for missing rights to a claim after orphanAfter. It removes the holder of a claim that should
-// be deleted, so that no runner takes it. Without the right to do so, no runner can take the claim either.
+// giveUpClaim handles a claim that the API server refuses to change or delete. It waits until orphanAfter. After that, it
+// removes the holder from a claim that should be deleted, so that no runner takes the claim. If the API server refuses that
+// too, no runner can take the claim either, because taking it needs the same right.
 func (p pass) giveUpClaim(ctx context.Context, x PoolClaim, fate claims.Fate, refused error) error {
 	if !kube.IsRefused(refused) || p.Now().Sub(p.runner.DeletionTimestamp.Time) < orphanAfter {
 		return refused
@@ -284,9 +287,9 @@ func (p pass) ending(o observation, state poolstatus.Assessment) claims.Ending {
 	}
 }
 
-// jobOutlived reports whether the job ended long after the container did. In that case the runner died with its job, and
-// GitHub ended the job later. The status still shows this after a restart of the controller, unlike GitHub's earlier
-// answers.
+// jobOutlived reports whether the job ended long after the container did. In that case the runner died during its job, and
+// GitHub ended the job later. Unlike claim.died, which a restart of the controller loses, this result follows from the
+// status.
 func (p pass) jobOutlived(o observation) bool {
 	at := p.completion().at
 	if o.Job != nil && o.Job.CompletedAt != nil {

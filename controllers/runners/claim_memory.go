@@ -16,9 +16,9 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// claimNotes holds what this process did to claims or observed about them before the cache shows it. Concurrent runners
-// choose their claims one after the other. If the process restarts, the notes are lost: the API server then rejects the
-// second writer of a claim, and live reads show which holders are gone.
+// claimNotes holds what this process did to claims, or observed about them, before the informer cache shows it. With its
+// lock, concurrent runners choose their claims one after the other. A restart loses the notes. Claims stay safe without
+// them: the API server rejects the second writer of a claim, and reads from the API server show which holders are gone.
 type claimNotes struct {
 	mu sync.Mutex
 	// taken maps a claim to the runner that is taking it or took it, until the cache shows that and the runner's pod.
@@ -27,11 +27,11 @@ type claimNotes struct {
 	gone notes[types.UID]
 }
 
-// notes maps claims to values, grouped by pool. All pools share one lock, and a pool has few claims, so the operations stay
-// short.
+// notes maps claims to values, grouped by pool. All pools share one lock. An operation visits only the claims of one pool,
+// which are few, so it holds the lock only briefly.
 type notes[V any] map[types.NamespacedName]map[types.NamespacedName]V
 
-// stemOf returns the prefix that the names of a pool's claims share.
+// stemOf returns the name of a claim without its number, which is the same for all claims of a pool.
 func stemOf(claim types.NamespacedName) types.NamespacedName {
 	claim.Name = claim.Name[:max(0, strings.LastIndexByte(claim.Name, '-'))]
 	return claim
@@ -63,7 +63,8 @@ func (n notes[V]) remove(claim types.NamespacedName) {
 	}
 }
 
-// taking describes a runner that is taking or took a claim. shown is true once the cache has shown it as the holder.
+// taking describes a runner that is taking or took a claim. shown is true once the cache has shown the runner as the
+// holder.
 type taking struct {
 	by    types.UID
 	shown bool
@@ -72,8 +73,9 @@ type taking struct {
 // maxClaims is the highest value of spec.cache.maxClaims.
 const maxClaims = 1000
 
-// choose selects a claim for a runner and records the runner as its holder. All pools wait meanwhile, so it considers only
-// the claims that a pool can have. Users may create any number of others with the pool's label.
+// choose selects a claim for a runner, and notes that the runner is taking it. All other pools wait for the lock meanwhile.
+// choose therefore ignores claims whose numbers no pool can have, because users may create any number of claims with the
+// pool's label.
 func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID, now time.Time) claims.Choice {
 	all = slices.DeleteFunc(slices.Clone(all), func(x PoolClaim) bool { return x.Number < 0 || x.Number >= maxClaims })
 	n.mu.Lock()
@@ -89,7 +91,8 @@ func (n *claimNotes) choose(pool *v1alpha1.RunnerPool, all []PoolClaim, runner t
 	return choice
 }
 
-// known returns the claims that the cache shows, plus those that this process took since. The caller holds the lock.
+// known returns the claims that the cache shows, together with the claims that runners took in this process and that the
+// cache does not show yet. The caller holds the lock.
 func (n *claimNotes) known(pool *v1alpha1.RunnerPool, all []PoolClaim, runner types.UID) []claims.Claim {
 	list, shown := make([]claims.Claim, 0, len(all)), map[types.NamespacedName]bool{}
 	for _, x := range all {
@@ -120,7 +123,8 @@ func (n *claimNotes) release(claim types.NamespacedName, runner types.UID) {
 	}
 }
 
-// podShown records that the cache shows the pod of the claim's runner.
+// podShown records that the cache shows the pod of the claim's runner. If the cache also shows the runner as the holder,
+// the note is not needed any more.
 func (n *claimNotes) podShown(claim types.NamespacedName, runner types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -148,7 +152,8 @@ func (n *claimNotes) sawGone(claim types.NamespacedName, holder types.UID) bool 
 	return uid == holder
 }
 
-// retain drops the recorded holders of a pool's claims that no longer exist.
+// retain drops the notes about the last holders of claims that no longer exist. there contains all existing claims of the
+// pool.
 func (n *claimNotes) retain(pool types.NamespacedName, there []PoolClaim) {
 	names := map[string]bool{}
 	for _, x := range there {

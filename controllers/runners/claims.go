@@ -31,9 +31,10 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
 
-// Claims reads and writes the claims of pools' caches. An annotation on the claim names its holder by UID. The runner holds
-// the claim until its Runner and its pod are gone. The next holder replaces the UID with an optimistic lock, so a claim
-// never has two holders, even if a process restarts and loses its memory.
+// Claims reads and writes the PersistentVolumeClaims of pools' caches. An annotation on the claim contains the name and the
+// UID of its holder, a runner. The runner holds the claim until its Runner and its pod are gone. The next holder replaces
+// the annotation with an optimistic lock, so a claim never has two holders, even if a process restarts and loses its
+// memory.
 type Claims struct {
 	Client client.Client
 	// Live reads without a cache.
@@ -41,11 +42,11 @@ type Claims struct {
 	Memory *Memory
 }
 
-// PoolClaim is a claim as the cache shows it.
+// PoolClaim is a claim as the informer cache shows it.
 type PoolClaim struct {
 	claims.Claim
 	object *corev1.PersistentVolumeClaim
-	// runner is the name of the holder and of its pod.
+	// runner is the name of the holder's Runner and of its pod.
 	runner string
 }
 
@@ -78,7 +79,7 @@ func (c Claims) Forget(pool types.NamespacedName) {
 	c.Memory.forgetSecrets(pool)
 }
 
-// read returns what the claim object itself shows. A claim of an earlier pool with the same name counts as ending, because
+// read returns what the claim's object alone shows. A claim of an earlier pool with the same name counts as ending, because
 // Kubernetes deletes it with that pool.
 func read(pool *v1alpha1.RunnerPool, object *corev1.PersistentVolumeClaim) PoolClaim {
 	x := PoolClaim{object: object}
@@ -134,8 +135,9 @@ func differs(spec *v1alpha1.CacheSpec, claim *corev1.PersistentVolumeClaimSpec) 
 		spec.StorageClassName != "" && ptr.Deref(claim.StorageClassName, "") != spec.StorageClassName
 }
 
-// isFree reports whether the holder of a claim and its pod are gone. It asks the API server unless this process saw them
-// go: a cache may not show a new object yet, but an object that the cache saw deleted stays deleted.
+// isFree reports whether the holder of a claim and its pod are gone. It asks the API server, because the informer cache may
+// not show a new object yet. No request is needed if this process saw that both were deleted, because a deleted object
+// never returns.
 func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	if c.Memory.claims.sawGone(client.ObjectKeyFromObject(x.object), x.Holder) {
 		return true, nil
@@ -144,7 +146,7 @@ func (c Claims) isFree(ctx context.Context, x PoolClaim) (bool, error) {
 	return !h.isThere(), err
 }
 
-// claimHolder is what exists of the runner that a claim names.
+// claimHolder contains the objects that exist of the runner that a claim names.
 type claimHolder struct {
 	unknown bool // the claim names no runner
 	runner  *v1alpha1.Runner
@@ -263,15 +265,14 @@ func (c Claims) blame(ctx context.Context, x PoolClaim, cause v1alpha1.RunnerCau
 	return c.replace(ctx, x, blamed)
 }
 
-// renew restarts a claim's time to live at the end of its holder.
+// renew restarts the claim's time to live when its holder ends.
 func (c Claims) renew(ctx context.Context, x PoolClaim, runner *v1alpha1.Runner, now time.Time) error {
 	renewed := x.object.DeepCopy()
 	holdBy(renewed, runner, now)
 	return c.replace(ctx, x, renewed)
 }
 
-// disown removes the holder's name from a claim. Whether a claim without a holder is free is unknown, so no runner takes
-// it.
+// disown removes the holder's name from a claim. A claim without a holder never counts as free, so no runner takes it.
 func (c Claims) disown(ctx context.Context, x PoolClaim) error {
 	nobodys := x.object.DeepCopy()
 	delete(nobodys.Annotations, v1alpha1.CacheHolderAnnotation)

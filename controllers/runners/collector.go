@@ -31,26 +31,28 @@ import (
 const (
 	// collectTick is how often the collector checks which connections are due.
 	collectTick = 5 * time.Second
-	// collectInterval is the interval between two listings of a connection's runners, per collectSize runners. restInterval
-	// applies while the connection has no runners of this cluster.
+	// collectInterval is the interval between two listings of a connection's runners. It is longer for long lists, by
+	// collectInterval for each collectSize runners in the list. restInterval applies while this cluster has no runners
+	// without a scale set on the connection.
 	collectInterval, restInterval = time.Minute, 10 * time.Minute
 	collectSize                   = 500
-	// ListedWithin is the time within which the list shows that a runner is not connected, except with a very large number of
-	// runners.
+	// ListedWithin is how long it takes at most until GitHub's list shows that a runner is not connected, except if the
+	// list is longer than collectSize.
 	ListedWithin = 2 * collectInterval
-	// justNow is the maximum age of a runner that the list may have missed.
+	// justNow is the maximum age of a runner that may be missing in the list only because it registered after GitHub
+	// created the list.
 	justNow = 30 * time.Second
-	// leakAfter is how long a registration that has this cluster's mark but no Runner is left alone. Its Runner may not be in
-	// the cache yet, or the registration is already being removed.
+	// leakAfter is how long the collector ignores a registration that belongs to a pool of this cluster but has no Runner.
+	// The Runner may not be in the cache yet, or the registration is already being removed.
 	leakAfter = 2 * time.Minute
-	// markLife is how long the collector looks for registrations of a deleted pool.
+	// markLife is how long after the deletion of a pool the collector looks for registrations of the pool.
 	markLife = time.Hour
 )
 
 // RunnerCollector compares GitHub's list of runners, per connection, with the Runners that registered through the REST API.
-// These runners have no message session, and their webhooks may be lost. The collector records jobs that started unnoticed,
-// suspects runners that GitHub no longer knows, ends runners that never connect, and removes leaked registrations, also in
-// scale sets (leftset.go). It is a manager.Runnable.
+// These runners have no message session, and their webhooks may be lost. The collector records jobs whose start no event
+// reported, requests checks of runners that are not in the list, and deletes Runners that are not connected. It also
+// removes leaks, which are registrations without a Runner, even in scale sets (leftset.go). It is a manager.Runnable.
 type RunnerCollector struct {
 	kube.Reporter
 	// Live reads without a cache.
@@ -79,8 +81,8 @@ type connectionMemory struct {
 	marks map[string]mark
 	// leaks maps registrations without a Runner, by ID, to the time when they were first seen.
 	leaks map[int64]time.Time
-	// online has the runners that GitHub has ever shown as connected. offline has those that were disconnected in the last
-	// list.
+	// online contains the runners that a list has ever shown as connected. offline contains the runners that should have
+	// been connected at the last visit but were not.
 	online, offline map[types.UID]bool
 }
 
@@ -95,7 +97,7 @@ func NewCollector(report kube.Reporter, live client.Reader, clients Clients, gh 
 	return &RunnerCollector{Reporter: report, Live: live, Clients: clients, REST: gh, Sessions: sessions, Access: access, Memory: memory, Cluster: cluster, Now: now}
 }
 
-// Start compares the runners of each connection at most once a minute, until ctx ends.
+// Start visits each connection at most once a minute, until ctx ends.
 func (c *RunnerCollector) Start(ctx context.Context) error {
 	tick := time.NewTicker(collectTick)
 	defer tick.Stop()
@@ -111,7 +113,7 @@ func (c *RunnerCollector) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection returns true, because only the leader ends runners.
+// NeedLeaderElection returns true, because only the leader deletes runners.
 func (*RunnerCollector) NeedLeaderElection() bool { return true }
 
 // fleet holds the pools and Runners of a connection that register through the REST API, and its scale sets that may have
@@ -120,9 +122,9 @@ type fleet struct {
 	pools   []*v1alpha1.RunnerPool
 	runners []*v1alpha1.Runner
 	sets    []leftSet
-	// names has the names of the Runners and of the placeholders that pools need, over all connections.
+	// names contains the names of all Runners, and of all placeholders that pools need, on any connection.
 	names map[string]bool
-	// owned has the IDs of the registrations of all Runners, in any namespace.
+	// owned contains the IDs of the registrations of all Runners, in any namespace.
 	owned map[int64]bool
 }
 
@@ -167,7 +169,7 @@ func (c *RunnerCollector) claim(key types.NamespacedName) *connectionMemory {
 	return s
 }
 
-// fleets gathers the pools and the Runners by connection. It includes connections that pools stopped using a while ago, and
+// fleets groups the pools and the Runners by connection. It also returns connections that pools used within markLife, and
 // forgets connections that nothing uses any more.
 func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]*fleet, error) {
 	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
@@ -231,7 +233,8 @@ func (c *RunnerCollector) left(fleets map[types.NamespacedName]*fleet) (keys []t
 	return keys
 }
 
-// serves reports whether a pool's runners register without a scale set, through a connection that allows its namespace.
+// serves reports whether the collector handles a pool's runners: the pool is active, its runners register without a scale
+// set, and its connection allows its namespace.
 func (c *RunnerCollector) serves(ctx context.Context, p *v1alpha1.RunnerPool) bool {
 	if p.Spec.GetRegistration() != v1alpha1.RegisterREST || p.Spec.GetMode() != v1alpha1.Active {
 		return false
@@ -266,7 +269,8 @@ func (c *RunnerCollector) visit(ctx context.Context, key types.NamespacedName, s
 	return collectInterval * time.Duration(1+len(list.Runners)/collectSize)
 }
 
-// mark updates the marks whose registrations are searched for: marks of existing pools and, for markLife, of deleted pools.
+// mark updates the owner labels by which the collector recognizes registrations of this cluster: the labels of existing
+// pools and, for markLife, of deleted pools.
 func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 	for _, p := range w.pools {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}
@@ -317,16 +321,16 @@ func (v *visit) compare(ctx context.Context) {
 	v.online, v.offline = online, offline
 }
 
-// suspect schedules a lookup of the registration of a Runner that was not in the list. A young Runner may have registered
-// after the list was made.
+// suspect requests a check of the registration of a Runner that was not in the list. It skips a young Runner, which may
+// have registered after GitHub created the list.
 func (v *visit) suspect(r *v1alpha1.Runner) {
 	if v.at.Sub(r.CreationTimestamp.Time) > justNow {
 		v.Memory.Suspect(client.ObjectKeyFromObject(r), v.online[r.UID], v.Now())
 	}
 }
 
-// check examines a Runner that has a job or is not connected. It reports whether the Runner should have been connected, and
-// ends it if that was also the case at the previous visit.
+// check examines a Runner that is persistent, has a job on GitHub or is not connected. It reports whether the Runner should
+// be connected but is not. If that was also the case at the previous visit, it deletes the Runner.
 func (v *visit) check(ctx context.Context, r *v1alpha1.Runner, known rest.Runner) (missing bool) {
 	pod := v.pod(ctx, r)
 	switch {
@@ -366,12 +370,13 @@ func (v *visit) recordJob(ctx context.Context, r *v1alpha1.Runner, known rest.Ru
 func (v *visit) record(ctx context.Context, r *v1alpha1.Runner, event scaleset.JobEvent) {
 	recorder := &Recorder{Client: v.Client, Namespace: r.Namespace, Memory: v.Memory}
 	if err := recorder.RecordJobs(ctx, []scaleset.JobEvent{event}); err != nil {
-		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // found again at the next visit
+		v.log.Error(err, "Recording that a runner has a job", "runner", r.Name) // the next visit finds the job again
 	}
 }
 
-// removeLeaks deregisters registrations that were made for this cluster's pools but have no Runner. They appear when an
-// answer of GitHub's was lost, a Runner was force-deleted, or etcd was restored. A registration with a job is left alone.
+// removeLeaks removes registrations that were created for this cluster's pools but have no Runner. They remain if an answer
+// from GitHub was lost, a Runner was deleted without its finalizer, or etcd was restored. A registration with a job is not
+// removed.
 func (v *visit) removeLeaks(ctx context.Context) {
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {

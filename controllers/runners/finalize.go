@@ -39,15 +39,16 @@ const (
 	// podGone is how long a pod may take to disappear beyond its grace period. After that its node is assumed to be gone.
 	// Kubernetes removes the pod when the node comes back or is deleted.
 	podGone = 2 * time.Minute
-	// orphanAfter is how long deregistration waits for a missing connection or missing rights.
+	// orphanAfter is how long the clean-up of a runner waits for a missing connection or missing rights.
 	orphanAfter = 5 * time.Minute
 	// jobUnknownAfter is how long deregistration waits for a runner that may or may not have a job. GitHub's default job
 	// time-out is as long.
 	jobUnknownAfter = 6 * time.Hour
 )
 
-// finalize ends a runner. GitHub removes the registration first, so that no job can reach the runner. Then the controller
-// deletes the pod and the objects that its container hooks left behind. It waits for a runner that has a job.
+// finalize cleans up after a Runner was deleted. It first removes the registration on GitHub, so that no job can reach the
+// runner, and waits while the runner has a job. Then it deletes the pod and the objects that the runner's container hooks
+// left behind. If a user terminates the runner, it deletes the pod first, together with the job.
 func (p pass) finalize(ctx context.Context) error {
 	o := p.observe(nil)
 	state := decide(o, p.Now())
@@ -102,8 +103,9 @@ func (p pass) jobOver() bool {
 	return job != nil && job.CompletedAt != nil || !p.completion().at.IsZero()
 }
 
-// containerTime returns how much longer a container may run after its job is over, for example to clean up. GitHub often
-// reports the end of a job before the node reports the end of the container, so the container may not be visible yet.
+// containerTime returns how much longer the container of a runner whose job is over may run, for example to clean up; 0 or
+// less if finalize need not wait. GitHub often reports the end of a job before the node reports the end of the container,
+// and the cache may not even show the pod yet.
 func (p pass) containerTime() time.Duration {
 	hasPod := p.pod != nil || !p.memory.pod.created.IsZero()
 	if !hasPod || p.runner.Status.EndedAt != nil || !p.jobOver() {
@@ -121,13 +123,13 @@ func (p pass) completion() completion {
 }
 
 // isDeregistered reports whether GitHub has no registration left to remove. GitHub itself removes an ephemeral runner that
-// reports the end of its job. A clean exit confirms that the runner could report it.
+// reports the end of its job. A clean exit confirms that the runner was able to report it.
 func (p pass) isDeregistered() bool {
 	s := &p.runner.Status
 	return p.memory.end.deregistered || s.DeregisteredAt != nil || s.EndedClean && p.completion().forgotten
 }
 
-// deregister removes the registration, once.
+// deregister removes the registration, unless it is already gone.
 func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error {
 	if p.isDeregistered() {
 		return nil
@@ -158,8 +160,8 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	case github.IsJobStillRunning(err):
 		p.memory.busy = true // the session may not report the job any more
 		p.memory.claim.died = p.memory.claim.died || p.runner.Status.EndedAt != nil
-		// The job is not recorded on the pod: GitHub also gives this answer for runners that never connected, which would look
-		// busy forever.
+		// The job is not recorded on the pod: GitHub also gives this answer for runners that never connected. Those runners
+		// would look busy forever.
 		return p.withJob()
 	case err != nil:
 		return p.withoutRights(state, err)
@@ -169,7 +171,8 @@ func (p pass) deregister(ctx context.Context, state poolstatus.Assessment) error
 	return nil
 }
 
-// withoutRights gives up the registration if GitHub refuses the credentials, and waits for other errors.
+// withoutRights returns the outcome of a failed call. If GitHub refuses the credentials, it waits a limited time and then
+// gives up the registration. After other errors, it waits and retries.
 func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 	switch {
 	case github.IsUnauthorized(err):
@@ -180,7 +183,7 @@ func (p pass) withoutRights(state poolstatus.Assessment, err error) error {
 	return p.githubOutcome(err)
 }
 
-// withJob returns why the registration stays of a runner that has a job according to GitHub.
+// withJob returns the outcome while GitHub keeps the registration because the runner has a job.
 func (p pass) withJob() error {
 	switch {
 	case p.jobOver():
@@ -193,7 +196,8 @@ func (p pass) withJob() error {
 	return kube.Progress(busyRetry, catalog.JobRunning.With())
 }
 
-// recordOver records the end of a job that only GitHub's deregistration answers revealed: GitHub now releases the runner.
+// recordOver records the end of a job that no event reported. Only GitHub's refusal to remove the registration showed the
+// job, and GitHub does not refuse any more.
 func (p pass) recordOver() {
 	at := p.memory.absence.since
 	if at.IsZero() {
@@ -204,10 +208,10 @@ func (p pass) recordOver() {
 	}
 }
 
-// ownRegistration finds the registration to remove. It returns nil if there is none that can be removed, and a foreign
-// registration if none needs to be removed. A registration that this process did not create is first read back from GitHub,
-// because the ID in a status, a Secret or on a pod may belong to another runner. If GitHub does not know the ID, the
-// removal is still attempted, because only that call is proof.
+// ownRegistration finds the registration to remove. It returns nil if GitHub does not know the registration, or a
+// registration with foreign set if it found one that must not be removed. If this process did not create the registration,
+// it is first looked up on GitHub, because the ID in a status, in a Secret or on a pod may belong to another runner. If
+// GitHub does not know the ID, the caller still tries to remove the registration, because only that call is proof.
 func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Assessment) (*registered, error) {
 	id, err := p.knownID(ctx)
 	p.runner.Status.RunnerID = id
@@ -241,8 +245,9 @@ func (p pass) findOwn(ctx context.Context, gh registrar, state poolstatus.Assess
 	return p.vouched(ctx, gh, state, known, false)
 }
 
-// vouched returns a registration if it is known to belong to the runner. Otherwise it gives the registration up after a
-// while. A registration that GitHub does not know cannot be removed.
+// vouched returns a registration if it certainly belongs to the runner, or if its scale set does not exist any more. If
+// GitHub does not know the registration (absent), there is nothing to give up, and vouched returns nil. Otherwise it waits
+// a limited time and then gives up the registration.
 func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assessment, known *registered, absent bool) (*registered, error) {
 	if p.memory.registered {
 		return known, nil
@@ -253,15 +258,15 @@ func (p pass) vouched(ctx context.Context, gh registrar, state poolstatus.Assess
 		return known, err
 	case absent:
 		return nil, nil
-	case github.IsNotFound(gh.check(ctx)): // the scale set is gone, so the runner has no owner and gets no job
+	case github.IsNotFound(gh.check(ctx)): // without its scale set, the registration belongs to no pool and gets no job
 		return known, nil
 	}
 	why := catalog.RegistrationUnproved.With(p.runner.Spec.PoolRef.Name)
 	return &registered{foreign: why.String()}, p.giveUp(state, why)
 }
 
-// knownID returns the ID of the runner's registration from this process, the status, the pod or, without those, the Secret;
-// 0 if none has it.
+// knownID returns the ID of the runner's registration from this process's memory, the status or the pod, or else from the
+// Secret; 0 if none of them contains it.
 func (p pass) knownID(ctx context.Context) (int64, error) {
 	if p.memory.registered && p.memory.unstored != nil {
 		return p.memory.unstored.RunnerID, nil
@@ -280,7 +285,7 @@ func (p pass) knownID(ctx context.Context) (int64, error) {
 }
 
 // waitForNamesake waits while a registration with the runner's name but different labels has a job. As long as the runner's
-// container runs, the registration may still be its own.
+// container runs, that registration may still belong to this runner.
 func (p pass) waitForNamesake(known *registered) error {
 	s := &p.runner.Status
 	if p.runner.Spec.REST != nil && known.busy && p.pod != nil && s.StartedAt != nil && s.EndedAt == nil && p.terminationReason() == "" {
@@ -290,8 +295,8 @@ func (p pass) waitForNamesake(known *registered) error {
 }
 
 // isOwn reports whether a registration with the runner's name, in its scale set or with one of its labels, belongs to the
-// runner. That is so if the runner's pool holds the scale set, or if no pool of another namespace marks runners with one of
-// the labels.
+// runner. A runner with a scale set owns the registration if its pool holds the scale set. A runner without one owns it
+// unless a pool of another namespace has one of the labels as its owner label.
 func (p pass) isOwn(ctx context.Context) (bool, error) {
 	if rest := p.runner.Spec.REST; rest != nil {
 		return p.isUnmarked(ctx, rest.Labels)
@@ -312,7 +317,7 @@ func (p pass) isOwn(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// isUnmarked reports whether no pool of another namespace marks its runners with one of the labels.
+// isUnmarked reports whether none of the labels is the owner label of a pool in another namespace.
 func (p pass) isUnmarked(ctx context.Context, labels []string) (bool, error) {
 	for _, label := range slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) }) {
 		pools := &v1alpha1.RunnerPoolList{}
@@ -326,8 +331,9 @@ func (p pass) isUnmarked(ctx context.Context, labels []string) (bool, error) {
 	return true, nil
 }
 
-// withoutClient waits for a connection that is not ready. It gives up if the connection is gone, points elsewhere, or
-// denies access.
+// withoutClient returns the outcome if the connection has no client that may be used. It waits for a connection that is not
+// ready. If the connection is gone, leads to another place on GitHub or denies access, it waits a limited time and then
+// gives up the registration.
 func (p pass) withoutClient(ctx context.Context, access access, state poolstatus.Assessment) error {
 	name := p.runner.Spec.ConnectionRef.Name
 	switch access {
@@ -346,9 +352,10 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 	return p.giveUp(state, catalog.ConnectionGone.With(name))
 }
 
-// giveUp waits a limited time for lost rights, and then leaves the registration to GitHub, which purges it after about a
-// day. It always waits for a runner that is known to have a job. A runner whose container runs may have a job, so giveUp
-// waits longer for it: whatever prevents the removal of the registration also prevents the session from reporting jobs.
+// giveUp waits a limited time for lost rights, and then leaves the registration on GitHub, which removes it after about a
+// day. While the runner is known to have a job, giveUp waits without limit. A runner whose container runs may have an
+// unknown job, so giveUp waits longer for it: whatever prevents the removal of the registration also prevents the session
+// from reporting jobs.
 func (p pass) giveUp(state poolstatus.Assessment, why catalog.Cause) error {
 	timeout := orphanAfter
 	if p.runsWithoutJob() {
@@ -370,8 +377,8 @@ func (p pass) runsWithoutJob() bool {
 	return s.StartedAt != nil && s.EndedAt == nil && p.runner.CurrentJob() == nil && !p.jobOver()
 }
 
-// deletePod deletes the pod within its grace period, and waits until a running pod is gone. The pod never has a job,
-// because the registration of a busy runner could not have been removed.
+// deletePod deletes the pod with its grace period. If the container has not ended, it waits until the pod is gone. Unless a
+// user terminates the runner, the pod has no job, because GitHub does not remove the registration of a runner with a job.
 func (p pass) deletePod(ctx context.Context) error {
 	pod, err := p.findPod(ctx)
 	if err != nil || pod == nil {
@@ -404,13 +411,13 @@ func (p pass) deletePod(ctx context.Context) error {
 }
 
 // mayStart reports whether a persistent runner may register and get a job before the cache shows that its container
-// started. Its pod is then deleted only if it has not changed since it was read.
+// started. In that case, deletePod deletes the pod only if the pod has not changed since it was read.
 func (p pass) mayStart(pod *corev1.Pod) bool {
 	return p.runner.Persists() && p.runner.Status.StartedAt == nil && !poolstatus.HasEnded(pod)
 }
 
-// findPod also looks for a pod that the cache may not show yet. Otherwise a pod created just before the runner was ended
-// would stay forever.
+// findPod returns the runner's pod; nil if there is none. It also asks the API server for a pod that the cache may not show
+// yet. Otherwise a pod that was created just before the Runner was deleted would stay forever.
 func (p pass) findPod(ctx context.Context) (*corev1.Pod, error) {
 	if p.pod != nil || p.runner.Status.StartedAt != nil {
 		return p.pod, nil

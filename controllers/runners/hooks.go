@@ -50,14 +50,15 @@ var errStaying = errors.New("they are being deleted but still exist")
 // Impersonate returns a client that acts as a service account.
 type Impersonate func(account types.NamespacedName) (client.Client, error)
 
-// hookKinds are the kinds that container hooks create. Hooks that copy the work folder create no Jobs, and their account
-// has no right to.
+// hookKinds are the kinds that container hooks create. Hooks that copy the work folder create no Jobs, so their service
+// account may have no rights for Jobs.
 var hookKinds = []schema.GroupVersionKind{
 	corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("Secret"), batchv1.SchemeGroupVersion.WithKind("Job"),
 }
 
-// deleteLeftovers deletes what the container hooks of a killed runner could not clean up, as the account that created it.
-// If rights are missing, or after a while, the runner is released anyway and an event lists what may remain.
+// deleteLeftovers deletes the objects that the container hooks of a killed runner could not clean up. It acts as the
+// service account that created them. If this account has no rights, or if objects remain after orphanAfter, Corral releases
+// the runner anyway, and an event lists what may remain.
 func (p pass) deleteLeftovers(ctx context.Context) error {
 	s := &p.runner.Status
 	if p.runner.Spec.HooksAccount == "" || s.StartedAt == nil && s.EndedAt == nil {
@@ -91,7 +92,7 @@ func (p pass) deleteAsAccount(ctx context.Context) (deleted []string, more bool,
 	for _, kind := range hookKinds {
 		list, err := p.leftovers(ctx, as, kind)
 		if apierrors.IsForbidden(err) && kind.Group == batchv1.GroupName {
-			continue // the account has created none
+			continue // without rights, the account has created no Jobs
 		}
 		if err != nil {
 			return deleted, false, err
@@ -145,7 +146,7 @@ func (p pass) reportLeftovers(ctx context.Context, refused error) error {
 	return nil
 }
 
-// adviseAccount returns the advice for deleting such objects in the future.
+// adviseAccount returns advice on how Corral can delete such objects in the future.
 func adviseAccount(refused error, r *v1alpha1.Runner) string {
 	if errors.Is(refused, errStaying) {
 		return "Look at their finalizers"

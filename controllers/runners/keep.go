@@ -29,16 +29,17 @@ const (
 )
 
 // mayKeep reports whether the failed runner's pod should be kept because its pool asks for that. A pod with a claim is not
-// kept because it would hold the claim, nor is a pod that never had a node, because it has no logs, nor a pod that policies
-// deny.
+// kept, because it would hold the claim. Pods that never had a node are not kept either, because they have no logs, and
+// neither are pods that policies deny.
 func (p pass) mayKeep(state poolstatus.Assessment) bool {
 	return p.pool != nil && p.pool.Spec.GetFailedPodTTL() > 0 && p.pool.DeletionTimestamp.IsZero() && p.terminationReason() == "" &&
 		state.State == v1alpha1.RunnerFailed && state.Cause != v1alpha1.CauseRefused &&
 		p.pod != nil && p.pod.DeletionTimestamp.IsZero() && p.pod.Spec.NodeName != "" && p.pod.Annotations[v1alpha1.CacheClaimAnnotation] == ""
 }
 
-// keepPod leaves the stopped pod in place, without the labels of a job. The pool deletes it when its time expires or when a
-// later pod is kept. kept is false if the pod does not stop.
+// keepPod leaves the stopped pod in place and removes the labels of its job. The pool deletes the pod when its time expires
+// or when a later pod is kept. While the pod is stopping, err is an outcome that waits. If the pod does not stop in time,
+// keepPod returns false and no error.
 func (p pass) keepPod(ctx context.Context) (kept bool, err error) {
 	if p.pod.Annotations[v1alpha1.KeptUntilAnnotation] != "" {
 		return true, nil
@@ -59,7 +60,7 @@ func (p pass) keepPod(ctx context.Context) (kept bool, err error) {
 	return true, nil
 }
 
-// stopPod makes the node stop the pod while its API object stays, and waits for that.
+// stopPod makes the node stop the pod without deleting its API object. It returns the same values as keepPod.
 func (p pass) stopPod(ctx context.Context) (kept bool, err error) {
 	if p.memory.pod.stopped.IsZero() {
 		if err := p.patchPod(ctx, map[string]any{"metadata": map[string]any{"uid": p.pod.UID}, "spec": map[string]any{"activeDeadlineSeconds": 1}}); err != nil {

@@ -42,8 +42,9 @@ func (c *RunnerCollector) leftSet(ctx context.Context, p *v1alpha1.RunnerPool, h
 	return leftSet{set.Status.ID, p.Namespace, podspec.NameStem(p.Name, p.UID)}, isHeld
 }
 
-// ownerOf returns the namespace of the pool that a registration was made for, found by its label or its name, and the ID of
-// its scale set, if it has one. The namespace is empty if no pool of this cluster made the registration.
+// ownerOf returns the namespace of the pool for which a registration was created, and the ID of the pool's scale set, or 0
+// if the registration has the owner label of a pool without one. It finds the pool by the label or the name of the
+// registration. The namespace is empty if the registration does not belong to a pool of this cluster.
 func (v *visit) ownerOf(known rest.Runner) (namespace string, set int64) {
 	for _, l := range known.Labels {
 		if m, ok := v.marks[l]; ok {

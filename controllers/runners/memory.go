@@ -26,12 +26,13 @@ import (
 // maxFailures limits how many failures of a pool are stored until the pool's next pass.
 const maxFailures = 100
 
-// Memory is the state of runners that only this process has: what it did or observed before the cache shows it. It prevents
+// Memory is what this process knows about runners before the cache shows it: what the process did or observed. It prevents
 // the process from repeating actions and requests. Each part has methods that take the lock, and other packages use only
-// those:
+// these methods:
 //
-//   - runners: one runnerMemory per Runner. Its worker owns it; a few fields have methods for other goroutines.
-//   - results: how runners ended, until their pools read that with SinceLastPass.
+//   - runners: one runnerMemory per Runner. It belongs to the worker that reconciles the Runner; other goroutines access a
+//     few of its fields through methods.
+//   - results: how runners ended, until the pool's controller takes the results with SinceLastPass.
 //   - suspects: which registrations need a check, set by Suspect and SuspectSome.
 //   - claims: which cache claim each runner has.
 //
@@ -43,12 +44,13 @@ type Memory struct {
 	runners  map[types.NamespacedName]*runnerMemory
 	results  map[types.NamespacedName]*Results
 	suspects map[types.NamespacedName]suspicion
-	starting map[string]int // number of registered runners that only wait for their pods, by namespace
+	starting map[string]int // number of registered runners that wait only for their pods, by namespace
 	claims   claimNotes
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next runner names are new
 	ends     singleflight.Group            // merges concurrent deletions of a Runner, by UID
 
-	// recording limits concurrent records, and whileStarting limits them while runners are starting. Namespaces take turns.
+	// recording limits how many job records are written concurrently, and whileStarting limits them while runners are
+	// starting. In both, namespaces take turns.
 	recording, whileStarting *turns.Limiter
 }
 
@@ -63,11 +65,12 @@ func NewMemory() *Memory {
 const (
 	// SuspectInterval is the minimum time between two checks of one runner's registration.
 	SuspectInterval = time.Minute
-	// suspectLongest is the interval for a runner that was online at every check, because GitHub's counts can be wrong for
-	// hours. It also limits how long a runner that lost its connection counts as idle.
+	// suspectLongest is the maximum interval between two checks of one runner. While each check finds the runner online,
+	// the interval grows up to this maximum, because GitHub's counts can be wrong for hours. The maximum also limits how
+	// long a runner that lost its connection counts as idle.
 	suspectLongest = 4 * time.Minute
-	// suspectLeast is how many of a pool's runners are checked per SuspectInterval if any is missing. Checking one at a time
-	// would take hours in a large pool.
+	// suspectLeast is the minimum number of a pool's runners that are checked per SuspectInterval if GitHub counts fewer
+	// runners than the pool has. Checking one at a time would take hours in a large pool.
 	suspectLeast = 10
 )
 
@@ -75,14 +78,14 @@ const (
 type suspicion struct {
 	at    time.Time
 	open  bool          // no pass has checked the runner yet
-	pause time.Duration // minimum time before it may be raised again
+	pause time.Duration // minimum time before the runner may be suspected again
 	// wasOnline is true if the runner has ever been connected. offline is true if it was not connected at the last check.
 	wasOnline, offline bool
 }
 
-// runnerMemory is the state of one runner. Only the worker that has the runner uses it. The exceptions are the fields of
-// the first group and pod.last, pod.deleted, end.deleted, persistent.id and claim.name, which methods of Memory use under
-// its lock.
+// runnerMemory is what this process knows about one runner. Only the worker that reconciles the Runner uses it. The
+// exceptions are the fields of the first group and pod.last, pod.deleted, end.deleted, persistent.id and claim.name, which
+// methods of Memory use under its lock.
 type runnerMemory struct {
 	uid          types.UID
 	registration int64                  // its ID on GitHub; 0 until registered
@@ -103,13 +106,13 @@ type runnerMemory struct {
 	absence    absence
 }
 
-// podMemory is what this process did with a runner's pod.
+// podMemory is what this process did with a runner's pod and last saw of it.
 type podMemory struct {
 	created time.Time   // when this process created it, until the cache shows it
 	deleted types.UID   // UID of the pod whose deletion was requested
 	asked   time.Time   // when the deletion was requested
-	stopped time.Time   // when the containers of the pod were asked to stop without deleting it
-	last    *corev1.Pod // the pod's state when it was deleted; nil while it exists, or if the deletion was missed. Guarded by Memory
+	stopped time.Time   // when this process made the node stop the pod's containers without deleting the pod
+	last    *corev1.Pod // the pod's last state before it was deleted; nil while it exists, or if the deletion was missed. Guarded by Memory
 }
 
 // hadPod reports whether the runner's pod was ever created, even if the cache shows none.
@@ -117,10 +120,10 @@ func (m *runnerMemory) hadPod() bool { return !m.pod.created.IsZero() || m.claim
 
 // containerMemory is what this process observed of a runner's container.
 type containerMemory struct {
-	awaited bool // it was seen before it started
-	ran     bool // it was seen before it ended
+	awaited bool // a pass saw the pod before the container started
+	ran     bool // a pass saw the container while it was running
 	started time.Time
-	ended   time.Time            // when its end was first seen
+	ended   time.Time            // when a pass first saw its end
 	down    time.Time            // when a container that will restart ended, by its node's clock; zero while it runs
 	turned  time.Time            // when this process noticed the last change of down
 	exit    *v1alpha1.RunnerExit // how it ended, with the taints of its node; nil until the taints were read
@@ -166,19 +169,20 @@ type Failure struct {
 // Results holds the failures and successes of a pool's runners since its last pass.
 type Results struct {
 	Failures []Failure
-	// Worked holds the last runner of each revision that got a job.
+	// Worked maps each revision to the runner of that revision that got a job last.
 	Worked map[string]Worked
 	// Missed is the last runner that started without a cache claim; nil if none did.
 	Missed *v1alpha1.CacheMiss
 }
 
-// Worked names a runner that got a job, and when the job began.
+// Worked identifies a runner that got a job, and when the job began.
 type Worked struct {
 	Runner string
 	Began  time.Time
 }
 
-// of returns the memory of a runner for its worker. Another runner of the same name starts with an empty one.
+// of returns the memory of a runner, for the worker that reconciles it. A new runner with the name of an earlier one gets
+// an empty memory.
 func (m *Memory) of(key types.NamespacedName, uid types.UID) *runnerMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,7 +199,7 @@ func (m *Memory) locked(key types.NamespacedName, uid types.UID) *runnerMemory {
 }
 
 // outside returns the memory of a runner for a goroutine other than its worker. If there was none, it wakes the worker,
-// which drops the memory if the runner is gone.
+// which drops the new memory if the runner is gone. The caller holds the lock.
 func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory {
 	if known := m.runners[key]; known == nil || known.uid != uid {
 		m.wakes.Wake(key)
@@ -203,7 +207,7 @@ func (m *Memory) outside(key types.NamespacedName, uid types.UID) *runnerMemory 
 	return m.locked(key, uid)
 }
 
-// seen returns the memory of a runner, or an empty value that is not stored.
+// seen returns the memory of a runner, or an empty value that is not stored. The caller holds the lock.
 func (m *Memory) seen(key types.NamespacedName, uid types.UID) *runnerMemory {
 	if known := m.runners[key]; known != nil && known.uid == uid {
 		return known
@@ -221,7 +225,7 @@ func (m *Memory) dropLocked(key types.NamespacedName) {
 	delete(m.runners, key)
 }
 
-// beginStart records that a registered runner only waits for its pod.
+// beginStart records that a registered runner of a namespace waits only for its pod.
 func (m *Memory) beginStart(r *runnerMemory, namespace string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,9 +253,10 @@ func (m *Memory) endStartLocked(r *runnerMemory) {
 	r.startsIn = ""
 }
 
-// recordParallel limits how many job records of all pools are written at once, and recordWhileStarting limits those in namespaces
-// where runners are starting. A record leads to the end of a runner, which costs as much as starting one. Without the limit, the ends of
-// a burst's first jobs would delay the runners of its last jobs.
+// recordParallel is the maximum number of job records, of all pools, that are written at once. recordWhileStarting is the
+// maximum for the namespaces where runners are starting. The record of a completed job deletes its Runner, which costs as much
+// as starting a runner. Without the lower limit, the deletions after a burst's first jobs would delay the runners for its last
+// jobs.
 const (
 	recordParallel      = 32
 	recordWhileStarting = 4
@@ -279,9 +284,9 @@ func (m *Memory) recordCompletion(key types.NamespacedName, uid types.UID, c com
 	m.outside(key, uid).completion = c
 }
 
-// end deletes a Runner like End, but merges concurrent requests: several goroutines may notice that a runner is over before
-// the cache shows the first deletion. All of them receive the error of the one request. Cancelling the first caller's
-// context does not stop it.
+// end deletes a Runner as End does, but merges concurrent requests, because several goroutines may notice that a runner is
+// over before the cache shows the first deletion. All of them receive the error of the same request, which continues if the
+// first caller's context is canceled.
 func (m *Memory) end(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) error {
 	key := client.ObjectKeyFromObject(r)
 	_, err, _ := m.ends.Do(string(r.UID), func() (any, error) {
@@ -310,7 +315,8 @@ func (m *Memory) setDeleted(key types.NamespacedName, uid types.UID) {
 	m.seen(key, uid).end.deleted = time.Now()
 }
 
-// setStoredSecret records that a pool's runner has a Secret under a new name. The names that follow are new as well.
+// setStoredSecret records that a pool's runner has a Secret under a new name. The names of the pool's later runners are new
+// as well.
 func (m *Memory) setStoredSecret(pool types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -324,7 +330,7 @@ func (m *Memory) storedSecret(pool types.NamespacedName) bool {
 	return m.stored[pool]
 }
 
-// forgetSecrets drops that this process stored Secrets for a pool, which is gone.
+// forgetSecrets drops the record that this process stored Secrets for a pool, because the pool is gone.
 func (m *Memory) forgetSecrets(pool types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -346,7 +352,7 @@ func (m *Memory) registration(key types.NamespacedName, uid types.UID) int64 {
 	return cmp.Or(known.registration, known.persistent.id)
 }
 
-// recordGone keeps the last state of a deleted pod for its runner, because no pass may have seen how the pod ended.
+// recordGone stores the last state of a deleted pod for its runner, because possibly no pass has seen how the pod ended.
 func (m *Memory) recordGone(pod *corev1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -360,7 +366,7 @@ func (m *Memory) lastPod(r *runnerMemory) *corev1.Pod {
 	return r.pod.last
 }
 
-// MarkFailed records why a runner that is about to be ended failed.
+// MarkFailed records why a runner failed. The caller is about to delete the Runner.
 func (m *Memory) MarkFailed(key types.NamespacedName, uid types.UID, why poolstatus.Assessment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -381,9 +387,10 @@ func (m *Memory) HasFailed(key types.NamespacedName, uid types.UID) bool {
 	return m.seen(key, uid).failed != nil
 }
 
-// SuspectSome requests checks for a pool's runners when GitHub counts fewer than the pool has. It checks as many as are
-// missing, or a few more, starting with those not checked for the longest time, so that every runner has its turn.
-// wereOnline has the runners that were connected before.
+// SuspectSome requests checks for a pool's runners when GitHub counts fewer runners than the pool has. Per SuspectInterval,
+// it requests as many checks as runners are missing, but at least suspectLeast. It starts with the runners that were not
+// checked for the longest time, so that every runner has its turn. wereOnline contains the names of the runners that were
+// connected before.
 func (m *Memory) SuspectSome(namespace string, s poolstatus.Suspects, wereOnline map[string]bool, now time.Time) {
 	at, looks := map[string]time.Time{}, max(s.Missing, suspectLeast)
 	for _, name := range s.Names { // recent checks count
@@ -406,8 +413,8 @@ func (m *Memory) suspectedAt(key types.NamespacedName) time.Time {
 	return m.suspects[key].at
 }
 
-// Suspect requests a check of the registration of a runner whose state on GitHub differs from Corral's, at a limited rate.
-// Set wasOnline if the runner was connected before. Suspect reports whether it requested a check.
+// Suspect requests a check of the registration of a runner whose state on GitHub seems to differ from Corral's, at a
+// limited rate. Set wasOnline if the runner was connected before. Suspect reports whether it requested a check.
 func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -421,7 +428,7 @@ func (m *Memory) Suspect(key types.NamespacedName, wasOnline bool, now time.Time
 	return true
 }
 
-// popSuspicion reports whether a runner is suspected, once for each suspicion.
+// popSuspicion reports whether a requested check of a runner is pending, and removes the request.
 func (m *Memory) popSuspicion(key types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -454,7 +461,7 @@ func (m *Memory) looked(key types.NamespacedName, known *registered) (before sus
 	case known.online:
 		now.wasOnline = true
 		now.pause = min(suspectLongest, 2*max(now.pause, SuspectInterval/2))
-	case known.offline: // the second check, which proves it, follows soon
+	case known.offline: // the second check, which confirms that the runner is offline, follows soon
 		now.pause = 0
 	}
 	m.suspects[key] = now

@@ -28,17 +28,18 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// persistentMemory is the state of a runner that runs many jobs.
+// persistentMemory is what this process knows about a persistent runner.
 type persistentMemory struct {
 	hasToken bool // its Secret contains a registration token
-	// id is the ID of its registration, job the last job that this process recorded, and done the number of jobs completed by
-	// then. Guarded by Memory.
+	// id is the ID of its registration, job the last job that this process recorded, and done the number of completed jobs
+	// at that time. Guarded by Memory.
 	id   int64
 	job  *v1alpha1.JobReference
 	done int32
 }
 
-// LastJob returns the last job of a runner and how many jobs it has completed, according to its status and this process.
+// LastJob returns the last job of a runner and how many jobs it has completed, according to its status and this process's
+// memory.
 func (m *Memory) LastJob(r *v1alpha1.Runner) (job *v1alpha1.JobReference, done int32) {
 	if !r.Persists() {
 		return r.Status.Job, 0
@@ -76,8 +77,9 @@ func (p pass) hasToken() bool {
 	return p.memory.persistent.hasToken || !p.memory.pod.created.IsZero() || p.pod != nil || p.runner.Status.StartedAt != nil
 }
 
-// clearName removes an existing registration with the name of a persistent runner that has yet to register. Otherwise the
-// runner would replace it.
+// clearName removes a registration that already has the name of a persistent runner, before the runner registers itself and
+// would replace that registration. It returns an error or waits if the registration belongs to another process or has a
+// job.
 func (p pass) clearName(ctx context.Context, gh registrar) error {
 	if !p.runner.Persists() {
 		return nil
@@ -108,8 +110,8 @@ func isDown(pod *corev1.Pod) bool {
 	})
 }
 
-// free removes the job mark from the pod of a persistent runner that has no job any more. Otherwise the pod could never be
-// evicted.
+// free removes the job mark from the pod of a persistent runner that has no job any more. With the mark, the pod could
+// never be evicted.
 func (p pass) free(ctx context.Context, o observation) error {
 	if !p.runner.Persists() || p.pod == nil || o.Job != nil || p.pod.Annotations[v1alpha1.JobAnnotation] == "" {
 		return nil
@@ -121,8 +123,8 @@ func (p pass) free(ctx context.Context, o observation) error {
 	return err
 }
 
-// unmark removes the job mark from a pod. It returns a conflict error if the pod changed since it was read, because it may
-// bear the mark of the next job by then.
+// unmark removes the job mark from a pod. It returns a conflict error if the pod changed since it was read, because the pod
+// may have the mark of the next job by then.
 func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	annotations := podspec.IdleAnnotations(pod)
 	annotations[v1alpha1.JobAnnotation] = nil
@@ -141,8 +143,8 @@ func unmark(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	return nil
 }
 
-// follow records the events of a persistent runner's jobs. Its status gets the last job and the number of completed jobs,
-// and its pod is marked while a job runs.
+// follow records the events of a persistent runner's jobs. It writes the last job and the number of completed jobs into the
+// Runner's status, and marks the pod while a job runs.
 func (r *Recorder) follow(ctx context.Context, runner *v1alpha1.Runner, events []scaleset.JobEvent) error {
 	key, base := client.ObjectKeyFromObject(runner), runner.DeepCopy()
 	before, done := r.Memory.LastJob(runner)

@@ -17,21 +17,23 @@ import (
 // maxPlaceholderStem keeps the name of a placeholder within GitHub's limit of 64 characters.
 const maxPlaceholderStem = 40
 
-// wantsPlaceholder reports whether the pool needs a placeholder: a registration that never runs. It has no pod, so it gets
-// no job. A GitHub server that fails jobs for which no runner exists lets them wait instead.
+// wantsPlaceholder reports whether the pool needs a placeholder: a registration without a pod, which therefore never gets a
+// job. Some GitHub servers fail jobs for which no runner is registered. With a placeholder, these jobs wait instead.
 func wantsPlaceholder(p *v1alpha1.RunnerPool) bool {
 	return p.Spec.GetPlaceholder() == v1alpha1.PlaceholderAlways && p.DeletionTimestamp.IsZero() && !p.Spec.Stops()
 }
 
-// placeholderName returns the same name at every visit. It is never the name of a Runner, because those end in a number.
+// placeholderName returns the name of a pool's placeholder, which never changes. It differs from the names of Runners,
+// which end in a number.
 func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
 	mark := v1alpha1.OwnerLabel(cluster, string(p.UID))
 	stem := strings.TrimRight(p.Name[:min(len(p.Name), maxPlaceholderStem)], "-.")
 	return stem + mark[strings.LastIndex(mark, "-"):] + "-placeholder"
 }
 
-// keepPlaceholders registers missing placeholders, and replaces those whose labels or group differ from the pool's. GitHub
-// removes a runner that never connected after about a day. Placeholders that are no longer needed are removed as leaks.
+// keepPlaceholders registers missing placeholders, because GitHub removes a runner that does not connect for about a day.
+// It replaces a placeholder whose labels or group differ from the pool's. removeLeaks removes placeholders that are no
+// longer needed.
 func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
 	for _, p := range v.pools {
 		if !wantsPlaceholder(p) {
@@ -69,7 +71,8 @@ func (v *visit) keepPlaceholder(ctx context.Context, want rest.Registration, lis
 	return err
 }
 
-// sameLabels compares labels as GitHub does: it shows some in its own case, such as Linux and X64.
+// sameLabels reports whether two lists contain the same labels, ignoring order and case. GitHub spells some labels with
+// capital letters, such as Linux and X64.
 func sameLabels(a, b []string) bool {
 	sorted := func(labels []string) []string {
 		lower := make([]string, 0, len(labels))

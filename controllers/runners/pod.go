@@ -22,7 +22,7 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// refusalRetry is the delay before the next attempt to create a pod that the API server refused.
+// refusalRetry is the delay before the next attempt to create a pod or a Secret that the API server or a policy refused.
 const refusalRetry = 10 * time.Second
 
 // createPod creates the runner's pod unless the runner has or had one.
@@ -88,7 +88,8 @@ func (p pass) madeAccount() string {
 	return p.pool.GetHooksAccount()
 }
 
-// buildPod builds the pod, and returns an error if it reads a Secret that it must not read.
+// buildPod builds the pod. It returns an error if the pod reads a Secret with Corral's credentials or the Secret of another
+// runner.
 func (p pass) buildPod(ctx context.Context, template []byte, n podspec.Network, claim string) (_ *corev1.Pod, err error) {
 	identity := p.identity()
 	identity.Network, identity.Claim = n, claim
@@ -190,8 +191,8 @@ func (p pass) adoptPod(ctx context.Context) error {
 const podShown = 10 * time.Second
 
 // findCreated looks for a pod that was created but that the cache has not shown for a while, or no longer shows. If the pod
-// is gone, it was deleted before it ran. Another pod for the same runner would probably be deleted too, endlessly, so the
-// runner fails.
+// exists, the watch seems to be silent, and findCreated restarts it. If the pod is gone, it was deleted before it ran.
+// Another pod for the same runner would probably be deleted too, endlessly, so the runner fails.
 func (p pass) findCreated(ctx context.Context) error {
 	if p.Now().Sub(p.memory.pod.created) < podShown {
 		return nil
@@ -226,7 +227,7 @@ func IsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// Credentials lists the Secrets of a namespace that connections and sources use.
+// Credentials returns the names of the Secrets in a namespace that connections and PoolSources use.
 func Credentials(ctx context.Context, c client.Reader, namespace string) ([]string, error) {
 	connections, sources := &v1alpha1.GitHubConnectionList{}, &v1alpha1.PoolSourceList{}
 	for _, list := range []client.ObjectList{connections, sources} {

@@ -26,19 +26,19 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// recordTimeout limits one record, because others wait for their turn.
+// recordTimeout is the timeout of one record, because other records wait for their turn.
 const recordTimeout = 15 * time.Second
 
-// Recorder stores job events from GitHub durably: a start as a mark on the runner's pod, and a completion by deleting the
-// Runner. It serves one namespace.
+// Recorder stores job events from GitHub durably: the start of a job as a mark on the runner's pod, and the completion by
+// deleting the Runner. It serves one namespace.
 type Recorder struct {
 	Client    client.Client
 	Namespace string
 	Memory    *Memory
 }
 
-// RecordJobs records started and completed jobs at their runners. It skips runners that no longer exist, and repeated
-// events write nothing.
+// RecordJobs records the starts and completions of jobs. It skips events of runners that no longer exist. Repeated events
+// cause no writes.
 func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) error {
 	var g errgroup.Group // one failed record does not stop the others
 	g.SetLimit(recordParallel)
@@ -57,7 +57,8 @@ func (r *Recorder) RecordJobs(ctx context.Context, events []scaleset.JobEvent) e
 	return g.Wait()
 }
 
-// byRunner groups events by runner, in their order. It drops events without a runner, because those jobs never ran.
+// byRunner groups the starts and completions of jobs by runner and keeps their order. It drops events without a runner,
+// because their jobs never ran.
 func byRunner(events []scaleset.JobEvent) map[string][]scaleset.JobEvent {
 	groups := map[string][]scaleset.JobEvent{}
 	for _, e := range events {
@@ -96,7 +97,7 @@ func (r *Recorder) record(ctx context.Context, name string, events []scaleset.Jo
 	return nil
 }
 
-// store stores the state of the job.
+// store records the start of a job, or deletes the Runner if the job is completed.
 func (r *Recorder) store(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	if job.CompletedAt == nil {
 		return r.start(ctx, runner, job)
@@ -119,8 +120,8 @@ func (r *Recorder) store(ctx context.Context, runner *v1alpha1.Runner, job *v1al
 // deregistered during its job reports nothing, and GitHub fails the job.
 func reported(result string) bool { return strings.EqualFold(result, "succeeded") }
 
-// start marks the runner's pod with its job. If that is forbidden, for example by an admission policy, the job goes into
-// the Runner's status.
+// start marks the runner's pod with its job. If the API server refuses that, for example because of an admission policy, it
+// records the job in the Runner's status.
 func (r *Recorder) start(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	err := r.mark(ctx, runner, job)
 	if !kube.IsRefused(err) {
@@ -176,8 +177,8 @@ func jobPhase(job *v1alpha1.JobReference) string {
 	return "started"
 }
 
-// mark puts the job's identity on the runner's pod, for users of kubectl, log and cost tools, and for the Runner's
-// controller.
+// mark sets labels and annotations on the runner's pod that identify the job and ask autoscalers not to evict the pod. They
+// serve users of kubectl, logging and cost tools, and the Runner's controller.
 func (r *Recorder) mark(ctx context.Context, runner *v1alpha1.Runner, job *v1alpha1.JobReference) error {
 	text, err := poolstatus.Mark(job, runner.UID, runner.Status.RunnerID)
 	if err != nil {

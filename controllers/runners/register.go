@@ -29,14 +29,15 @@ import (
 )
 
 const (
-	// connectionRetry is the delay before the next check for a missing connection.
+	// connectionRetry is the delay before the next attempt while the runner's connection or pool cannot be used.
 	connectionRetry = 5 * time.Second
 	// awayMin and awayMax limit the back-off while GitHub is unavailable.
 	awayMin, awayMax = 500 * time.Millisecond, 30 * time.Second
-	// awayLook is the maximum time between passes while GitHub asks clients to wait. GitHub is not called early, but the
-	// runner's own deadline must still be checked.
+	// awayLook is the maximum time between passes while GitHub asks clients to wait. These passes send no requests to
+	// GitHub, but they check the runner's own deadline.
 	awayLook = time.Minute
-	// rightsRetry is the delay before the next attempt after GitHub refused the credentials.
+	// rightsRetry is the delay before the next attempt after GitHub refused the credentials or did not find the runner
+	// group.
 	rightsRetry = 15 * time.Second
 	// registerRetry is the minimum delay before a new registration after the previous one was removed.
 	registerRetry = time.Second
@@ -44,8 +45,9 @@ const (
 	secretRetry = 15 * time.Second
 )
 
-// register ensures that the runner is registered on GitHub and that its JIT configuration is in its Secret. The normal path
-// is one JIT call and one create request. The Secret is read only where an earlier attempt may have stored it.
+// register ensures that the runner is registered on GitHub and that its JIT configuration is in its Secret. Normally, this
+// takes one JIT call and one request that creates the Secret. The Secret is read only if an earlier attempt may have stored
+// it.
 func (p pass) register(ctx context.Context) error {
 	if p.registrationID() != 0 || p.runner.Persists() && p.hasToken() {
 		return nil
@@ -69,8 +71,9 @@ func (p pass) register(ctx context.Context) error {
 	return p.registerBy(ctx, gh)
 }
 
-// registerBy registers the runner and stores its Secret. Runner names repeat after a restart at zero, so it first looks for
-// the Secret of an earlier runner, unless this process has stored a Secret for the pool: all later names are new.
+// registerBy registers the runner and stores its Secret. If the controller restarts while a pool has no runners, the pool
+// uses the names of earlier runners again, and the Secret of an earlier runner may still exist. registerBy therefore looks
+// for a Secret first, until this process has stored a Secret for the pool: from then on, the names are new.
 func (p pass) registerBy(ctx context.Context, gh registrar) error {
 	if !p.Memory.storedSecret(p.poolKey()) {
 		if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
@@ -106,7 +109,7 @@ func (p pass) checkPool() error {
 		return kube.Wait(connectionRetry, catalog.RegistrationOutdated.With(pool.Name))
 	case p.runner.Persists() != pool.Spec.Persists():
 		return kube.Wait(connectionRetry, catalog.LifetimeOutdated.With(pool.Name))
-	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // the pool's own status shows why not
+	case spec.REST == nil && !p.Sets.HoldsAny(p.poolKey()): // the pool's status shows the reason
 		return kube.Starting(connectionRetry, catalog.PoolSessionPending.With(pool.Name))
 	case spec.REST == nil && !p.Sets.Holds(p.poolKey(), p.connectionKey(), pool.UID, spec.ScaleSetID):
 		return kube.Wait(connectionRetry, catalog.PoolSessionMissing.With(pool.Name, spec.ScaleSetID))
@@ -124,8 +127,8 @@ func (p pass) noPool() error {
 	return kube.Wait(connectionRetry, catalog.RunnerForged.With(p.runner.Spec.PoolRef.Name))
 }
 
-// registrationID returns the ID of the runner's registration from its status, this process or its pod, without any request;
-// 0 if unknown.
+// registrationID returns the ID of the runner's registration from its status, this process's memory or its pod, without any
+// request; 0 if unknown.
 func (p pass) registrationID() int64 {
 	id := cmp.Or(p.runner.Status.RunnerID, p.memory.registration)
 	if id == 0 && p.pod != nil {
@@ -134,8 +137,9 @@ func (p pass) registrationID() int64 {
 	return id
 }
 
-// reregister recovers from an attempt that lost GitHub's answer or the Secret. If the Secret exists, the registration is
-// usable. Otherwise it removes the registration, so that the next attempt can create a new one under the same name.
+// reregister handles a registration that already exists under the runner's name, because GitHub's answer to an earlier
+// attempt, or the Secret, was lost. If the Secret exists, the registration is usable. Otherwise reregister removes the
+// registration, so that the next attempt can create a new one under the same name.
 func (p pass) reregister(ctx context.Context, gh registrar) error {
 	if err := p.readSecret(ctx); !apierrors.IsNotFound(err) {
 		return err
@@ -156,7 +160,8 @@ func (p pass) reregister(ctx context.Context, gh registrar) error {
 	return kube.Progress(max(registerRetry, backoff(p.memory.refused)), catalog.RegisteringAgain.With())
 }
 
-// readSecret reads the registration's ID from the runner's Secret.
+// readSecret reads the registration's ID from the runner's Secret. For a persistent runner, it only records that the Secret
+// exists.
 func (p pass) readSecret(ctx context.Context) error {
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: p.runner.Namespace, Name: podspec.SecretName(p.runner.Name)}
@@ -178,9 +183,9 @@ func (p pass) readSecret(ctx context.Context) error {
 	return nil
 }
 
-// takenSecret returns why another object's Secret is not used. Numbers repeat after a restart at zero, and an earlier
-// runner's Secret remains until the garbage collector has deleted it. The runner fails, so that its pool uses another
-// number.
+// takenSecret returns the outcome if the Secret with the runner's name belongs to another object. Runner names repeat if
+// the controller restarts while a pool has no runners, and the Secret of an earlier runner exists until the garbage
+// collector deletes it. A runner without a pod fails, so that its pool replaces it with a runner that has another number.
 func (p pass) takenSecret(secret *corev1.Secret) error {
 	if p.pod != nil {
 		return kube.Wait(secretRetry, catalog.SecretOfAnother.With(secret.Name))
@@ -192,7 +197,7 @@ func (p pass) takenSecret(secret *corev1.Secret) error {
 	return &conflictError{v1alpha1.CauseRemoved, fmt.Sprintf("Secret %q belongs to %s", secret.Name, of)}
 }
 
-// networkData returns the network settings of the connection that a runner's Secret contains.
+// networkData returns the entries of a runner's Secret that contain the connection's network settings.
 func networkData(n github.Network) map[string][]byte {
 	data := map[string][]byte{v1alpha1.CAKey: n.CA}
 	if n.RunnersUseProxy {
@@ -246,10 +251,10 @@ func (p pass) identity() podspec.Runner {
 	}
 }
 
-// verify checks the registration of a runner whose state on GitHub differs from Corral's. GitHub removes an ephemeral
-// runner when its job ends. A busy runner that GitHub has not known for absentFor therefore has no job any more; the
-// completion message was lost. An idle runner that GitHub does not know will never get a job, but one without a scale set
-// may have had a job that no event reported.
+// verify checks the registration of a suspected runner, whose state on GitHub seems to differ from Corral's. GitHub removes
+// an ephemeral runner when its job ends. So if GitHub has not known a busy runner for absentFor, the job has ended and its
+// completion message was lost. An idle runner that GitHub does not know will never get a job. However, an idle runner
+// without a scale set may have had a job that no event reported.
 func (p pass) verify(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(p.runner)
 	if err := p.awaitLook(); err != nil {
@@ -266,9 +271,9 @@ func (p pass) verify(ctx context.Context) error {
 	return err
 }
 
-// lookUp ends a suspected runner if GitHub does not see it or has removed its registration. A runner with a job ends only
-// when the job cannot be running any more. A runner without a known job may have an unreported one, so its pod stays until
-// finalize has checked.
+// lookUp deletes a suspected Runner if GitHub has removed its registration or does not see it as connected. It deletes a
+// Runner with a job only when the job cannot be running any more. A runner without a known job may have an unreported one,
+// so finalize checks that before it deletes the pod.
 func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	key := client.ObjectKeyFromObject(p.runner)
 	known, err := gh.find(ctx, p.runner.Status.RunnerID)
@@ -290,7 +295,7 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	}
 	const why = "GitHub has forgotten its registration"
 	switch {
-	case p.runner.Persists(), !hasJob && p.runner.Spec.REST == nil: // GitHub removes the registration of a persistent runner only for reasons other than a job
+	case p.runner.Persists(), !hasJob && p.runner.Spec.REST == nil: // GitHub does not remove the registration of a persistent runner after a job
 		p.Memory.MarkFailed(key, p.runner.UID, poolstatus.Assessment{State: v1alpha1.RunnerFailed, Since: p.Now(), Cause: v1alpha1.CauseRemoved, Reason: why})
 	case hasJob:
 		p.Memory.recordCompletion(key, p.runner.UID, completion{at: p.Now()})
@@ -298,9 +303,9 @@ func (p pass) lookUp(ctx context.Context, gh registrar) error {
 	return p.Memory.end(ctx, p.Client, p.runner, why)
 }
 
-// githubOutcome turns GitHub's refusals into waits: while GitHub is unavailable or asks clients to come back later, and
-// while rights are missing, which an administrator must grant again. Other errors are retried with the work queue's
-// back-off.
+// githubOutcome converts an error of a call to GitHub into an outcome. The runner waits while GitHub is unavailable or asks
+// clients to wait. It also waits while rights or the runner group are missing, until an administrator restores them. Other
+// errors are retried with the work queue's back-off.
 func (p pass) githubOutcome(err error) error {
 	after, away := github.ComeBack(err)
 	switch {

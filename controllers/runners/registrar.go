@@ -21,12 +21,14 @@ type RESTClients interface {
 	Get(key string) (*rest.Client, bool)
 }
 
-// registrar is where a runner is registered: with a scale set, or through the REST API. Its errors are *github.Error.
+// registrar registers a runner with a scale set or through the REST API, and finds and removes its registration. Its errors
+// are *github.Error.
 type registrar interface {
-	// generate registers the runner. For a runner that registers itself, it gets a registration token.
+	// generate registers the runner. For a persistent runner, which registers itself, it requests a registration token
+	// instead.
 	generate(ctx context.Context) (github.JIT, error)
-	// find looks for the runner by the ID of its registration or, if that is 0, by its name. It returns nil if there is no
-	// registration, which proves little: see absence.
+	// find looks for the runner by the ID of its registration or, if that is 0, by its name. It returns nil if GitHub does
+	// not know a registration. One such answer does not prove that there is none: see absence.
 	find(ctx context.Context, id int64) (*registered, error)
 	// remove removes a registration. KindNotFound means that GitHub does not know it.
 	remove(ctx context.Context, id int64) error
@@ -48,18 +50,19 @@ type registered struct {
 	foreign string
 }
 
-// access is whether a runner's registration can be reached through its connection.
+// access is whether Corral can reach a runner's registration through its connection.
 type access int
 
 const (
 	allowed  access = iota
 	notReady        // the connection has no client yet
-	moved           // the connection leads to another place than where the runner registered
+	moved           // the connection leads to another place on GitHub than the runner's registration
 	denied          // the connection belongs to another namespace that does not allow this one
 )
 
-// client returns the registrar of the runner, or nil unless access is allowed. Before registering, callers must also check
-// the connection's consent.
+// client returns the registrar of the runner, or nil unless access is allowed. For a while after a connection withdraws its
+// consent, client still returns a registrar for the clean-up. Callers that register a runner must therefore check the
+// consent first.
 func (p pass) client(ctx context.Context) (registrar, access) {
 	if !p.Access.CleansUp(ctx, p.connectionKey(), p.runner.Namespace) {
 		return nil, denied
@@ -81,15 +84,15 @@ func (p pass) client(ctx context.Context) (registrar, access) {
 	return nil, notReady
 }
 
-// leadsTo reports whether a client reaches the place where a runner is, or should be, registered. The URL of a connection
-// never changes, but another connection may have taken its name. IDs are valid in one place only: elsewhere the same ID is
-// another team's runner.
+// leadsTo reports whether a client reaches the place on GitHub where a runner is, or should be, registered. The URL of a
+// connection never changes, but a new connection may have the name of a deleted one. IDs are valid in one place only: in
+// another place, the same ID may belong to another team's runner.
 func leadsTo(gh *rest.Client, as *v1alpha1.RESTRegistration) bool {
 	was, err := github.ParseURL(as.URL)
 	return err == nil && gh.Target().Is(was)
 }
 
-// inFlow makes calls for the runner take turns with calls for other pools.
+// inFlow returns a context whose calls to GitHub take turns with the calls for other pools.
 func inFlow(ctx context.Context, r *v1alpha1.Runner) context.Context {
 	return github.InFlow(ctx, r.Namespace+"/"+r.Spec.PoolRef.Name)
 }
@@ -106,7 +109,8 @@ func (s byScaleSet) generate(ctx context.Context) (github.JIT, error) {
 	return s.gh.GenerateJITIn(ctx, s.setID, s.name, s.folder)
 }
 
-// find looks by ID first and then by name, because an ID in a status may be another runner's.
+// find looks for the ID first. If it finds no registration of this runner, it looks for the name, because the ID in a
+// status may belong to another runner.
 func (s byScaleSet) find(ctx context.Context, id int64) (known *registered, err error) {
 	var found *scaleset.Runner
 	if id != 0 {
@@ -194,9 +198,10 @@ func (s byREST) find(ctx context.Context, id int64) (*registered, error) {
 	return r, nil
 }
 
-// isOurs reports whether a registration with the runner's name and these labels may belong to the runner. An administrator
-// can remove the mark of its pool, and then the ID is sufficient if it is known. With the mark of another pool it is not,
-// because IDs may be forged.
+// isOurs reports whether a registration with the runner's name and these labels may belong to the runner. Normally it has
+// the owner label of the runner's pool. An administrator may have removed that label. A registration without any owner
+// label therefore belongs to the runner if it was found by the runner's ID. A registration with the owner label of another
+// pool does not, because the ID may be forged.
 func (s byREST) isOurs(labels []string, idKnown bool) bool {
 	marks := slices.DeleteFunc(slices.Clone(labels), func(l string) bool { return !v1alpha1.IsOwnerLabel(l) })
 	return slices.Contains(marks, s.as.Mark()) || idKnown && len(marks) == 0
@@ -206,13 +211,14 @@ func (s byREST) remove(ctx context.Context, id int64) error { return s.gh.Remove
 
 func (s byREST) network() github.Network { return s.gh.Network() }
 
-// check lists the runners with the name. GitHub also answers 404 if the credentials lost their rights.
+// check looks for the runner in GitHub's list, which fails if the credentials cannot list runners. GitHub answers 404 in
+// this case, which byName converts to KindForbidden.
 func (s byREST) check(ctx context.Context) error {
 	_, err := s.byName(ctx)
 	return err
 }
 
-// byName finds the runner in GitHub's list. It returns nil if the list does not have it.
+// byName finds the runner in GitHub's list. It returns nil if the runner is not in the list.
 func (s byREST) byName(ctx context.Context) (*rest.Runner, error) {
 	known, err := s.gh.RunnerByName(ctx, s.name)
 	if github.IsNotFound(err) {

@@ -19,9 +19,11 @@ import (
 // scale-set messages arrive late after a crash. It returns the job, or nil if GitHub knows nothing new.
 //
 // GitHub removes an ephemeral runner after its job, but still counts a runner that was killed during its job as busy for a
-// while. A runner that GitHub does not know only changes how the pool counts it: the container has ended, and finalize
-// handles the registration. findJob asks when the container of a runner without a scale set has ended. It also asks before
-// a runner that ended without an error is treated as failed, because GitHub may need a moment.
+// while. If GitHub does not know the runner, findJob therefore reports a completed job. This only changes how the pool
+// counts the runner: its container has ended, and finalize handles the registration.
+//
+// For a runner without a scale set, findJob asks when the container has ended. For a runner with a scale set, it asks
+// before a runner that ended without an error is treated as failed, because GitHub may need a moment.
 func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
 	id := p.registrationID()
 	if id == 0 || !p.endedUnreported(o, state) {
@@ -44,7 +46,7 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 		if p.runner.Spec.REST == nil {
 			p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
 		}
-		// The collector removes what remains of a runner without a scale set.
+		// The registration of a runner without a scale set counts as removed. If it still exists, the collector removes it.
 		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: p.runner.Spec.REST != nil})
 		job.CompletedAt = &metav1.Time{Time: p.Now()}
 	case !known.busy || o.Job != nil:
@@ -57,16 +59,16 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 // jobMissed is the event message for a runner that apparently had an unreported job.
 const jobMissed = "ended; Corral had no open session and missed the job's completion. GitHub no longer has the runner, as after a job"
 
-// unsettled returns the state of a scale-set runner that ended without an error and without a known job, until GitHub was
-// asked about it. If GitHub does not confirm that for a long time, the runner counts as failed. So a pool with failing
-// runners stops even if only these questions stay unanswered.
+// unsettled returns the state of a scale-set runner that ended without an error and without a known job, until GitHub has
+// reported whether it had one. Without an answer for poolstatus.JobLost, the runner counts as failed. So a pool whose
+// runners fail stops creating more of them even if GitHub never answers.
 func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
 	isUnsettled := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
 		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(o.EndedAt.Add(poolstatus.JobLost))
 	return poolstatus.Unasked(o.Observation), isUnsettled
 }
 
-// endedUnreported reports whether a runner ended and no event reported its job or how the job ended.
+// endedUnreported reports whether a runner ended and no event reported its job, or how the job ended.
 func (p pass) endedUnreported(o observation, state poolstatus.Assessment) bool {
 	if _, isUnsettled := p.unsettled(o, state); isUnsettled {
 		return !errors.As(o.startErr, new(*conflictError))

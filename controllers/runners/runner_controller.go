@@ -76,20 +76,22 @@ type Reconciler struct {
 	reads      singleflight.Group // of namespaces
 }
 
-// New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a scale set.
+// New returns a Reconciler. live reads without a cache; cluster identifies this cluster in the labels of runners without a
+// scale set.
 func New(report kube.Reporter, live client.Reader, clients Clients, gh RESTClients, sets Sets, access *connections.Access, memory *Memory, policies Policies, as Impersonate, watches Watches, cluster string, now func() time.Time) *Reconciler {
 	return &Reconciler{Reporter: report, Live: live, Clients: clients, REST: gh, Sets: sets, Access: access, Memory: memory, Policies: policies, Impersonate: as, Watches: watches, Cluster: cluster, Now: now}
 }
 
-// Watches restarts the watches of a resource, unless it did so recently. Controllers report objects that the cache shows and
-// the API server does not have.
+// Watches restarts watches that miss events. Restart restarts the watches of a resource, unless that was done recently, and
+// reports whether it did. Controllers call Ghost with the UID of an object that the cache shows and the API server does not
+// have.
 type Watches interface {
 	Restart(resource string) bool
 	Ghost(uid types.UID) bool
 }
 
-// Sets reports whether GitHub gave a pool, identified by its UID, the session of a scale set of a connection. An object's
-// own claim may be forged.
+// Sets reports whether GitHub gave a pool, identified by its UID, the session of a scale set on a connection. The ID of a
+// scale set in an object is no proof, because users can forge it.
 type Sets interface {
 	Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool
 	HoldsAny(pool types.NamespacedName) bool
@@ -100,7 +102,7 @@ type Policies interface {
 	Permit(ctx context.Context, pool *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error)
 }
 
-// pass is one reconciliation of a runner. Its fields are read at the beginning and never replaced.
+// pass is one reconciliation of a runner. Its fields are read once, at the beginning.
 type pass struct {
 	*Reconciler
 	runner *v1alpha1.Runner
@@ -114,10 +116,10 @@ type pass struct {
 //  1. terminate: delete it, and its job with it, if a user annotated it (terminate.go)
 //  2. start: store the JIT configuration in a Secret (register.go), then create the pod (pod.go)
 //  3. verify: check the registration if GitHub's counts contradict Corral's (register.go)
-//  4. observe, decide: its state, the reason and the cause
+//  4. observe, decide: determine its state, the reason and the cause
 //  5. findJob: check whether a runner that ended without an error had an unreported job (rest.go)
 //  6. project: set the status, once
-//  7. end: delete the Runner when it is over, as the completion of its job also does (recorder.go)
+//  7. end: delete the Runner when it is over; the Recorder also does so when the job completes (recorder.go)
 //
 // A deleted Runner is deregistered, its pod is deleted, and then its finalizer is removed (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -182,8 +184,8 @@ func (r *Reconciler) read(ctx context.Context, runner *v1alpha1.Runner, memory *
 	return pass{Reconciler: r, runner: runner, pool: pool, pod: pod, memory: memory}, nil
 }
 
-// run advances a runner that is not being deleted. It returns the error of the start last, because the runner must still be
-// given up at its deadline.
+// run advances a runner that is not being deleted. If the start fails, run continues and returns that error at the end,
+// because the runner must still fail at its deadline.
 func (p pass) run(ctx context.Context) (kube.Done, error) {
 	if reason := p.terminationReason(); reason != "" {
 		return kube.Done{}, p.terminate(ctx, reason)
@@ -223,7 +225,7 @@ func (p pass) start(ctx context.Context) error {
 		err = p.createPod(ctx)
 	}
 	if err != nil {
-		p.Memory.endStart(p.memory) // it waits for something other than its turn
+		p.Memory.endStart(p.memory) // it does not wait only for its pod any more
 	}
 	return err
 }
@@ -231,7 +233,7 @@ func (p pass) start(ctx context.Context) error {
 // observation is everything known about a runner when its state is decided.
 type observation struct {
 	poolstatus.Observation
-	// startErr is why it could not be started yet.
+	// startErr is why the runner could not be started yet.
 	startErr error
 	// jobOver is true once GitHub reported that the runner's job completed. result is the job's result, empty if unknown.
 	jobOver bool
@@ -253,11 +255,11 @@ func (p pass) observe(startErr error) observation {
 		startErr:    startErr, jobOver: p.jobOver(), result: p.completion().result,
 		failed: p.Memory.failure(client.ObjectKeyFromObject(p.runner), p.runner.UID),
 	}
-	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // from before this process started
+	isKnown := o.EndReason != "" && kube.IsStarting(startErr) // the status contains the reason from before this process started
 	if startErr != nil && o.StartedAt.IsZero() && !isKnown {
 		o.EndReason, o.Cause = startErr.Error(), causeOf(startErr)
 	}
-	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // so that everyone who reads the Runner sees it
+	if c := p.completion(); !c.at.IsZero() && !o.EndedAt.IsZero() && o.Job != nil && !o.Job.IsOver() { // so that the Runner's status shows it
 		job := *o.Job
 		job.CompletedAt, job.Result = &metav1.Time{Time: c.at}, c.result
 		o.Job = &job
@@ -266,8 +268,8 @@ func (p pass) observe(startErr error) observation {
 	return o
 }
 
-// follow remembers the observed state of the container. For changes that this process saw happen, it uses its own time,
-// because the clock of the node may be wrong.
+// follow remembers the observed state of the container. For changes that this process saw happen, it uses the time at which
+// it noticed them, because the clock of the node may be wrong.
 func (c *containerMemory) follow(o *poolstatus.Observation, now time.Time) {
 	if !o.Restarting.Equal(c.down) {
 		c.down, c.turned = o.Restarting, now
@@ -310,8 +312,8 @@ func (p pass) lastPod() *corev1.Pod {
 	return p.pod
 }
 
-// decide returns a runner's state from its pod. Three facts override the pod: the runner's name is taken by another object,
-// its job is over, or the reason why a runner that is being ended had failed is known.
+// decide returns a runner's state, which follows from its pod unless one of three facts is known: the runner can never
+// start, its job is over, or it is being deleted because it failed.
 func decide(o observation, now time.Time) poolstatus.Assessment {
 	state := poolstatus.Assess(o.Observation, now)
 	works := state.State == v1alpha1.RunnerBusy || state.State == v1alpha1.RunnerIdle
@@ -326,7 +328,7 @@ func decide(o observation, now time.Time) poolstatus.Assessment {
 	return state
 }
 
-// project writes the status.
+// project sets the status, and records that the runner got a job, if it did.
 func (p pass) project(o observation, state poolstatus.Assessment) {
 	s := &p.runner.Status
 	s.StartedAt, s.EndedAt, s.EndedClean = timeOrNil(o.StartedAt), timeOrNil(o.EndedAt), o.EndedClean
@@ -339,8 +341,8 @@ func (p pass) project(o observation, state poolstatus.Assessment) {
 	}
 }
 
-// conflictError fails a runner whose name is already taken, in the cluster or on GitHub. The pool continues with the next
-// name.
+// conflictError fails a runner that can never start, because its name is already taken, in the cluster or on GitHub, or
+// because its pod was deleted before it ran. The pool replaces the runner with one that has another number.
 type conflictError struct {
 	cause   v1alpha1.RunnerCause
 	message string
@@ -376,7 +378,8 @@ func isOfAnother(err error) bool {
 	return connections.ReportsReason(reason) || slices.Contains(ofPool, reason)
 }
 
-// end deletes a runner that is over; finalize then does the rest.
+// end deletes the Runner if it is over, and finalize then cleans up. Otherwise it returns the outcome of a runner that is
+// starting, or nil.
 func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr error) error {
 	switch {
 	case state.State == v1alpha1.RunnerFailed:
@@ -450,7 +453,7 @@ func End(ctx context.Context, c client.Client, r *v1alpha1.Runner, why string) (
 	return err == nil, nil
 }
 
-// done returns the runner's state as a message, and when to check again if nothing happens.
+// done returns the runner's state as a message, and the delay until the next check if no event occurs.
 func (p pass) done(state poolstatus.Assessment) kube.Done {
 	d := kube.Done{Message: string(state.State) + ": " + state.Reason}
 	if state.State == v1alpha1.RunnerFinished || state.State == v1alpha1.RunnerFailed {
@@ -494,8 +497,8 @@ func (r *Reconciler) podOf(ctx context.Context, runner *v1alpha1.Runner) (*corev
 	return pod, nil
 }
 
-// sweep deletes an ended pod whose Runner is gone because its finalizer was removed. A running pod is left to finish its
-// job, and logged.
+// sweep deletes an ended pod whose Runner is gone, for example because a user removed the finalizer. It keeps a pod that is
+// running, because the pod may have a job, and logs a warning.
 func (r *Reconciler) sweep(ctx context.Context, req ctrl.Request) error {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, req.NamespacedName, pod); err != nil {

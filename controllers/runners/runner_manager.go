@@ -33,7 +33,7 @@ var leaksTotal = meter.Counter("corral_leaked_registrations_removed_total",
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal, leaksTotal} }
 
-// SetupWithManager watches Runners and their Pods.
+// SetupWithManager registers the controller, which watches Runners and their pods.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runner").
@@ -49,7 +49,7 @@ func runnerOf(_ context.Context, pod client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(pod)}}
 }
 
-// classify assigns a runner to its connection and pool, so that pools take turns.
+// classify returns the connection and the pool of a runner, so that pools take turns.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	runner := &v1alpha1.Runner{}
 	if err := r.Client.Get(context.Background(), req.NamespacedName, runner, client.UnsafeDisableDeepCopy); err != nil {
@@ -58,7 +58,7 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	return runner.Spec.ConnectionRef.From(runner.Namespace).String(), runner.Namespace + "/" + runner.Spec.PoolRef.Name
 }
 
-// statusLost passes updates that lost the status, as after a restore.
+// statusLost accepts updates in which the object lost its status, for example because a backup was restored.
 func statusLost() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.Runner)
@@ -67,14 +67,14 @@ func statusLost() predicate.Predicate {
 	}}
 }
 
-// terminated passes updates that change the annotation which ends a runner.
+// terminated accepts updates that change the annotation with which a user terminates a runner.
 func terminated() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetAnnotations()[v1alpha1.TerminateAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.TerminateAnnotation]
 	}}
 }
 
-// podGone passes all events, and keeps the last state of deleted pods.
+// podGone accepts all events, and records the last state of each deleted pod.
 func (r *Reconciler) podGone() predicate.Predicate {
 	return predicate.Funcs{DeleteFunc: func(e event.DeleteEvent) bool {
 		if pod, ok := e.Object.(*corev1.Pod); ok {
@@ -84,7 +84,7 @@ func (r *Reconciler) podGone() predicate.Predicate {
 	}}
 }
 
-// PodChanged passes updates of pods that change the observed state of a runner.
+// PodChanged accepts updates of pods that change the observed state of a runner.
 func PodChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*corev1.Pod)
@@ -93,7 +93,7 @@ func PodChanged() predicate.Predicate {
 	}}
 }
 
-// seen returns what a pod alone shows about its runner.
+// seen returns the part of a runner's observation that depends only on its pod.
 func seen(pod *corev1.Pod) poolstatus.Observation {
-	return poolstatus.Observe(&v1alpha1.Runner{}, pod, 0, time.Unix(1<<35, 0)) // later than any time in a pod
+	return poolstatus.Observe(&v1alpha1.Runner{}, pod, 0, time.Unix(1<<35, 0)) // later than any time in a pod, so that only changes of the pod change the result
 }

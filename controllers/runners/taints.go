@@ -16,8 +16,9 @@ import (
 // maxTaints limits how many taints of a node are recorded.
 const maxTaints = 10
 
-// withTaints returns how the runner ended. It adds the taints of its node if the runner failed, ended with an error, or its
-// pod was deleted from outside. It reads them once, as soon as it sees the end, because a reclaimed node soon disappears.
+// withTaints returns how the runner ended. It adds the taints of the node if the runner failed or ended with an error, or
+// if another actor deleted its pod. It reads the taints once, as soon as it sees the end, because a reclaimed node soon
+// disappears.
 func (p pass) withTaints(ctx context.Context, o observation, state poolstatus.Assessment) *v1alpha1.RunnerExit {
 	if p.memory.container.exit != nil {
 		return p.memory.container.exit

@@ -17,7 +17,8 @@ import (
 // terminatedEvent is the event reason for a runner that a user ended with the annotation.
 const terminatedEvent = "Terminated"
 
-// terminate ends a runner that a user annotated with a reason, together with its job. Nothing else in Corral stops a job.
+// terminate deletes a Runner that a user annotated with a reason. This also stops the runner's job. Corral stops a job in
+// no other case.
 func (p pass) terminate(ctx context.Context, reason string) error {
 	message := "by " + v1alpha1.TerminateAnnotation + ": " + reason
 	if job := p.runner.CurrentJob(); job != nil {

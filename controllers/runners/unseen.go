@@ -17,7 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
-// isOverdue reports whether a runner should have been connected at the time when GitHub was asked.
+// isOverdue reports whether a runner's deadline for connecting to GitHub had passed at the time asked, to which GitHub's
+// answer refers.
 func isOverdue(ctx context.Context, c client.Reader, r *v1alpha1.Runner, pod *corev1.Pod, asked, now time.Time) bool {
 	o := poolstatus.Observe(r, pod, 0, now)
 	if o.StartedAt.IsZero() || !o.EndedAt.IsZero() {
@@ -35,7 +36,8 @@ func connectDeadline(ctx context.Context, c client.Reader, r *v1alpha1.Runner) t
 	return pool.Spec.Deadlines.GetConnect()
 }
 
-// giveUp ends a runner that GitHub does not see as connected. It is deregistered first, so it cannot have a job.
+// giveUp deletes the Runner of a runner that GitHub does not see as connected. No job is lost, because GitHub refuses to
+// deregister a runner that has one, and the pod is deleted only after that.
 func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alpha1.Runner, pod *corev1.Pod, wasOnline bool, now time.Time) error {
 	cause := v1alpha1.CauseNeverConnected
 	why := fmt.Sprintf("its container runs, but it has not connected to GitHub after %s: can it reach GitHub?", connectDeadline(ctx, report.Client, r))
@@ -53,8 +55,9 @@ func giveUp(ctx context.Context, report kube.Reporter, memory *Memory, r *v1alph
 	return nil
 }
 
-// judge evaluates a suspected runner that is still registered. It gives up a runner that has no job and is not connected:
-// at once if it was never connected, otherwise if it is not connected at the next check either.
+// judge decides whether to delete a suspected runner that is still registered. It deletes a runner that has no job and is
+// not connected, once the deadline for connecting has passed. A runner that was connected before must also be disconnected
+// at two consecutive checks.
 func (p pass) judge(ctx context.Context, known *registered) error {
 	before := p.Memory.looked(client.ObjectKeyFromObject(p.runner), known)
 	hasJob := known.busy || p.observe(nil).Job != nil

@@ -42,9 +42,10 @@ type VersionReader interface {
 	Releases(ctx context.Context) ([]poolstatus.Release, error)
 }
 
-// Versions records the versions of the runners in each pool. For each template revision in force, it asks GitHub once a
-// runner is connected, and then every six hours. Releases are read at the same interval, also for a pool without runners.
-// The memory is lost with the process and rebuilt from requests; statuses keep the last known version.
+// Versions records which version of the runner program each pool uses. For the revision in force, it asks GitHub as soon as
+// a runner is connected, and then every six hours. It reads the available releases at the same interval, even if the pool
+// has no runners. A restart of the process loses the results, which are then requested again; the pools' statuses keep the
+// last known version.
 type Versions struct {
 	Client client.Reader
 	GitHub func(connection types.NamespacedName) (VersionReader, bool)
@@ -69,7 +70,8 @@ func (v *Versions) Of(pool types.NamespacedName) *v1alpha1.RunnerVersionStatus {
 	return of.status
 }
 
-// SetupWithManager checks a pool when one of its runners connects.
+// SetupWithManager registers the controller, which checks a pool when one of its runners connects, or when its spec or its
+// revision in force changes.
 func (v *Versions) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("runnerversion").
@@ -82,7 +84,7 @@ func (v *Versions) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(v)
 }
 
-// revisionChanges passes updates of a pool that change its spec or the revision in force. After a roll-back, for example,
+// revisionChanges accepts updates of a pool that change its spec or the revision in force. After a roll-back, for example,
 // runners of that revision may already be connected.
 func revisionChanges(e event.UpdateEvent) bool {
 	before, ok1 := e.ObjectOld.(*v1alpha1.RunnerPool)
@@ -101,7 +103,7 @@ func isOnline(obj client.Object) bool {
 	return ok && r.Status.RunnerID != 0 && (r.Status.State == v1alpha1.RunnerIdle || r.Status.State == v1alpha1.RunnerBusy)
 }
 
-// classify assigns a pool to its connection.
+// classify returns a pool's connection and the pool.
 func (v *Versions) classify(req reconcile.Request) (connection, pool string) {
 	p := &v1alpha1.RunnerPool{}
 	if err := v.Client.Get(context.Background(), req.NamespacedName, p, client.UnsafeDisableDeepCopy); err != nil {
@@ -143,7 +145,7 @@ func (v *Versions) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: known.look.Sub(now)}, nil
 }
 
-// recall returns the known versions of the revision in force, from this process or else from the status.
+// recall returns the known version of the revision in force, from this process's memory or else from the status.
 func (v *Versions) recall(pool *v1alpha1.RunnerPool) lookedUp {
 	last, _ := v.byPool.Load(client.ObjectKeyFromObject(pool))
 	known, _ := last.(lookedUp)

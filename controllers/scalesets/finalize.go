@@ -26,7 +26,8 @@ import (
 )
 
 const (
-	// orphanAfter is how long deletion waits for a connection that is gone.
+	// orphanAfter is how long deletion waits for a connection that is gone, denies access or has credentials that GitHub
+	// refuses.
 	orphanAfter = 5 * time.Minute
 	// drainRetry is the delay before the next check of remaining runners, in case a watch misses a change.
 	drainRetry = 15 * time.Second
@@ -36,8 +37,8 @@ const (
 	closeTimeout = 10 * time.Second
 )
 
-// finalize deletes the scale set on GitHub. It accepts no more jobs, the pool's runners end first, and only the holder of
-// the session deletes it.
+// finalize deletes the scale set on GitHub. It first announces a capacity of 0, so that GitHub assigns no more jobs, and
+// waits until the pool's runners are gone. Only the pool that holds the session deletes the scale set.
 func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o observation, err error) {
 	if r.isForged(set) {
 		return o, r.release(ctx, set)
@@ -80,7 +81,7 @@ func (r *Reconciler) finalize(ctx context.Context, set *v1alpha1.RunnerScaleSet)
 	return o, r.release(ctx, set)
 }
 
-// drained waits until none of the pool's runners remain.
+// drained returns nil once none of the pool's runners remain, and an outcome that waits until then.
 func (r *Reconciler) drained(ctx context.Context, set *v1alpha1.RunnerScaleSet) error {
 	runners := &v1alpha1.RunnerList{}
 	if err := r.Client.List(ctx, runners, client.InNamespace(set.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: set.Spec.PoolRef.Name}); err != nil {
@@ -122,8 +123,8 @@ func recorded(set *v1alpha1.RunnerScaleSet, id int64) *scaleset.Set {
 	return &scaleset.Set{ID: id, Name: cmp.Or(set.Status.Name, set.Spec.Name), GroupName: cmp.Or(set.Status.RunnerGroup, set.Spec.RunnerGroup)}
 }
 
-// deleteThere deletes the scale set on GitHub. If another pool has it, it stays for that pool, whose session may be closed
-// for a moment.
+// deleteThere deletes the scale set on GitHub. If the record of another pool refers to the scale set, it leaves it to that
+// pool, even if that pool's session is closed at the moment.
 func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, id int64) error {
 	left := func(kind, why string) {
 		r.Event(set, kind, v1alpha1.OwnedElsewhereReason, fmt.Sprintf("scale set %q (id %d) is left on GitHub: %s", set.Spec.Name, id, why))
@@ -160,8 +161,9 @@ func (r *Reconciler) deleteThere(ctx context.Context, gh *scaleset.Client, set *
 	return nil
 }
 
-// orphan waits for a connection that is not ready, and for a limited time for a connection that is gone or denies access. Then the
-// scale set stays on GitHub, and is adopted when its name is declared again.
+// orphan returns the outcome for a scale set that has no usable connection. It waits for a connection that is not ready. If
+// the connection is gone or denies access, it waits a limited time and then leaves the scale set on GitHub. A pool that
+// declares the name of the scale set later adopts it.
 func (r *Reconciler) orphan(ctx context.Context, set *v1alpha1.RunnerScaleSet, gone bool, reason string) error {
 	if !gone {
 		return connections.NotReady(ctx, r.Client, connectionOf(set))

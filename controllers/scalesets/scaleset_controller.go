@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scalesets keeps what exists on GitHub for each pool as the pool declares it, and runs the message sessions.
+// Package scalesets reconciles RunnerScaleSets: it keeps the scale set of each pool on GitHub as the pool declares it, and
+// runs the message sessions.
 package scalesets
 
 import (
@@ -37,7 +38,8 @@ import (
 const (
 	// verifyInterval is how often the scale set on GitHub is compared with the record.
 	verifyInterval = 10 * time.Minute
-	// settingRetry is the delay before the next check for something that only a change on GitHub can fix.
+	// settingRetry is the delay before the next attempt after an outcome that stalls, because a user may fix the problem on
+	// GitHub.
 	settingRetry = time.Minute
 	// connectionRetry is the delay before the next check of a connection that is not ready.
 	connectionRetry = 5 * time.Second
@@ -68,7 +70,7 @@ type Reconciler struct {
 	// Access reports which connections of other namespaces may be used. If nil, none may be used.
 	Access *connections.Access
 	Memory *runners.Memory
-	// Jobs receives the jobs in messages, and the pools that are gone; nil to measure nothing.
+	// Jobs measures the jobs in messages; nil to measure nothing.
 	Jobs JobMeter
 	// Cluster identifies this cluster in the session owner's name.
 	Cluster string
@@ -89,10 +91,10 @@ type verification struct {
 	remote     *scaleset.Set
 	generation int64
 	at         time.Time
-	asked      bool // the state is GitHub's answer to the record's name, group and labels; a server that keeps others is not asked in each pass
+	asked      bool // remote is GitHub's answer to an update; if GitHub kept other values, the update is not repeated in each pass
 }
 
-// observation is what one pass has found out about a scale set. Fields that are nil leave the status unchanged.
+// observation is the result of one pass. Fields that are nil leave the status unchanged.
 type observation struct {
 	remote    *scaleset.Set // state on GitHub, now or when it was last read
 	listening *kube.State   // state of the session
@@ -108,7 +110,8 @@ type observation struct {
 //  4. update: name, group and labels
 //  5. project: set the status, once
 //
-// A deleted record is drained, and then the scale set is deleted on GitHub (finalize.go).
+// For a deleted record, the pass waits until the pool's runners are gone, and then deletes the scale set on GitHub
+// (finalize.go).
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	set := &v1alpha1.RunnerScaleSet{}
 	if err := r.Client.Get(ctx, req.NamespacedName, set); err != nil {
@@ -145,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, kube.Done{Message: "listening", After: after, Elsewhere: connections.ReportsReason(kube.ReasonOf(err, ""))}, err)
 }
 
-// keep makes the scale set on GitHub match the record, and listens.
+// keep makes the scale set on GitHub match the record, and keeps its session open.
 func (r *Reconciler) keep(ctx context.Context, set *v1alpha1.RunnerScaleSet) (o observation, err error) {
 	gh, err := r.connect(ctx, set)
 	if err != nil {
@@ -210,15 +213,16 @@ func (r *Reconciler) connect(ctx context.Context, set *v1alpha1.RunnerScaleSet) 
 	return gh, nil
 }
 
-// isForged reports whether the record claims a pool of another namespace. It would open a session in that pool's name.
+// isForged reports whether the record names the UID of a pool in another namespace. Such a record would open a session in
+// that pool's name.
 func (r *Reconciler) isForged(set *v1alpha1.RunnerScaleSet) bool {
 	holder, _, err := r.holder(r.Cluster + "/" + set.Spec.PoolUID)
 	return err == nil && holder != nil && holder.Namespace != set.Namespace
 }
 
-// checkOwner refuses a scale set that belongs to a pool of another namespace, on whatever connection: a pool with a
-// stronger claim, or with an older equal one. The holder of the session would also show that, but not while its session is
-// closed for a moment. A pool that is listening now keeps its scale set.
+// checkOwner returns a Stall if the scale set belongs to a pool of another namespace, on the same or another connection: a
+// pool with a stronger claim, or with an equal claim and an older record. The holder of the session also excludes other
+// pools, but not while its session is closed for a moment. A pool that is listening now keeps its scale set.
 func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set) error {
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
 	if session.State == scaleset.Listening && set.Status.ID == remote.ID {
@@ -236,8 +240,9 @@ func (r *Reconciler) checkOwner(ctx context.Context, gh *scaleset.Client, set *v
 	return kube.Stall(catalog.ScaleSetOfAnotherNamespace.With(set.Spec.Name))
 }
 
-// claim returns the strength of a record's claim to a scale set. The seal of a session proves that the pool held it. The
-// name is what the pool declares. The ID in a status can be forged.
+// claim returns the strength of a record's claim to a scale set. The strongest evidence is the seal of a session, which
+// proves that the pool held the session. The next is the name that the pool declares. The ID in a status counts least,
+// because users can forge it.
 func (r *Reconciler) claim(s *v1alpha1.RunnerScaleSet, gh *scaleset.Client, remote *scaleset.Set) (strength int) {
 	if own, ok := r.Clients.Get(connections.Key(connectionOf(s))); ok {
 		gh = own
@@ -259,10 +264,10 @@ func declares(s *v1alpha1.RunnerScaleSet, remote *scaleset.Set) bool {
 	return strings.EqualFold(s.Spec.Name, remote.Name) && strings.EqualFold(s.Spec.RunnerGroup, remote.GroupName)
 }
 
-// anotherHas reports whether the record of another pool, which is not being deleted, has the scale set by its ID. If that
-// ID may have been lost, it compares the name, for records in other namespaces with a working connection. It also checks
-// other connections to the same place on GitHub. A record in a namespace that may not use its connection does not count,
-// because users may create such records.
+// anotherHas reports whether another record refers to the scale set, is not being deleted, and makes counts return true. A
+// record refers to a scale set by its ID or, if it has none, by its name. Records without an ID count only if they are in
+// other namespaces and their connection works. anotherHas also checks other connections to the same place on GitHub. A
+// record in a namespace that may not use its connection does not count, because users can create such records.
 func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
 	places := &v1alpha1.GitHubConnectionList{}
 	if err := r.Client.List(ctx, places, client.MatchingFields{placeField: gh.Target().Place()}, client.UnsafeDisableDeepCopy); err != nil {
@@ -287,7 +292,8 @@ func (r *Reconciler) anotherHas(ctx context.Context, gh *scaleset.Client, set *v
 	return false, nil
 }
 
-// anyAllowed reports whether one of the records with a remoteField counts, and is in a namespace that may use the connection.
+// anyAllowed reports whether one of the records that the index remoteField lists under a value makes counts return true, and
+// is in a namespace that may use the connection.
 func (r *Reconciler) anyAllowed(ctx context.Context, connection types.NamespacedName, field string, counts func(*v1alpha1.RunnerScaleSet) bool) (bool, error) {
 	sets := &v1alpha1.RunnerScaleSetList{}
 	if err := r.Client.List(ctx, sets, client.MatchingFields{remoteField: field}, client.UnsafeDisableDeepCopy); err != nil {
@@ -305,8 +311,8 @@ func (r *Reconciler) anyAllowed(ctx context.Context, connection types.Namespaced
 	return false, nil
 }
 
-// closeSession ends the session of a scale set that belongs to another owner, or whose connection may not be used by the
-// namespace any more. The scale set stays on GitHub, because consent may come back.
+// closeSession ends the session of a scale set that belongs to another owner, or whose connection does not allow the
+// namespace any more. The scale set stays on GitHub, because the connection may allow the namespace again.
 func (r *Reconciler) closeSession(ctx context.Context, set *v1alpha1.RunnerScaleSet, row *catalog.Row) *kube.State {
 	r.stop(ctx, set)
 	return kube.NewState(v1alpha1.ListeningCondition, metav1.ConditionFalse, row.With())
@@ -332,8 +338,8 @@ func (r *Reconciler) lastVerified(set *v1alpha1.RunnerScaleSet) verification {
 	return v
 }
 
-// exist ensures that the scale set exists. It reads its state from GitHub if the record changed, if the session reports
-// that it is gone, and from time to time.
+// exist ensures that the scale set exists. It reads the scale set from GitHub if the record changed, if the session reports
+// that the scale set is gone, and every verifyInterval.
 func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet) (*scaleset.Set, error) {
 	v := r.lastVerified(set)
 	session, _ := r.Sessions.Snapshot(client.ObjectKeyFromObject(set))
@@ -358,7 +364,7 @@ func (r *Reconciler) exist(ctx context.Context, gh *scaleset.Client, set *v1alph
 	return remote, nil
 }
 
-// verify remembers the state on GitHub, and whether it is the answer to an update.
+// verify records the state on GitHub, and whether it is the answer to an update.
 func (r *Reconciler) verify(set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, asked bool) {
 	r.verified.Store(client.ObjectKeyFromObject(set), verification{uid: set.UID, remote: remote, generation: set.Generation, at: r.Now(), asked: asked})
 }
@@ -372,8 +378,8 @@ func groupOf(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScale
 	return id, outcome(err)
 }
 
-// findOrCreate looks by ID, then by name, and then creates the scale set. If the name is taken in between, the next attempt
-// finds it.
+// findOrCreate looks for the scale set by ID, then by name, and otherwise creates it. If another client takes the name in
+// between, the next attempt finds that scale set.
 func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, group int64) (remote *scaleset.Set, created bool, err error) {
 	if id := set.Status.ID; id != 0 {
 		remote, err = gh.Get(ctx, id)
@@ -389,9 +395,9 @@ func findOrCreate(ctx context.Context, gh *scaleset.Client, set *v1alpha1.Runner
 	return remote, true, err
 }
 
-// listening returns the state of the session as a condition, and the outcome if it is not open. The condition is nil for a
-// session that is being opened if isSaid is true, because the condition exists already. owner describes the holder of a
-// foreign session or, for a refused session, is the pool's own name.
+// listening returns the state of the session as a condition, and an outcome unless the session is open. While the session
+// is being opened, the condition is nil if isSaid is true, which means that the record already has the condition. owner
+// describes the holder of a foreign session or, for a refused session, is the pool's own name as an owner.
 func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now time.Time) (*kube.State, error) {
 	const condition = v1alpha1.ListeningCondition
 	switch s.State {
@@ -418,11 +424,12 @@ func listening(name string, s scaleset.Snapshot, owner string, isSaid bool, now 
 	return opening, kube.Starting(connectionRetry, catalog.SessionOpening.With())
 }
 
-// copied is how long a blocking session is considered to be the pool's earlier one, which has certainly expired by then.
+// copied is how long Corral assumes that a blocking session with the pool's owner name is the pool's own earlier session.
+// That session has certainly expired by then, so another process must be using the same owner name.
 const copied = 2 * scaleset.SessionLife
 
-// refused returns why a session cannot be opened. It is blocked by a session with the owner's own name, or of a deleted
-// pool of this cluster.
+// refused returns why a session cannot be opened. A session with the pool's own owner name, or of a deleted pool of this
+// cluster, blocks it.
 func refused(name string, s scaleset.Snapshot, owner string, now time.Time) error {
 	switch {
 	case now.Sub(s.Since) > copied:
@@ -485,8 +492,9 @@ func (r *Reconciler) forget(pool types.NamespacedName) {
 }
 
 // seals returns the sealed IDs of a session for the status. Without a seal, anyone who can write a status could claim to
-// have held any session. The first one is written, and each of them is accepted. The leaders' key makes a seal that
-// survives a change of the credentials. Without an election, and in older versions, the credentials make the seal.
+// have held any session. Corral writes the first one, and accepts each of them. The seal that is made with the leaders' key
+// survives a change of the credentials. The other seal is made with the credentials. Older versions wrote that seal, and so
+// does a process without leader election.
 func (r *Reconciler) seals(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64, session string) []string {
 	text := fmt.Sprintf("%s/%s %d %s", r.Cluster, set.Spec.PoolUID, id, session)
 	sealed := []string{session + "." + gh.Seal(text)}
@@ -496,8 +504,8 @@ func (r *Reconciler) seals(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id
 	return sealed
 }
 
-// unsealed returns the ID of the session that the pool last held; empty if there is none, or if it is not proved to be the
-// pool's.
+// unsealed returns the ID of the session that the pool last held; empty if there is none, or if the status has no valid
+// seal for it.
 func (r *Reconciler) unsealed(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client, id int64) string {
 	session, _, _ := strings.Cut(set.Status.SessionID, ".")
 	if !slices.Contains(r.seals(set, gh, id, session), set.Status.SessionID) {
@@ -506,14 +514,15 @@ func (r *Reconciler) unsealed(set *v1alpha1.RunnerScaleSet, gh *scaleset.Client,
 	return session
 }
 
-// ownerGone reports whether a session owner of this cluster is a pool that no longer exists, as after a restore of all
-// objects with new UIDs.
+// ownerGone reports whether a session owner is a pool of this cluster that no longer exists, for example after all objects
+// were restored with new UIDs.
 func (r *Reconciler) ownerGone(owner string) bool {
 	holder, ours, err := r.holder(owner)
 	return ours && err == nil && holder == nil
 }
 
-// holder returns the pool of this cluster that is a session owner. ours is false for an owner in another cluster.
+// holder returns the pool that a session owner identifies; nil if there is none. ours is false for an owner in another
+// cluster.
 func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool, err error) {
 	uid, ours := strings.CutPrefix(owner, r.Cluster+"/")
 	if !ours {
@@ -527,8 +536,8 @@ func (r *Reconciler) holder(owner string) (pool *v1alpha1.RunnerPool, ours bool,
 	return &pools.Items[0], true, nil
 }
 
-// nameHolder describes the holder of a scale set's session. If GitHub does not name it, it may be a pool of this cluster
-// whose record has a session.
+// nameHolder describes the holder of a scale set's session. If GitHub does not name the holder, nameHolder looks for a pool
+// of this cluster whose record has a session.
 func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v1alpha1.RunnerScaleSet, remote *scaleset.Set, owner string) string {
 	if owner != "" {
 		return r.nameOwner(owner, set.Namespace)
@@ -543,7 +552,8 @@ func (r *Reconciler) nameHolder(ctx context.Context, gh *scaleset.Client, set *v
 	return r.nameOwner(owner, set.Namespace)
 }
 
-// nameOwner describes the holder of a session for users of a namespace.
+// nameOwner describes the holder of a session for users of a namespace. It does not reveal the names of pools in other
+// namespaces.
 func (r *Reconciler) nameOwner(owner, namespace string) string {
 	switch holder, ours, _ := r.holder(owner); {
 	case holder != nil && holder.Namespace != namespace:

@@ -31,8 +31,8 @@ var orphansTotal = meter.Counter("corral_orphaned_scale_sets_total",
 // Collectors returns the metrics of this package.
 func Collectors() []prometheus.Collector { return []prometheus.Collector{orphansTotal} }
 
-// SetupWithManager watches RunnerScaleSets, the states of their sessions, and the end of runners for which a deletion
-// waits.
+// SetupWithManager registers the controller. It watches RunnerScaleSets, the states of their sessions, connections, and the
+// end of runners for which a deletion waits.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err := errors.Join(mgr.Add(r.Sessions), kube.AddIndexes(mgr.GetFieldIndexer(), Indexes())); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// classify assigns a scale set to its connection.
+// classify returns the connection of a scale set, and its pool.
 func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 	set := &v1alpha1.RunnerScaleSet{}
 	if err := r.Client.Get(context.Background(), req.NamespacedName, set, client.UnsafeDisableDeepCopy); err != nil {
@@ -69,7 +69,7 @@ func (r *Reconciler) classify(req reconcile.Request) (connection, pool string) {
 func (r *Reconciler) elsewhere(ctx context.Context, obj client.Object) []reconcile.Request {
 	sets := &v1alpha1.RunnerScaleSetList{}
 	if err := r.Client.List(ctx, sets, kube.OnConnection(client.ObjectKeyFromObject(obj)), client.UnsafeDisableDeepCopy); err != nil {
-		return nil // each one is reconciled again in time
+		return nil // each scale set is reconciled again within verifyInterval
 	}
 	var all []reconcile.Request
 	for i := range sets.Items {
@@ -96,7 +96,7 @@ const (
 	remoteField = "remote"
 )
 
-// Indexes returns the indexes for finding the records that may have a scale set without visiting others.
+// Indexes returns the indexes with which anotherHas finds the records that may refer to the same scale set.
 func Indexes() []kube.Index {
 	return []kube.Index{
 		{Object: &v1alpha1.GitHubConnection{}, Field: placeField, Values: placeOf},
@@ -104,8 +104,8 @@ func Indexes() []kube.Index {
 	}
 }
 
-// placeOf returns nothing for a connection with a proxy or certificates of its own, because another server may answer as
-// GitHub.
+// placeOf returns the value of placeField. It returns none for a connection with a proxy or certificates of its own,
+// because another server may answer as GitHub.
 func placeOf(obj client.Object) []string {
 	c, ok := obj.(*v1alpha1.GitHubConnection)
 	if !ok || c.Spec.Proxy != nil || c.Spec.CA != nil {

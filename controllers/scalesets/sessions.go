@@ -17,12 +17,12 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// Sessions runs one message session per pool, in this process. The key of a session is the pool's, which is also its
-// RunnerScaleSet's.
+// Sessions runs one message session per pool in this process. The key of a session is the namespace and name of the pool
+// and of its RunnerScaleSet.
 //
-// Sessions is a manager.Runnable. When the manager stops, it closes every session on GitHub, because the next leader would
-// otherwise wait a minute and a half for each of them. Which scale sets pools hold is lost with the process, until their
-// sessions open again.
+// Sessions is a manager.Runnable. When the manager stops, Sessions closes every session on GitHub. Otherwise the next
+// leader would wait about a minute and a half until the sessions expire. The process does not store which scale sets the
+// pools hold, so the next leader learns that only when their sessions open again.
 type Sessions struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -39,8 +39,8 @@ type Sessions struct {
 	begun   map[types.NamespacedName]bool // pools that had a session in this process
 }
 
-// holding is a scale set whose session GitHub gave a pool, or reserves for it. Unlike a record's status, it cannot be
-// forged.
+// holding is a scale set whose session GitHub gave to a pool, or still reserves for an earlier session of the pool. Users
+// can forge the status of a record, but not a holding.
 type holding struct {
 	connection types.NamespacedName
 	owner      string
@@ -53,7 +53,7 @@ type session struct {
 	client   *scaleset.Client
 	state    scaleset.State
 	id       string // ID of the open session
-	earlier  string // ID of the session with which it began
+	earlier  string // ID of the pool's earlier session that the listener may resume
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -93,8 +93,8 @@ func (s *Sessions) Start(ctx context.Context) error {
 // NeedLeaderElection returns true, because only the leader listens.
 func (*Sessions) NeedLeaderElection() bool { return true }
 
-// Ensure runs a session for the pool through a connection. It first ends a session of another scale set or of a replaced
-// client. earlier is the ID of the session that the pool last held, according to its record.
+// Ensure runs a session for the pool through a connection. If a session of another scale set, or with a replaced client, is
+// running, Ensure ends it first. earlier is the ID of the session that the pool last held, according to its record.
 func (s *Sessions) Ensure(key, connection types.NamespacedName, c scaleset.Config, earlier string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,8 +139,8 @@ func (s *Sessions) Stop(ctx context.Context, key types.NamespacedName) {
 	}
 }
 
-// Holds reports whether a pool with the UID has held the session of the scale set on the connection since this process
-// began. It then still does, unless GitHub named another owner.
+// Holds reports whether a pool with the UID holds the scale set on the connection: since this process began, GitHub has
+// given the pool the session, and has not named another owner later.
 func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, setID int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Sessions) Holds(pool, connection types.NamespacedName, uid types.UID, s
 	return setID != 0 && h.connection == connection && h.setID == setID && strings.HasSuffix(h.owner, "/"+string(uid))
 }
 
-// HoldsAny reports whether a pool has got a session since this process began and has not lost it to another owner.
+// HoldsAny reports whether a pool holds a scale set, like Holds.
 func (s *Sessions) HoldsAny(pool types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Sessions) HoldsAny(pool types.NamespacedName) bool {
 	return ok
 }
 
-// lose forgets what a pool holds.
+// lose forgets which scale set a pool holds.
 func (s *Sessions) lose(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *Sessions) Snapshot(key types.NamespacedName) (scaleset.Snapshot, bool) 
 	return scaleset.Snapshot{}, false
 }
 
-// Announce sets the capacity of a pool, as a total number of jobs.
+// Announce sets the capacity that the pool announces to GitHub: the largest number of jobs in total.
 func (s *Sessions) Announce(key types.NamespacedName, capacity int) {
 	if l := s.listener(key); l != nil {
 		l.Announce(capacity)
@@ -217,14 +217,14 @@ func (s *Sessions) wake(key types.NamespacedName) {
 		return
 	}
 	now := x.listener.Brief()
-	switch { // before the pool and the scale set are woken
+	switch { // first, so that the pool and the scale set find it when they wake
 	case now.State == scaleset.Listening, now.State == scaleset.Refused && now.Owner == x.owner:
 		s.held[key] = x.holding
 	case now.State == scaleset.Refused, now.State == scaleset.OwnedElsewhere:
 		delete(s.held, key)
 	}
 	s.Events.Wake(key)
-	another := now.State == scaleset.Listening && now.Session != x.id // the next process will resume this session
+	another := now.State == scaleset.Listening && now.Session != x.id // its ID is recorded, because the next process resumes this session
 	if now.State != x.state || another {
 		x.state, x.id = now.State, now.Session
 		s.States.Wake(key)

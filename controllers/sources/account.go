@@ -21,15 +21,15 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// Kinds that are created for pools whose jobs run as pods. They grant rights in the namespace, so a source only applies
-// them as a service account that has these rights. The controller itself has none to grant.
+// Kinds of the objects that the compiler adds for pools whose jobs run in pods. They grant rights in the namespace, so
+// Corral applies them only as a service account that has these rights. The controller itself does not have them.
 const (
 	accountKind = "ServiceAccount"
 	roleKind    = "Role"
 	bindingKind = "RoleBinding"
 )
 
-// needing describes what may still need an object of a kind that left a source.
+// needing describes the objects that may still need an object of a kind after the source has removed it.
 func needing(kind string) string {
 	if kind == connectionKind {
 		return "its scale sets and runners"
@@ -37,7 +37,8 @@ func needing(kind string) string {
 	return "the runners whose hooks need it"
 }
 
-// poolNeeding returns the pools that may not be applied without an object, which are the pools whose hooks get its rights.
+// poolNeeding returns the pool that must not be applied without an object, because the object grants rights to the pool's
+// hooks; nil if there is none.
 func poolNeeding(o compile.Object) []string {
 	if !idOf(o).givesRights() {
 		return nil
@@ -45,8 +46,8 @@ func poolNeeding(o compile.Object) []string {
 	return []string{o.Manifest.GetLabels()[v1alpha1.PoolLabel]}
 }
 
-// areRightsNeeded reports whether the hooks of a runner use the rights that an object grants. Those objects have the name
-// of the account.
+// areRightsNeeded reports whether the hooks of a runner use the rights that an object grants. Such objects have the name of
+// the ServiceAccount.
 func (p *pass) areRightsNeeded(ctx context.Context, i id) (bool, error) {
 	runners := &v1alpha1.RunnerList{}
 	if err := p.Client.List(ctx, runners, client.InNamespace(p.source.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -55,9 +56,10 @@ func (p *pass) areRightsNeeded(ctx context.Context, i id) (bool, error) {
 	return slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return r.Spec.HooksAccount == i.name && !r.IsReleased() }), nil
 }
 
-// rememberRights keeps the rights-granting objects of a source whose objects are deleted with it, and the account that
-// applied them. The controller may neither list nor delete such objects itself, so a restart between the end of the source
-// and the end of its runners leaves them behind.
+// rememberRights remembers the rights-granting objects of a source with deletionPolicy Delete, and the account that applied
+// them, so that clearRights can delete them after the source. The controller may neither list nor delete such objects
+// itself. Therefore they stay if the controller restarts after the source was deleted and before clearRights has deleted
+// them.
 func (r *Reconciler) rememberRights(source *v1alpha1.PoolSource) {
 	key := client.ObjectKeyFromObject(source)
 	rights := sets.New[id]()
@@ -77,9 +79,9 @@ func (r *Reconciler) rememberRights(source *v1alpha1.PoolSource) {
 	r.withRights.Store(key, kept)
 }
 
-// clearRights deletes the rights-granting objects of a source that is gone, if its deletionPolicy was Delete, once no
-// runner needs them. If the account may not delete an object, an event reports that and the object is forgotten: the
-// account's own rights may be gone with the source.
+// clearRights deletes the rights-granting objects of a deleted source, if its deletionPolicy was Delete, once no runner
+// needs them. If the account may not delete an object, clearRights reports that in an event and does not retry: the
+// account's own rights may have been deleted together with the source.
 func (p *pass) clearRights(ctx context.Context) (result ctrl.Result, err error) {
 	known, ok := p.withRights.Load(client.ObjectKeyFromObject(p.source))
 	if !ok {
@@ -133,7 +135,7 @@ func groupVersion(kind string) schema.GroupVersion {
 	return v1alpha1.GroupVersion
 }
 
-// reader returns the client that reads objects of a kind. The controller may not read objects that grant rights.
+// reader returns the client that reads objects of a kind. The controller itself may not read objects that grant rights.
 func (p *pass) reader(kind string) client.Reader {
 	if (id{kind: kind}).givesRights() {
 		return p.actor
@@ -141,7 +143,7 @@ func (p *pass) reader(kind string) client.Reader {
 	return p.Live
 }
 
-// lookAtRights adds the existing rights-granting objects among ids. Without a service account, they cannot be read.
+// lookAtRights adds the existing rights-granting objects among ids to now. Without a service account, they cannot be read.
 func (p *pass) lookAtRights(ctx context.Context, now *existing, ids sets.Set[id]) error {
 	now.byAccount = p.actor.account.Name != ""
 	if !now.byAccount {
@@ -167,7 +169,7 @@ func (p *pass) lookAtRights(ctx context.Context, now *existing, ids sets.Set[id]
 	return nil
 }
 
-// declaredIDs returns the objects that a revision declares, and those that the source applied before.
+// declaredIDs returns the objects that a revision declares, and the objects in the source's inventory.
 func (p *pass) declaredIDs(b built) sets.Set[id] {
 	ids := readInventory(p.source)
 	for _, o := range b.result.Objects {
@@ -176,8 +178,8 @@ func (p *pass) declaredIDs(b built) sets.Set[id] {
 	return ids
 }
 
-// reportRightsLeft reports the rights-granting objects of a source that no longer has a service account, because they can no
-// longer be deleted.
+// reportRightsLeft reports the rights-granting objects of a source that no longer has a service account, because Corral can
+// no longer delete them.
 func (p *pass) reportRightsLeft(rev revision) {
 	if p.actor.account.Name != "" {
 		return

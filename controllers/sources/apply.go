@@ -40,15 +40,15 @@ const policyWait = 200 * time.Millisecond
 const stillNeeded = 30 * time.Second
 
 // apply applies the objects of a plan in this order: connections, policies, rights-granting objects and, once policies are
-// in force, pools. It returns the applied objects. If an object cannot be applied, only the pools that need it are skipped,
-// but then nothing is pruned.
+// in force, pools. It returns the applied objects. If an object cannot be applied, apply skips only the pools that need it,
+// and returns an error, so that nothing is pruned.
 func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id, err error) {
 	failed, unruled, withheld := failures{texts: slices.Clone(plan.refused), held: plan.contested}, plan.unruled, plan.withheld.Clone()
 	for n, o := range plan.apply {
 		i := idOf(o)
 		if i.kind == poolKind && (n == 0 || idOf(plan.apply[n-1]).kind != poolKind) {
 			if failed.unruled = unruled; unruled {
-				break // no pool of the revision without its policies
+				break // apply no pool of the revision without its policies
 			}
 			if err := p.awaitPolicies(ctx, rev, applied); err != nil {
 				return applied, err
@@ -78,7 +78,7 @@ func (p *pass) apply(ctx context.Context, rev revision, plan plan) (applied []id
 type failures struct {
 	texts     []string
 	denied    error // the first error due to missing rights
-	transient bool  // some may succeed without a change
+	transient bool  // a retry may succeed for some of them
 	applied   int   // number of applied objects
 	unruled   bool  // pools were skipped because policies failed
 	held      bool  // another source holds one of them
@@ -92,7 +92,7 @@ func (f *failures) add(o compile.Object, err error, isDenied bool) {
 	}
 }
 
-// failed returns the outcome of applying.
+// failed returns the outcome for the failures; nil if there are none.
 func (p *pass) failed(all failures, revision string) error {
 	switch {
 	case len(all.texts) == 0:
@@ -133,7 +133,7 @@ func (p *pass) awaitPolicies(ctx context.Context, rev revision, applied []id) er
 	return p.attempt.Progress(ctx, catalog.Applying.With(rev.name))
 }
 
-// applyOne applies an object. The API server writes nothing when nothing changes.
+// applyOne applies an object, and makes it follow spec.deletionPolicy. If nothing changes, the API server writes nothing.
 func (p *pass) applyOne(ctx context.Context, rev revision, o compile.Object, isAdopted bool) error {
 	object := p.desired(o)
 	if err := p.request(); err != nil {
@@ -176,12 +176,12 @@ func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 	return object
 }
 
-// isPermanent reports whether the API server refused an object because of its content.
+// isPermanent reports whether the API server refused an object in a way that a retry is not expected to change.
 func isPermanent(err error) bool {
 	return kube.IsRefused(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// problems lists the failures.
+// problems returns a text with the first failures, and the number of the others.
 func (all *failures) problems() string {
 	shown := slices.Clone(all.texts[:min(len(all.texts), maxMessageDiagnostics)])
 	if rest := len(all.texts) - len(shown); rest > 0 {
@@ -190,7 +190,7 @@ func (all *failures) problems() string {
 	return strings.Join(shown, "\n")
 }
 
-// others reports what happened to the other objects.
+// others returns a cause that says what happened to the other objects of the revision.
 func (all *failures) others(revision string) catalog.Cause {
 	switch {
 	case all.applied == 0:
@@ -201,8 +201,9 @@ func (all *failures) others(revision string) catalog.Cause {
 	return catalog.OthersApplied.With(revision)
 }
 
-// prune deletes objects that the source no longer contains. It returns the deleted objects, and those that wait for runners that need
-// them: connections for deregistration, and the rights of runners' hooks.
+// prune deletes objects that the source no longer contains. It returns the deleted objects, and the objects that must wait
+// because runners need them: a connection is needed to deregister runners, and rights-granting objects are needed by
+// runners' hooks.
 func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waiting []id, err error) {
 	var failures []string
 	var denied error
@@ -241,7 +242,7 @@ func (p *pass) prune(ctx context.Context, rev revision, plan plan) (gone, waitin
 	return gone, waiting, err
 }
 
-// isNeeded reports whether a runner needs an object, whether or not its pool exists.
+// isNeeded reports whether runners or scale sets still need an object, even if their pool no longer exists.
 func (p *pass) isNeeded(ctx context.Context, i id) (bool, error) {
 	switch {
 	case i.kind == connectionKind:
@@ -269,10 +270,10 @@ func (p *pass) isConnectionNeeded(ctx context.Context, i id) (bool, error) {
 		slices.ContainsFunc(runners.Items, func(r v1alpha1.Runner) bool { return conn.Allows(r.Namespace) && !r.IsReleased() }), nil
 }
 
-// maxNamed limits how many deleted objects an event names.
+// maxNamed is the maximum number of deleted objects that an event names.
 const maxNamed = 20
 
-// reportPruned emits one event that names what a revision removed, pools first.
+// reportPruned emits one event that names the objects that a revision removed, pools first.
 func (p *pass) reportPruned(rev revision, plan plan, deleted []id) {
 	pools := len(poolsOf(deleted))
 	var parts []string
@@ -287,7 +288,7 @@ func (p *pass) reportPruned(rev revision, plan plan, deleted []id) {
 	}
 }
 
-// named lists objects.
+// named returns the names of objects, at most maxNamed.
 func named(ids []id) string {
 	names := make([]string, 0, len(ids))
 	for _, i := range ids {
@@ -319,10 +320,10 @@ func (p *pass) delete(ctx context.Context, revision string, i id, why string) (w
 	return wasThere, err
 }
 
-// sourceGone is why objects of a deleted source are deleted.
+// sourceGone is the reason in the log for the deletion of a deleted source's objects.
 const sourceGone = "its source was deleted, whose deletionPolicy was Delete"
 
-// reportCleared emits one event that names what was deleted after its source.
+// reportCleared emits one event that names the objects that were deleted after their source.
 func (p *pass) reportCleared(deleted []id) {
 	if len(deleted) > 0 {
 		p.event(revision{}, prunedEvent, fmt.Sprintf("Deleted after the source, as deletionPolicy was Delete: %s", named(deleted)))

@@ -27,22 +27,22 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// maxStatusDiagnostics is how many diagnostics the status lists, and maxMessageDiagnostics how many the condition's message
-// lists.
+// maxStatusDiagnostics is the maximum number of diagnostics in the status, and maxMessageDiagnostics in the condition's
+// message.
 const (
 	maxStatusDiagnostics  = 20
 	maxMessageDiagnostics = 5
 )
 
-// cacheKey identifies the input of a compiled revision. The source and the URL are part of it because a server may claim
-// any commit: no source may get the result of another source's repository. The schema is not part of it, because it only changes
-// with the program.
+// cacheKey identifies the input of a compiled revision. The source and the URL are part of it because a malicious server may
+// claim to have any commit: no source may get the result of another source's repository. The schema is not part of it,
+// because it only changes with the program.
 type cacheKey struct {
 	source              types.UID
 	url, revision, path string
 	tags                string
 	trust               string // digest of the trusted signers
-	digest              string // of an artifact
+	digest              string // digest of the artifact, for a Flux source
 }
 
 // revision is the revision that a source's reference resolved to.
@@ -55,7 +55,7 @@ type revision struct {
 // built is the result of compiling a revision.
 type built struct {
 	revision  revision // the revision that was fetched, because a branch may move after it was resolved
-	attempted bool     // the status names it from now on
+	attempted bool     // the status will name the revision as attempted
 	result    compile.Result
 }
 
@@ -88,8 +88,8 @@ func (p *pass) resolveGit(ctx context.Context) (revision, error) {
 	return rev, nil
 }
 
-// dials returns the address to which the controller connects. This is the source's own proxy if it has one, because the
-// proxy may be the slow part.
+// dials returns the address to which the controller connects. If the source has a proxy, this is the proxy's address,
+// because the proxy may be slow although the server is not.
 func (r revision) dials() string {
 	location, err := url.Parse(r.request.URL)
 	switch {
@@ -104,8 +104,8 @@ func (r revision) dials() string {
 	return dialled(location)
 }
 
-// ask calls a server when it is the source's turn, within spec.timeout. The turn lasts until leave, so that a source that
-// found a new revision can fetch it in the same turn.
+// ask calls a server within spec.timeout if the source has or gets a turn at it; otherwise it returns errBusy or errLate.
+// The turn lasts until leave, so that a source that found a new revision can fetch it in the same turn.
 func (p *pass) ask(ctx context.Context, server string, call func(context.Context) error) (err error) {
 	if p.turn == nil {
 		if p.turn, err = p.hosts.enter(client.ObjectKeyFromObject(p.source), server); err != nil {
@@ -157,7 +157,7 @@ func (p *pass) fetchAndCompile(ctx context.Context, resolved revision) (built, e
 	if err != nil {
 		return built{revision: resolved, attempted: resolved.name != last}, p.fetchFailed(ctx, resolved, err)
 	}
-	if rev.name != resolved.name { // the dependencies were compared with the previous one
+	if rev.name != resolved.name { // the dependencies were compared with resolved
 		if err := p.depend(ctx, rev.name); err != nil {
 			return built{revision: rev}, err
 		}
@@ -171,7 +171,7 @@ func (p *pass) compile(ctx context.Context, rev revision, files fs.FS) (compile.
 	timer := prometheus.NewTimer(compileSeconds)
 	result, err := p.Compiler.Compile(worker.InFlow(ctx, p.source.Namespace), files, compile.Options{
 		Path: p.source.Spec.GetPath(), Tags: p.source.Spec.Tags, PolicyName: p.source.Name,
-		// If there is something to remove, the prune rule decides whether a revision without pools is allowed.
+		// If the source has applied a revision before, the prune rule decides whether a revision without pools is allowed.
 		AllowEmpty: p.source.Status.LastAppliedRevision != "",
 	})
 	if ctx.Err() != nil {
@@ -208,7 +208,8 @@ func (p *pass) fetchGit(ctx context.Context, rev revision) (checkout gitsource.C
 	return checkout, err
 }
 
-// fetchFailed stalls on errors that only a change to the spec or the repository fixes, and waits for temporary ones.
+// fetchFailed returns the outcome of a failed fetch: a Stall for errors that only a change of the spec or the repository
+// fixes, and a Wait for temporary errors.
 func (p *pass) fetchFailed(ctx context.Context, rev revision, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -239,7 +240,7 @@ func (p *pass) repositoryRefused(rev revision, err error) error {
 	return kube.Wait(p.retryAfter(), unfetched(p.source, err).With(location(p.source)).Wrap(err))
 }
 
-// unfetched returns the temporary cause that prevents fetching a repository.
+// unfetched returns the catalog row of the temporary problem that prevents fetching a repository.
 func unfetched(source *v1alpha1.PoolSource, err error) *catalog.Row {
 	switch {
 	case errors.Is(err, gitsource.ErrTimeout):
@@ -258,7 +259,7 @@ func invalid(diagnostics []v1alpha1.Diagnostic) catalog.Cause {
 	return row.With(wording.Lines(diagnostics, maxMessageDiagnostics, compile.Format))
 }
 
-// location describes where the files come from.
+// location describes the origin of the files: the repository's URL, or the Flux object.
 func location(source *v1alpha1.PoolSource) string {
 	if source.Spec.SourceRef != nil {
 		return "the artifact of " + originOf(source).String()
@@ -279,7 +280,7 @@ func cacheKeyOf(source *v1alpha1.PoolSource, rev revision) cacheKey {
 	return key
 }
 
-// inForce returns which revision stays in force after one is refused.
+// inForce returns a cause that says which revision stays in force after the given revision was refused.
 func inForce(source *v1alpha1.PoolSource, revision string) catalog.Cause {
 	last := source.Status.LastAppliedRevision
 	switch {

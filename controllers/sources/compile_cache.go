@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// CacheMemory is the maximum memory of the cache, in bytes. A quarter of it is enough for any result.
+	// CacheMemory is the maximum memory of the cache, in bytes. One result may take at most a quarter of it.
 	CacheMemory = 96 << 20
 	// entryOverhead is added to the size of each result, in bytes, so that many small results are limited, too.
 	entryOverhead = 1 << 10
 )
 
 // compileCache keeps compiled revisions, so that an unchanged branch costs neither a fetch nor a compilation. When it is
-// full, the namespace that uses the most space loses its least recently used result. So no tenant evicts the results of another.
+// full, the namespace that uses the most space loses its least recently used result, so a tenant cannot evict the results of
+// tenants that use less.
 //
-// Results are kept as JSON. Decoded, they take up to 50 times as much memory, depending on what the definitions contain.
+// The cache stores results as JSON. Decoded results would take up to 50 times as much memory, depending on the definitions.
 type compileCache struct {
-	most int // bytes
+	most int // maximum size of all results, in bytes
 
 	mu      sync.Mutex
 	kept    int
@@ -66,11 +67,11 @@ func (c *compileCache) find(namespace string, key cacheKey) []byte {
 	return k.items[key].Value.(*item).json
 }
 
-// add caches a compiled revision, unless it alone takes a quarter of the space.
+// add caches a compiled revision, unless the result takes more than a quarter of the space.
 func (c *compileCache) add(namespace string, key cacheKey, result compile.Result) {
 	text, err := json.Marshal(result)
 	if err != nil {
-		return // it is compiled again
+		return // the revision will be compiled again
 	}
 	added := &item{key, text}
 	c.mu.Lock()

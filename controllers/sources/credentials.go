@@ -29,7 +29,8 @@ const (
 // isSSH reports whether the source's repository is read over SSH.
 func isSSH(source *v1alpha1.PoolSource) bool { return strings.HasPrefix(source.Spec.Git.URL, "ssh://") }
 
-// credentials reads the credentials for the Git server, and the keys that identify it. Only spec.git has any.
+// credentials reads the credentials for the Git server, and the keys that identify the server. The source must have
+// spec.git.
 func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	git := p.source.Spec.Git
 	proxy, err := p.proxy(ctx)
@@ -84,7 +85,7 @@ func (p *pass) proxy(ctx context.Context) (*url.URL, error) {
 	return proxy, nil
 }
 
-// missing describes what a Secret with credentials does not contain; empty if it is complete.
+// missing describes the keys that a Secret with credentials does not contain; empty if the Secret is complete.
 func missing(data map[string][]byte, overSSH bool) string {
 	if overSSH {
 		for _, key := range []string{identityKey, knownHostsKey} {
@@ -102,7 +103,7 @@ func missing(data map[string][]byte, overSSH bool) string {
 	return fmt.Sprintf("has none of the keys %s and %s, %s, %s", v1alpha1.UsernameKey, v1alpha1.PasswordKey, bearerTokenKey, v1alpha1.CAKey)
 }
 
-// verification returns what must be signed, and by whom; nil if nothing must be signed.
+// verification returns the signatures that a revision must have; nil if it needs none.
 func (p *pass) verification(ctx context.Context) (*gitsource.Verification, error) {
 	verify := p.source.Spec.Git.Verify
 	if verify == nil {

@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	// dependencyRetry is the delay before an unready dependency is checked again, unless a watch reports a change before.
+	// dependencyRetry is the delay before an unready dependency is checked again, unless a watch reports a change earlier.
 	dependencyRetry = 30 * time.Second
-	// maxDependencies limits how many sources are followed in search of a circle.
+	// maxDependencies is the maximum number of sources in the search for a circular dependency.
 	maxDependencies = 100
 )
 
@@ -93,7 +93,8 @@ func (p *pass) dependencyRetry() time.Duration {
 	return min(p.retryAfter(), p.jitter(dependencyRetry))
 }
 
-// unready returns why a dependency is not ready; the zero value if it is. passes is true if the dependency is progressing.
+// unready returns why a dependency is not ready; the zero value if it is ready. passes is true if the dependency is
+// progressing, so that it may become ready without a change by a user.
 func (p *pass) unready(revision string, key types.NamespacedName, on *v1alpha1.PoolSource) (why catalog.Cause, passes bool) {
 	switch {
 	case on.Status.ObservedGeneration != on.Generation:
@@ -121,7 +122,7 @@ func (p *pass) isTwin(on *v1alpha1.PoolSource) bool {
 	return theirs != nil && mine.URL == theirs.URL && equality.Semantic.DeepEqual(mine.GetRef(), theirs.GetRef())
 }
 
-// circle returns the path from the source through a dependency back to itself, as "a → b → a".
+// circle returns the path from the source through a dependency back to itself, such as "a → b → a"; "" if there is none.
 func (p *pass) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
 	type step struct {
 		source *v1alpha1.PoolSource
@@ -140,7 +141,7 @@ func (p *pass) circle(ctx context.Context, on *v1alpha1.PoolSource) string {
 			}
 			source := &v1alpha1.PoolSource{}
 			if seen[next] || p.Client.Get(ctx, next, source) != nil {
-				continue // an unreadable source closes no known circle
+				continue // the search cannot continue at a source that cannot be read
 			}
 			seen[next] = true
 			todo = append(todo, step{source, way})
@@ -163,12 +164,13 @@ func (r *Reconciler) dependents(ctx context.Context, on client.Object) []reconci
 	sources := &v1alpha1.PoolSourceList{}
 	if err := r.Client.List(ctx, sources, client.MatchingFields{dependencyIndex: client.ObjectKeyFromObject(on).String()}, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Listing the sources that depend on another", "source", client.ObjectKeyFromObject(on))
-		return nil // they retry by themselves
+		return nil // they retry after dependencyRetry
 	}
 	return requestsOf(sources, func(*v1alpha1.PoolSource) bool { return true })
 }
 
-// dependencyChanged passes changes of a source's outcome, which may make dependents ready.
+// dependencyChanged passes changes of a source's status, except while the source is progressing. Such a change may make
+// dependents ready.
 var dependencyChanged = predicate.Funcs{
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.PoolSource)

@@ -16,7 +16,8 @@ func (p *pass) event(rev revision, reason, message string) {
 	p.EventAbout(p.source, rev.metadata(), corev1.EventTypeNormal, reason, message)
 }
 
-// metadata returns the revision under Flux's keys, prefixed with Corral's group, which notification-controller removes.
+// metadata returns the revision under Flux's keys. The keys are prefixed with Corral's group; notification-controller
+// removes the prefix.
 func (r revision) metadata() map[string]string {
 	if r.name == "" {
 		return nil
@@ -28,7 +29,8 @@ func (r revision) metadata() map[string]string {
 	return metadata
 }
 
-// outcomeMetadata returns the metadata of the event about a revision's outcome. Flux's commit status providers post it.
+// outcomeMetadata returns the metadata of the event about a revision's outcome. It makes Flux's commit status providers
+// post the outcome.
 func (r revision) outcomeMetadata() map[string]string {
 	metadata := r.metadata()
 	if metadata != nil {

@@ -39,8 +39,8 @@ type Artifacts interface {
 }
 
 const (
-	// artifactRetry is the delay before an artifact that could not be fetched is requested again. source-controller is in the
-	// same cluster, and only away for as long as its pod takes to restart.
+	// artifactRetry is the delay before an artifact that could not be fetched is requested again. The delay is short,
+	// because source-controller is in the same cluster and usually unavailable only while its pod restarts.
 	artifactRetry = 15 * time.Second
 	// maxRevision limits an artifact's revision, in bytes, because it is written into status and messages.
 	maxRevision = 512
@@ -71,7 +71,7 @@ type origin struct {
 	key  types.NamespacedName
 }
 
-// String returns its kind, namespace and name.
+// String returns the object's kind, namespace and name.
 func (o origin) String() string { return o.kind + " " + o.key.String() }
 
 // originOf returns the object in a source's spec.sourceRef, which must be set.
@@ -85,8 +85,8 @@ func namespaceOr(namespace string, source *v1alpha1.PoolSource) string {
 	return cmp.Or(namespace, source.Namespace)
 }
 
-// resolveArtifact reads the current artifact. It does not use the cache, so that an artifact that is gone from the server
-// is not requested again and again, and so that missing kinds are noticed at once.
+// resolveArtifact reads the current artifact. It does not use the cache: a stale cache would make Corral request an artifact
+// again that is gone from the server, and would hide that a kind is not installed.
 func (p *pass) resolveArtifact(ctx context.Context) (revision, error) {
 	from := originOf(p.source)
 	object, err := p.fluxObject(ctx, from)
@@ -128,7 +128,8 @@ func (p *pass) fluxObject(ctx context.Context, from origin) (fluxSource, error) 
 	return object, nil
 }
 
-// artifactMissing waits for an artifact. A watch reports it; the delay is for controllers without the right to watch.
+// artifactMissing returns a Wait for an artifact. Usually a watch reports the artifact earlier; the retry is for controllers
+// without the right to watch.
 func (p *pass) artifactMissing(why catalog.Cause) error {
 	return kube.Wait(p.retryAfter(), why)
 }
@@ -156,7 +157,7 @@ func (p *pass) fetchArtifact(ctx context.Context, rev revision) (gitsource.Check
 	return checkout, err
 }
 
-// errReplaced means that another artifact replaced the requested one.
+// errReplaced means that another artifact replaced the requested one. It wraps errBusy, so that Corral retries soon.
 var errReplaced = fmt.Errorf("%w: it was replaced meanwhile", errBusy)
 
 // isReplaced reports whether the source now has another artifact, or none.
@@ -167,7 +168,7 @@ func (p *pass) isReplaced(ctx context.Context, url string) bool {
 	return err == nil && (object.GetArtifact() == nil || object.GetArtifact().URL != url)
 }
 
-// artifactRefused stalls on errors that only another artifact fixes, and waits for temporary ones.
+// artifactRefused returns a Stall for errors that only another artifact fixes, and a Wait for temporary errors.
 func (p *pass) artifactRefused(rev revision, err error) error {
 	switch {
 	case errors.Is(err, fluxsource.ErrTooLarge), errors.Is(err, fluxsource.ErrUnusable):

@@ -33,10 +33,10 @@ import (
 // fluxProbe is the interval between checks whether a missing kind is installed now.
 const fluxProbe = 10 * time.Second
 
-// fluxWatch watches the kinds of Flux that sources refer to, each once it is needed and installed. So Flux need neither be
-// installed nor permitted if no source refers to it.
+// fluxWatch watches the kinds of Flux that sources refer to. It begins to watch a kind when a source needs the kind and the
+// kind is installed. Without such sources, Flux need not be installed, and the controller needs no permission to watch it.
 type fluxWatch struct {
-	begin     func(kind string) error // starts to watch a kind; nil if nothing is watched
+	begin     func(kind string) error // starts to watch a kind; if nil, watch does nothing
 	installed func(kind string) bool
 	every     time.Duration
 
@@ -49,7 +49,7 @@ func newFluxWatch() *fluxWatch {
 	return &fluxWatch{every: fluxProbe, watched: map[string]bool{}, wanted: map[string]bool{}}
 }
 
-// watch starts to watch an installed kind, once.
+// watch starts to watch an installed kind, unless it is already watched.
 func (w *fluxWatch) watch(kind string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *fluxWatch) watch(kind string) error {
 	return nil
 }
 
-// want records a kind that is not installed, so that it is watched once it is.
+// want records a kind that is not installed, so that Start watches the kind once it is installed.
 func (w *fluxWatch) want(kind string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,8 @@ func (w *fluxWatch) missing() []string {
 	return slices.Sorted(maps.Keys(w.wanted))
 }
 
-// Start checks for missing kinds until the context ends. It runs on the leader only, as the controllers do.
+// Start checks periodically whether missing kinds are installed, until the context ends. Like the controllers, it runs only
+// on the leader.
 func (w *fluxWatch) Start(ctx context.Context) error {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
@@ -112,7 +113,7 @@ const (
 	dependencyIndex = ".spec.dependsOn"
 )
 
-// setupFlux wakes sources on changes of the Flux objects that they refer to.
+// setupFlux makes changes of Flux objects trigger the reconciliation of the sources that refer to them.
 func (r *Reconciler) setupFlux(mgr ctrl.Manager, c controller.Controller) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.PoolSource{}, originIndex, indexOrigin); err != nil {
 		return err
@@ -131,8 +132,8 @@ func (r *Reconciler) setupFlux(mgr ctrl.Manager, c controller.Controller) error 
 		woken := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
 			return r.fedBy(ctx, origin{kind, client.ObjectKeyFromObject(object)})
 		})
-		// This watches unstructured objects: a single object that cannot be decoded into Go types would hide all others of its
-		// kind.
+		// This watches unstructured objects: with Go types, a single object that cannot be decoded would hide all others of
+		// its kind.
 		object := &unstructured.Unstructured{}
 		object.SetGroupVersionKind(sourcev1.GroupVersion.WithKind(kind))
 		if err := c.Watch(ctrlsource.Kind[client.Object](mgr.GetCache(), object, woken, artifactChanged)); err != nil {
@@ -181,8 +182,8 @@ func requestsOf(sources *v1alpha1.PoolSourceList, wanted func(*v1alpha1.PoolSour
 	return requests
 }
 
-// artifactChanged passes changes that matter to a source: another artifact, its removal and, while there is none, the
-// reason.
+// artifactChanged passes changes that matter to a source: another artifact, its removal and, while there is none, another
+// message of Flux's Ready condition.
 var artifactChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return true },
 	UpdateFunc: func(e event.UpdateEvent) bool {

@@ -21,9 +21,9 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// claim waits for its turn to decide which source holds which object in a namespace, and returns the function that ends the
-// turn. If another source of the namespace takes long, it returns errBusy, because the pass occupies a worker. The source then
-// waits in line for a long pass, so that it is woken once the other one ends.
+// claim waits until no other source of the namespace applies or prunes, and returns the function that ends the claim.
+// Because the waiting pass occupies a worker, claim returns errBusy after claimWait. The source then waits in line for a
+// turn as a long pass, so that it is reconciled when another long pass ends.
 func (p *pass) claim() (release func(), err error) {
 	known, _ := p.claims.LoadOrStore(p.source.Namespace, make(chan struct{}, 1))
 	turn := known.(chan struct{})
@@ -38,8 +38,8 @@ func (p *pass) claim() (release func(), err error) {
 	}
 }
 
-// look reads the objects in the source's namespace. It reads only metadata, and does not use a cache, which may not show
-// yet what another source has just taken. Of rights-granting objects, it reads only those in ids.
+// look reads the objects in the source's namespace. It reads only metadata. It does not use a cache, because a cache may not
+// show yet that another source has just taken over an object. It reads rights-granting objects only if they are in ids.
 func (p *pass) look(ctx context.Context, ids sets.Set[id]) (existing, error) {
 	now := existing{live: map[id]*metav1.PartialObjectMetadata{}, sources: sets.New[string]()}
 	if err := p.lookAtRights(ctx, &now, ids); err != nil {
@@ -79,8 +79,8 @@ func (p *pass) list(ctx context.Context, kind string) ([]metav1.PartialObjectMet
 	return objects.Items, nil
 }
 
-// bind makes the held objects follow spec.deletionPolicy, and returns them if they can be read. It comes first because it
-// also applies to a suspended source and to a broken revision.
+// bind makes the objects that the source holds follow spec.deletionPolicy, and returns them if they can be read. A pass
+// calls it before all other steps on objects, because it also applies to a suspended source and to a broken revision.
 func (p *pass) bind(ctx context.Context) (sets.Set[id], error) {
 	now, err := p.look(ctx, readInventory(p.source))
 	if err != nil {
@@ -119,11 +119,12 @@ func (p *pass) tryBind(ctx context.Context, object *metav1.PartialObjectMetadata
 	after := object.DeepCopy()
 	switch {
 	case object.Kind == connectionKind:
-		// The garbage collector would delete it before its runners are deregistered, so clear deletes it.
+		// The garbage collector would delete the connection before its runners are deregistered, so clear deletes it
+		// instead.
 		p.own(after, false)
 		markForDeletion(after, isDeleted)
 	case (id{kind: object.Kind}).givesRights():
-		p.own(after, false) // garbage collection would take the rights from running jobs, so clearRights deletes it
+		p.own(after, false) // garbage collection would take rights from running jobs; clearRights deletes it instead
 	default:
 		p.own(after, isDeleted)
 	}
@@ -158,13 +159,13 @@ func markForDeletion(object *metav1.PartialObjectMetadata, want bool) {
 	}
 }
 
-// isMarked reports whether a connection is deleted with the source that holds it.
+// isMarked reports whether a connection must be deleted after the source that holds it.
 func isMarked(object client.Object) bool {
 	return object.GetLabels()[v1alpha1.SourceLabel] != "" && object.GetAnnotations()[v1alpha1.DeletionPolicyAnnotation] == string(v1alpha1.DeletionDelete)
 }
 
-// clear deletes the connections and the rights-granting objects of a source that is gone, if its deletionPolicy was Delete,
-// once nothing needs them. The garbage collector deletes its other objects.
+// clear deletes the connections and the rights-granting objects of a deleted source, if its deletionPolicy was Delete, once
+// no runner and no scale set needs them. The garbage collector deletes the source's other objects.
 func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Result, error) {
 	p := &pass{Reconciler: r, actor: actor{Client: r.Client}, source: &v1alpha1.PoolSource{}}
 	p.source.Namespace, p.source.Name = gone.Namespace, gone.Name
@@ -188,8 +189,8 @@ func (r *Reconciler) clear(ctx context.Context, gone client.ObjectKey) (ctrl.Res
 	return result, err
 }
 
-// clearConnections deletes the connections of a source that is gone. It reports whether some stay because pools need
-// them.
+// clearConnections deletes the connections of a deleted source. It reports whether some must wait because runners or scale
+// sets need them.
 func (p *pass) clearConnections(ctx context.Context) (isWaiting bool, err error) {
 	connections, err := p.list(ctx, connectionKind)
 	if err != nil {
@@ -221,8 +222,9 @@ func (p *pass) clearConnections(ctx context.Context) (isWaiting bool, err error)
 	return isWaiting, nil
 }
 
-// inventory formats IDs as Flux does. The status is for readers only: labels record which source holds an object, so that
-// nothing is lost with the status.
+// inventory formats IDs in the same way as Flux. Labels on the objects record which source holds them, so Corral finds them
+// even if the status is lost. The only exceptions are rights-granting objects that the source no longer declares: Corral
+// finds them only in the inventory.
 func inventory(namespace string, holds sets.Set[id]) *v1alpha1.Inventory {
 	inventory := &v1alpha1.Inventory{Entries: []v1alpha1.InventoryEntry{}}
 	for i := range holds {

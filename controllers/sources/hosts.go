@@ -26,58 +26,62 @@ const (
 	busyRetry = 5 * time.Second
 	// promisedFor is how long a turn is reserved for the next source.
 	promisedFor = 3 * busyRetry
-	// maxInLine is the maximum number of sources of one namespace in the line of one server. A search of the line holds the lock.
+	// maxInLine is the maximum number of sources of one namespace in the line of one server. The line is searched while the
+	// lock is held, so it must be short.
 	maxInLine = 64
 )
 
 var (
 	// errBusy means that as many sources as allowed already use the server.
 	errBusy = errors.New("all turns at the server are taken")
-	// errLate means that the server recently did not answer a source of the namespace. Either another source of the namespace
-	// is retrying it now, or all retries of this kind are taken.
+	// errLate means that the server did not answer a recent call of the namespace. Either another source of the namespace is
+	// retrying it now, or all retries of this kind are taken.
 	errLate = errors.New("the server did not answer lately")
 )
 
 // hosts limits concurrent calls to Git and artifact servers, so that servers that never answer do not occupy all workers:
 //
 //   - Half of the workers may call one server concurrently. One namespace has a quarter of these turns, and at least one.
-//   - A source without a turn waits in line, where namespaces take turns. The next source has its turn reserved for a while. Only
-//     some sources of one namespace are in the line; the others try again later.
-//   - If the last call of a namespace to a server timed out, only one source of the namespace calls that server at a time. Half of
-//     the workers may make such calls.
+//   - A source without a turn waits in line, where namespaces take turns. hosts reserves a turn for the next source and
+//     wakes it. At most maxInLine sources of one namespace are in the line; the others try again later.
+//   - If the last call of a namespace to a server timed out, only one source of the namespace calls that server at a time.
+//     Half of the workers may make such calls.
 //
-// A server that is slow for one namespace is not considered slow for others, because sources choose their deadlines.
+// A server that is slow for one namespace is not considered slow for others, because each source chooses its own time limit.
+// Long passes take turns in the same way, as if they called one server (see long.go).
 type hosts struct {
 	half int // half of the workers, at least 1
 
 	mu      sync.Mutex
-	turns   kube.EventSource   // wakes a source when it is its turn
+	turns   kube.EventSource   // wakes a source when its turn comes
 	servers map[string]*server // in use, by the result of dialled
-	late    map[endpoint]bool  // the last call timed out
-	tries   map[endpoint]bool  // late servers that are being called
+	late    map[endpoint]bool  // endpoints whose last call timed out
+	tries   map[endpoint]bool  // late endpoints that are being called
 }
 
-// server is a server with limited turns.
+// server contains the turns at one server, and the line for them.
 type server struct {
 	used    int                               // taken or promised turns
 	held    map[string]int                    // turns by namespace
 	waiting map[string][]types.NamespacedName // sources in line, by namespace
 	order   []string                          // namespaces with sources in line, the next one first
-	// promised has the sources with a reserved turn that they have not begun. The timer gives it to the next source.
+	// promised has the sources with a reserved turn that they have not begun. When the timer ends, the turn passes to the
+	// next source.
 	promised map[types.NamespacedName]*time.Timer
 }
 
 // endpoint is a server as seen from one namespace.
 type endpoint struct{ namespace, host string }
 
-// turn is a source's turn at a server.
+// turn is the right of a source to call a server.
 type turn struct {
 	of   *hosts // nil if no server is called
 	at   endpoint
 	late bool
 }
 
-// mostLate limits the remembered late servers. Forgetting one costs a time-out.
+// mostLate is the maximum number of remembered late endpoints. When it is reached, hosts forgets all of them, and the next
+// call to each may time out again.
 const mostLate = 10_000
 
 func newHosts(workers int) *hosts {
@@ -93,7 +97,7 @@ func dialled(location *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(location.Hostname(), ".")), port)
 }
 
-// enter returns a turn at a server for a source, which must leave it, or errBusy or errLate.
+// enter returns a turn at a server for a source, or errBusy or errLate. The caller must end the turn with leave.
 func (h *hosts) enter(key types.NamespacedName, host string) (*turn, error) {
 	if host == "" {
 		return &turn{}, nil
@@ -122,8 +126,8 @@ func (h *hosts) isQueued(key types.NamespacedName, host string) bool {
 	return s != nil && (s.promised[key] != nil || slices.Contains(s.waiting[key.Namespace], key))
 }
 
-// mayTry reports whether a late server may be called. All namespaces together use half of the workers for that, and one
-// namespace a quarter of these.
+// mayTry reports whether a late server may be called. All namespaces together use at most half of the workers for such
+// calls, and one namespace a quarter of these.
 func (h *hosts) mayTry(at endpoint) bool {
 	own := 0
 	for other := range h.tries {
@@ -137,7 +141,8 @@ func (h *hosts) mayTry(at endpoint) bool {
 // share returns the maximum number of turns of one namespace at a server.
 func (h *hosts) share() int { return max(1, h.half/4) }
 
-// take reports whether a source gets a turn. Otherwise it waits in line.
+// take reports whether a source gets a turn. If it gets none, take puts it into the line, unless the line of its namespace
+// is full.
 func (h *hosts) take(key types.NamespacedName, host string) bool {
 	s, namespace := h.servers[host], key.Namespace
 	if s == nil {
@@ -182,7 +187,7 @@ func (h *hosts) free(namespace, host string) {
 	}
 }
 
-// promise reserves a turn for the first source in line of a namespace, which then moves to the end of the line.
+// promise reserves a turn for the first source in line of a namespace. The namespace then moves to the end of the order.
 func (h *hosts) promise(s *server, next int, host string) {
 	namespace := s.order[next]
 	key := s.waiting[namespace][0]

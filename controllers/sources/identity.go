@@ -23,10 +23,10 @@ import (
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=impersonate
 
 const (
-	// identities is how many clients of service accounts are cached.
+	// identities is the maximum number of cached clients of service accounts.
 	identities = 256
-	// rightsRetry is the maximum delay before a refused service account is retried, because no watch reports a new role
-	// binding.
+	// rightsRetry is the maximum delay before the next attempt after the API server refused a service account. It is short,
+	// because no watch reports a new role binding.
 	rightsRetry = 30 * time.Second
 )
 
@@ -65,7 +65,8 @@ func username(account types.NamespacedName) string {
 	return "system:serviceaccount:" + account.Namespace + ":" + account.Name
 }
 
-// actor applies, binds and deletes objects. It is a service account, or the controller if account has no name.
+// actor is the identity with which a pass applies, binds and deletes objects: a service account, or the controller if
+// account has no name.
 type actor struct {
 	client.Client
 	account types.NamespacedName
@@ -96,7 +97,7 @@ func (a actor) isRefused(err error) bool {
 		(strings.Contains(err.Error(), " cannot ") || strings.Contains(err.Error(), "attempting to grant RBAC permissions"))
 }
 
-// advice returns how to fix a refusal.
+// advice returns a cause that explains how to fix a refusal.
 func (a actor) advice(refused error) catalog.Cause {
 	if strings.Contains(refused.Error(), "cannot impersonate") {
 		return catalog.ControllerMayNotImpersonate.With()
@@ -104,7 +105,8 @@ func (a actor) advice(refused error) catalog.Cause {
 	return catalog.BindRole.With(a.account, a.account.Namespace, a.account.Name)
 }
 
-// refusal returns the outcome of an error, which waits if the service account has insufficient rights.
+// refusal converts an error into a Wait with advice if the service account has insufficient rights. It returns other errors
+// unchanged.
 func (p *pass) refusal(err error) error {
 	if !p.actor.isRefused(err) {
 		return err

@@ -10,17 +10,19 @@ import (
 )
 
 const (
-	// shortPass is how many requests about single objects a pass may send without a turn. They take a second or two.
+	// shortPass is the number of requests about single objects that a pass may send without a turn. Sending them takes a
+	// second or two.
 	shortPass = 200
-	// longPasses is the name under which hosts limits long passes. It differs from all addresses, which have a port.
+	// longPasses is the name under which hosts limits long passes, as if they called one server. It differs from all
+	// addresses, because addresses have a port.
 	longPasses = "long passes"
-	// claimWait is how long a pass waits for another source of its namespace. It is longer than a short pass usually takes.
+	// claimWait is how long a pass waits for another source of its namespace. A short pass usually takes less time.
 	claimWait = 2 * time.Second
 )
 
-// request counts a request about one object, before it is sent. A pass with more than shortPass requests needs a turn, because
-// sources with thousands of objects could otherwise occupy all workers for minutes. If there is no turn, errBusy ends the
-// pass, and the source waits in line.
+// request counts a request about one object. Call it before the request. A pass with more than shortPass requests needs a
+// turn, because sources with thousands of objects could otherwise occupy all workers for minutes. If there is no turn,
+// errBusy ends the pass, and the source waits in line.
 func (p *pass) request() (err error) {
 	p.requests++
 	if p.requests > shortPass && p.long == nil {
@@ -29,8 +31,8 @@ func (p *pass) request() (err error) {
 	return err
 }
 
-// resume returns errBusy while the source waits in line for a long pass. Otherwise its first requests would be repeated at
-// each attempt.
+// resume returns errBusy while the source waits in line for a long pass. Otherwise each attempt would repeat the pass's
+// first requests.
 func (p *pass) resume() (err error) {
 	key := client.ObjectKeyFromObject(p.source)
 	if p.hosts.isQueued(key, longPasses) {
@@ -39,7 +41,7 @@ func (p *pass) resume() (err error) {
 	return err
 }
 
-// leaveLong ends the turn of a long pass.
+// leaveLong ends the turn of a long pass, if the pass has one.
 func (p *pass) leaveLong() {
 	if p.long != nil {
 		p.long.leave(nil)

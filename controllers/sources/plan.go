@@ -43,7 +43,7 @@ func compareIDs(a, b id) int {
 	return cmp.Or(cmp.Compare(slices.Index(kinds, a.kind), slices.Index(kinds, b.kind)), cmp.Compare(a.name, b.name))
 }
 
-// existing has the objects of a namespace, read without a cache.
+// existing contains the objects of a namespace, read without a cache.
 type existing struct {
 	live    map[id]*metav1.PartialObjectMetadata // objects of the kinds that a source may apply
 	sources sets.Set[string]                     // names of PoolSources
@@ -74,18 +74,20 @@ type plan struct {
 	unruled bool             // a policy is refused
 	// contested is true if another source holds one of the objects.
 	contested bool
-	// withheld are pools that may not be applied because the rights of their hooks are refused.
+	// withheld are pools that must not be applied, because an object that grants rights to their hooks is refused.
 	withheld sets.Set[string]
 }
 
 // makePlan compares the objects of a revision with the existing ones:
 //
 //   - An object that another source holds is refused.
-//   - An object without a holder, or whose source is gone, is taken over.
-//   - A connection without a holder is refused. A source that took it over could delete it, or send its credentials to another server.
+//   - An object without a holder, or whose source no longer exists, is taken over.
+//   - A connection without a holder is refused. A source that took it over could delete it, or send its credentials to
+//     another server.
 //   - A rights-granting object without a holder is refused, because other workloads may rely on it.
 //
-// applied has the objects that the source applied before, in case an object has lost its label.
+// applied contains the objects that the source applied before. Applying such an object again is not a takeover, even if its
+// label was removed.
 func makePlan(source types.NamespacedName, declared []compile.Object, now existing, applied sets.Set[id]) plan {
 	p := plan{held: now.heldBy(source.Name), withheld: sets.New[string]()}
 	wanted, own := sets.New[id](), compile.IntoNamespace(source.Namespace)
@@ -130,7 +132,8 @@ func (s existing) holderOf(i id) (holder string, stands bool) {
 	return s.live[i].Labels[v1alpha1.SourceLabel], true
 }
 
-// isToldByAnother reports whether the refusal of an object's ServiceAccount covers this object, too.
+// isToldByAnother reports whether the refusal of an object's ServiceAccount covers this object, too, so that only one
+// refusal is reported.
 func (s existing) isToldByAnother(i id) bool {
 	return i.givesRights() && i.kind != accountKind && !s.byAccount
 }
@@ -180,8 +183,8 @@ func at(o compile.Object, text string) string {
 	return compile.Format(o.Diagnostic("", fmt.Sprintf("%s: %s", idOf(o), text)))
 }
 
-// decide plans a revision. It refuses the whole revision if it would remove too many pools, because the cause is probably a
-// mistake that affects the rest, too.
+// decide plans a revision. If the revision would remove too many pools, decide refuses all of it, because the cause is
+// probably a mistake that also affects the revision's other objects.
 func decide(source *v1alpha1.PoolSource, b built, now existing) (plan, error) {
 	p := makePlan(client.ObjectKeyFromObject(source), b.result.Objects, now, readInventory(source))
 	if !source.Spec.GetPrune() {
@@ -210,7 +213,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// tooMuch returns why the plan removes too many pools; empty if it may be carried out.
+// tooMuch returns why the plan removes too many pools; empty if it does not.
 func (p plan) tooMuch() string {
 	return compile.RemovesTooMany(len(poolsOf(p.held)), poolsOf(p.remove), p.pools)
 }

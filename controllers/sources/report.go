@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxReported limits how much of a condition's message a check run quotes, in bytes.
+// maxReported is the maximum size of the quoted condition message in a check run, in bytes.
 const maxReported = 16 << 10
 
 // revisionState is the result of a revision according to the status of its source.
@@ -56,7 +56,7 @@ func revisionStateOf(source *v1alpha1.PoolSource) (revisionState, bool) {
 	}
 	message := ""
 	if v.state == rest.CommitFailure {
-		message = catalog.Identity(v.causes) // the same at each attempt
+		message = catalog.Identity(v.causes) // does not change between attempts
 	}
 	if v.reason == v1alpha1.BuildFailedReason {
 		v.diagnostics = status.Diagnostics
@@ -133,7 +133,7 @@ func quoted(text string) string {
 	return fence + "text\n" + text + "\n" + fence
 }
 
-// shortName returns a short name for a cluster that only has a UID as a name.
+// shortName shortens the name of a cluster if that is only a UID.
 func shortName(cluster string) string {
 	if uuid.Validate(cluster) == nil {
 		return cluster[:8]

@@ -30,15 +30,16 @@ import (
 )
 
 const (
-	// reportsAtOnce is how many sources are reported concurrently. Sources of one namespace take a quarter of it at most.
+	// reportsAtOnce is the number of concurrent reports. The sources of one namespace use at most a quarter of it.
 	reportsAtOnce = 16
 	// reportRetry is the delay before a report that waits for a connection is retried, and refusedRetry the delay after a
 	// refusal by GitHub, which an administrator must fix first.
 	reportRetry, refusedRetry = 30 * time.Second, 10 * time.Minute
-	// reportBurst is how many outcomes of one revision are reported without a delay. Each further one waits twice as long,
-	// because GitHub accepts a thousand statuses per commit.
+	// reportBurst is the number of outcomes of one revision that are reported without a delay. The next one waits for
+	// reportDelay, and the delay doubles with each further one up to maxReportDelay, because GitHub accepts only a thousand
+	// statuses per commit.
 	reportBurst, reportDelay, maxReportDelay = 3, 30 * time.Second, time.Hour
-	// maxNoted limits the message about a refusal in the status, in bytes.
+	// maxNoted is the maximum size of the message about a refusal in the status, in bytes.
 	maxNoted = 1000
 )
 
@@ -47,9 +48,9 @@ type Commits interface {
 	ReportCommit(ctx context.Context, repository, sha string, report rest.CommitReport) error
 }
 
-// CommitStatusReporter reports the results of revisions to GitHub, for sources that request it. It reads the status of a
-// source, and writes there why a report failed, so that no source waits for GitHub. A restart repeats no reports, because
-// the client first reads what GitHub has.
+// CommitStatusReporter reports the results of revisions to GitHub, for sources with spec.commitStatus. It reads the result
+// from the status of a source, and records in the status why a report failed. So the reconciliation of a source never waits
+// for GitHub. A restart repeats no reports, because the client first reads the reports that GitHub has.
 type CommitStatusReporter struct {
 	sources *Reconciler
 	gitHub  func(connection types.NamespacedName) (Commits, bool)
@@ -71,7 +72,7 @@ type lastReport struct {
 	revision, id string
 	at           time.Time
 	times        int    // number of reports about this revision
-	refused      string // refusal in the last event
+	refused      string // the refusal that the last event reported
 }
 
 // SetupWithManager watches the status of sources.
@@ -83,7 +84,7 @@ func (r *CommitStatusReporter) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile reports the last revision of one source, once per outcome.
+// Reconcile reports the last attempted revision of one source, once per outcome.
 func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
 	if err := r.sources.Client.Get(ctx, req.NamespacedName, source); err != nil {
@@ -115,7 +116,7 @@ func (r *CommitStatusReporter) Reconcile(ctx context.Context, req ctrl.Request) 
 	return r.failed(ctx, source, v, err)
 }
 
-// errNotYet means that an object in this cluster is not ready, which its own status reports.
+// errNotYet means that a report must wait for an object in this cluster. The object's own status reports the problem.
 var errNotYet = errors.New("not yet")
 
 func (r *CommitStatusReporter) report(ctx context.Context, source *v1alpha1.PoolSource, v revisionState) error {
@@ -160,7 +161,8 @@ func (r *CommitStatusReporter) repository(ctx context.Context, source *v1alpha1.
 	return object.Spec.URL, nil
 }
 
-// failed retries later. For each new refusal, it writes the status and emits an event.
+// failed schedules a retry. If the error is a refusal, it records the refusal in the status, and emits an event if the
+// refusal is new.
 func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.PoolSource, v revisionState, err error) (ctrl.Result, error) {
 	if ctx.Err() != nil {
 		return ctrl.Result{}, ctx.Err()
@@ -174,7 +176,7 @@ func (r *CommitStatusReporter) failed(ctx context.Context, source *v1alpha1.Pool
 	}
 	reportsTotal.WithLabelValues("refused").Inc()
 	key, last, message := client.ObjectKeyFromObject(source), r.lastOf(client.ObjectKeyFromObject(source)), github.Summary(err)
-	if was := source.Status.CommitStatus; was != nil { // an earlier process may have reported it
+	if was := source.Status.CommitStatus; was != nil { // an earlier process may have emitted the event
 		last.refused = cmp.Or(last.refused, was.Message)
 	}
 	if withoutCommit(last.refused) != withoutCommit(message) {
@@ -192,8 +194,8 @@ var ofCommit = regexp.MustCompile(`commit [0-9a-f]{7} `)
 // withoutCommit returns a refusal without its commit.
 func withoutCommit(refusal string) string { return ofCommit.ReplaceAllString(refusal, "") }
 
-// note writes into a source's status why a report failed, or "" if it succeeded. The Reconciler may be writing the other
-// fields.
+// note records in a source's status why a report failed. If refusal is "", it removes the record. It changes no other
+// fields, because the Reconciler may be writing them.
 func (r *CommitStatusReporter) note(ctx context.Context, source *v1alpha1.PoolSource, refusal string) error {
 	was, is := source.Status.CommitStatus, (*v1alpha1.CommitStatusFailure)(nil)
 	if refusal != "" {
@@ -219,7 +221,7 @@ func (r *CommitStatusReporter) lastOf(key types.NamespacedName) lastReport {
 	return last
 }
 
-// wait returns how long a revision whose outcome keeps changing must wait.
+// wait returns how long to delay a report, because the outcome of the revision has changed often.
 func (t lastReport) wait(v revisionState, now time.Time) time.Duration {
 	if t.revision != v.revision || t.times < reportBurst {
 		return 0
@@ -235,14 +237,15 @@ func (t lastReport) next(v revisionState, now time.Time) lastReport {
 	return next
 }
 
-// diagnosis names a revision whose diagnostics the cache of compiled revisions has.
+// diagnosis identifies a revision whose diagnostics are in the cache of compiled revisions.
 type diagnosis struct {
 	revision string
 	key      cacheKey
 }
 
-// keepDiagnostics remembers, for the CommitStatusReporter, where the diagnostics are that do not fit into the status. They count
-// for the namespace in the cache. If the cache has dropped them, the reporter uses the status.
+// keepDiagnostics remembers, for the CommitStatusReporter, the cache key of a revision's diagnostics, because the status may
+// not contain all of them. They remain in the cache of compiled revisions, as part of the namespace's space. If the cache
+// has dropped them, the reporter uses the diagnostics in the status.
 func (r *Reconciler) keepDiagnostics(source *v1alpha1.PoolSource, rev revision, outcome error) {
 	key := client.ObjectKeyFromObject(source)
 	r.diagnoses.Delete(key)

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources makes the cluster match what a Git repository or a Flux artifact declares: it fetches a revision,
-// compiles it, applies its objects and prunes what left it. A revision that does not compile, or that would remove too
-// much, changes nothing.
+// Package sources makes the cluster match what a Git repository or a Flux artifact declares: it fetches a revision, compiles
+// it, applies its objects and prunes objects that the revision no longer declares. A revision that does not compile, or that
+// would remove too many pools, changes nothing.
 package sources
 
 import (
@@ -37,12 +37,12 @@ const fieldOwner = client.FieldOwner("corral-source")
 type Fetcher interface {
 	// Resolve returns the revision of a request at low cost.
 	Resolve(context.Context, gitsource.Request) (string, error)
-	// Fetch reads that revision.
+	// Fetch reads the files of the current revision of a request.
 	Fetch(context.Context, gitsource.Request) (gitsource.Checkout, error)
 }
 
 // Compiler compiles files to objects, within limits. The result's diagnostics report errors in the files and exceeded
-// limits. An error means that compilation could not be tried.
+// limits. An error means that the compiler could not run.
 type Compiler interface {
 	Compile(context.Context, fs.FS, compile.Options) (compile.Result, error)
 }
@@ -57,7 +57,7 @@ type Compiler interface {
 // Reconciler reconciles PoolSources.
 type Reconciler struct {
 	kube.Reporter
-	// Live reads without a cache: Secrets by name, and which source holds which object.
+	// Live reads without a cache: Secrets by name, and the labels that record which source holds an object.
 	Live        client.Reader
 	Impersonate Impersonate
 	Fetcher     Fetcher
@@ -87,22 +87,23 @@ func New(report kube.Reporter, live client.Reader, as Impersonate, fetcher Fetch
 	}
 }
 
-// pass is one reconciliation of one source. Its fields are set at the beginning and never replaced, except for its turns.
+// pass is one reconciliation of one source. Its fields are set at the beginning and do not change, except for the turns and
+// the number of requests.
 type pass struct {
 	*Reconciler
 	source    *v1alpha1.PoolSource
 	attempt   *kube.Attempt
 	actor     actor
-	requested bool // by annotation, and not handled yet
+	requested bool // an annotation requests this pass
 	turn      *turn
-	long      *turn // among long passes, see request
+	long      *turn // the turn of a long pass, see request
 	requests  int
 }
 
-// outcome is how far a pass came.
+// outcome is the result of a pass, which may have failed at any step.
 type outcome struct {
 	built built
-	holds sets.Set[id] // what the source holds now; nil if that could not be read
+	holds sets.Set[id] // objects that the source holds now; nil if they could not be read
 	done  kube.Done
 }
 
@@ -117,12 +118,12 @@ type outcome struct {
 //  7. build → built: fetch and compile the revision, unless it is cached               (build.go)
 //  8. decide → plan: what to apply, refuse and remove; a pure function                 (plan.go)
 //  9. apply → applied objects: server-side; pools once policies are in force           (apply.go)
-//  10. prune → deleted objects: those that left the source, pools first                (apply.go)
+//  10. prune → deleted objects: those that the source no longer declares, pools first  (apply.go)
 //  11. project → status: the revision, its diagnostics, the inventory
 //
-// There is no finalizer. Owner references decide what happens to the objects when the source is deleted. An annotation does
-// so for connections, which stay while runners need them (clear in hold.go). Rights of runners' hooks stay as well
-// (clearRights in account.go).
+// A PoolSource has no finalizer. When it is deleted, the garbage collector deletes the objects with its owner reference.
+// Connections and the objects that grant rights to runners' hooks have no owner reference, because they must stay while
+// runners need them. The controller deletes them itself: see clear in hold.go and clearRights in account.go.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	source := &v1alpha1.PoolSource{}
 	if err := r.Client.Get(ctx, req.NamespacedName, source); err != nil || !source.DeletionTimestamp.IsZero() {
@@ -154,7 +155,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return attempt.Finish(ctx, o.done, err)
 }
 
-// unlessBusy replaces errBusy by another attempt soon. The last outcome stays in force.
+// unlessBusy replaces errBusy with a retry after about busyRetry. The status keeps the outcome of the previous pass.
 func (r *Reconciler) unlessBusy(result ctrl.Result, err error) (ctrl.Result, error) {
 	if errors.Is(err, errBusy) {
 		return ctrl.Result{RequeueAfter: r.jitter(busyRetry)}, nil
@@ -162,7 +163,7 @@ func (r *Reconciler) unlessBusy(result ctrl.Result, err error) (ctrl.Result, err
 	return result, err
 }
 
-// run takes the steps of a pass, up to the first error.
+// run executes the steps of a pass, up to the first error.
 func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attempt *kube.Attempt) (o outcome, err error) {
 	o.done.After = r.jitter(source.Spec.Interval.Duration)
 	if err := check(source); err != nil {
@@ -194,8 +195,8 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 	return p.carryOut(ctx, o)
 }
 
-// fetchAndBuild returns the build of the source's current revision. On an error, it returns the revision to blame, if
-// known.
+// fetchAndBuild returns the build of the source's current revision. With an error, it returns the revision that the error
+// concerns, if known.
 func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 	if err := p.refer(); err != nil {
 		return built{}, err
@@ -210,8 +211,8 @@ func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
 	return p.build(ctx, rev)
 }
 
-// carryOut applies the build, and prunes. Meanwhile no other source of the namespace decides which source holds which
-// object.
+// carryOut applies the objects of a build, and prunes. Meanwhile no other source of the namespace applies or prunes, so that
+// two sources cannot take over the same object.
 func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	release, err := p.claim()
 	if err != nil {
@@ -276,7 +277,8 @@ func project(source *v1alpha1.PoolSource, o outcome, err error) v1alpha1.PoolSou
 	return status
 }
 
-// minRetry is the minimum delay before a retry, as for spec.interval: less would be no back-off, and 0 no retry at all.
+// minRetry is the minimum delay before a retry, as for spec.interval: a shorter delay would be no back-off, and with 0 there
+// would be no retry.
 const minRetry = time.Second
 
 // retryAfter returns the delay before the next attempt after a failure.

@@ -27,19 +27,19 @@ import (
 
 // Options are the options of the controller.
 type Options struct {
-	// Concurrent is how many sources are reconciled concurrently; at least 1.
+	// Concurrent is the number of sources that are reconciled concurrently; at least 1.
 	Concurrent int
 	// JitterPercent spreads the sources' intervals by this percentage in either direction, 0 to 99.
 	JitterPercent int
-	// DefaultServiceAccount is the service account, in a source's namespace, for sources without one; empty for the
-	// controller.
+	// DefaultServiceAccount is the name of the service account, in a source's namespace, that acts for sources without
+	// spec.serviceAccountName. If it is empty, the controller acts for them.
 	DefaultServiceAccount string
 	// CrossNamespace allows sources to refer to sources and artifacts in other namespaces.
 	CrossNamespace bool
 }
 
-// SetupWithManager watches PoolSources, their dependencies, and the kinds of Flux that they refer to. Applied objects are
-// not watched: changes by others are corrected at the interval.
+// SetupWithManager watches PoolSources, their dependencies, and the kinds of Flux that they refer to. It does not watch the
+// applied objects: the source corrects changes by others at its interval.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.JitterPercent < 0 || r.JitterPercent > 99 {
 		return fmt.Errorf("setting up the source controller: a jitter of %d%% is not between 0 and 99", r.JitterPercent)
@@ -66,10 +66,11 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// tenant makes the sources of a namespace wait for each other, in case all of them use servers that do not answer.
+// tenant puts all sources of a namespace into one group, so that they cannot occupy all workers if their servers do not
+// answer.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// jitter spreads a delay.
+// jitter changes a delay by a random amount, up to JitterPercent.
 func (r *Reconciler) jitter(d time.Duration) time.Duration {
 	return spread(d, r.JitterPercent, rand.Float64())
 }
@@ -79,12 +80,12 @@ func spread(d time.Duration, percent int, chance float64) time.Duration {
 	return d + time.Duration(float64(d)*float64(percent)/100*(2*chance-1))
 }
 
-// pruneAllowed passes updates that allow a revision to remove more, or revoke that.
+// pruneAllowed passes updates of the annotation that allows a revision to remove many pools.
 var pruneAllowed = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetAnnotations()[v1alpha1.AllowPruneAnnotation] != e.ObjectNew.GetAnnotations()[v1alpha1.AllowPruneAnnotation]
 }}
 
-// marked passes the connections that exist at a start, because their sources may already be gone.
+// marked passes marked connections when the controller starts, because their source may have been deleted before.
 var marked = predicate.Funcs{
 	CreateFunc:  func(e event.CreateEvent) bool { return isMarked(e.Object) },
 	UpdateFunc:  func(event.UpdateEvent) bool { return false },
@@ -121,7 +122,7 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{syncsTotal, readyGauge, fetchSeconds, compileSeconds, reportsTotal}
 }
 
-// count adds a pass to the metrics.
+// count records the outcome of a pass in the metrics.
 func count(key client.ObjectKey, done kube.Done, outcome error) {
 	reason := v1alpha1.SucceededReason
 	switch {
@@ -139,5 +140,5 @@ func count(key client.ObjectKey, done kube.Done, outcome error) {
 	readyGauge.WithLabelValues(key.Namespace, key.Name, reason).Set(ready)
 }
 
-// uncount drops the series of a source.
+// uncount removes the time series of a source.
 func uncount(key client.ObjectKey) { readyGauge.Drop(key.Namespace, key.Name) }

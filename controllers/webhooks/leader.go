@@ -21,9 +21,10 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Labels of the leader election lease with the address of the leader's webhook server. They are written together with
-// the leader's name, so they never belong to a previous leader. With the key, a replica proves to the leader that a
-// request comes from a replica. Such a request counts for the namespace of its event, and not for the replica's address.
+// Labels of the leader election lease with the address and the key of the leader's webhook server. The leader writes them
+// together with its name, so they never belong to a previous leader. A replica that forwards an event sends the key, which
+// proves to the leader that the request comes from a replica. The leader then counts the request for the namespace of the
+// event, and not for the replica's address.
 const (
 	HostLabel = "corral.dev/webhook-host"
 	PortLabel = "corral.dev/webhook-port"
@@ -31,14 +32,15 @@ const (
 )
 
 const (
-	// leaseFor is how long a lease that was read is considered current.
+	// leaseFor is how long the result of a successful read of the lease is cached.
 	leaseFor = 2 * time.Second
-	// failedFor is how long a leader that does not answer is not called again.
+	// failedFor is how long a failure is cached: the lease could not be read, or the leader could not be reached. Events
+	// are not forwarded during that time.
 	failedFor = time.Second
 )
 
-// Labels returns the labels with the address of a leader's server. If there is none, their values are empty, so that the
-// labels of an earlier leader do not stay.
+// Labels returns the labels for the address and the key of a leader's server. If the leader has no server, the values are
+// empty, so that they replace the labels of an earlier leader.
 func Labels(address netip.AddrPort, key string) map[string]string {
 	if !address.IsValid() {
 		return map[string]string{HostLabel: "", PortLabel: "", KeyLabel: ""}
@@ -48,7 +50,7 @@ func Labels(address netip.AddrPort, key string) map[string]string {
 	return map[string]string{HostLabel: host, PortLabel: strconv.Itoa(int(address.Port())), KeyLabel: key}
 }
 
-// addressOf parses Labels.
+// addressOf returns the address from labels that the function Labels returned.
 func addressOf(labels map[string]string) (netip.AddrPort, error) {
 	host, err := netip.ParseAddr(strings.ReplaceAll(labels[HostLabel], "-", ":"))
 	if err != nil {
@@ -61,8 +63,8 @@ func addressOf(labels map[string]string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(host, uint16(port)), nil
 }
 
-// Advertised returns the address at which other replicas reach a server that listens at address. This is ip, unless the
-// server listens at one address only. The zero value means that they cannot reach it.
+// Advertised returns the address at which other replicas reach a server that listens at address. If the server listens at
+// all addresses of the pod, this is ip with the server's port. The zero value means that the address is unknown.
 func Advertised(address net.Addr, ip netip.Addr) netip.AddrPort {
 	listens, err := netip.ParseAddrPort(address.String())
 	if err != nil {
@@ -77,12 +79,12 @@ func Advertised(address net.Addr, ip netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ip, listens.Port())
 }
 
-// Leader finds the replica that accepts events, from the lease. It is only asked for signed events, so that other requests
-// cost no read.
+// Leader finds the replica that accepts events by reading the lease. The server calls Peer only for signed events, so that
+// other requests do not cause reads.
 type Leader struct {
 	// Elected is closed once this process leads.
 	Elected <-chan struct{}
-	// Live reads the lease, Lease.
+	// Live reads the lease, whose name is Lease, from the API server.
 	Live  client.Reader
 	Lease types.NamespacedName
 	Now   func() time.Time
@@ -127,7 +129,7 @@ func (l *Leader) Failed(address string) {
 }
 
 func (l *Leader) read(ctx context.Context) (webhook.Peer, error) {
-	// Other requests wait for the result, so it is not cancelled with this request.
+	// Other requests wait for the result, so the read is not canceled with this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 	defer cancel()
 	lease := &coordinationv1.Lease{}

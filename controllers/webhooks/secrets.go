@@ -23,24 +23,25 @@ import (
 )
 
 const (
-	// secretFor is how long a Secret that was read is considered current, and missingFor how long a failed read is.
+	// secretFor is how long a Secret is cached, and missingFor how long the error of a failed read is.
 	secretFor, missingFor = time.Minute, 5 * time.Second
 	// freshAfter is the minimum delay before a Secret is read again because of a wrong signature, which limits reads caused by
 	// forged events.
 	freshAfter = 10 * time.Second
-	// readWithin is the deadline for an answer of the API server.
+	// readWithin is the timeout of a request to the API server.
 	readWithin = 3 * time.Second
 )
 
-// Secrets reads the Secrets of connections by name, and caches them for a short time: one entry per existing connection.
+// Secrets reads the webhook Secrets of connections by name, and caches them for a short time. It has at most one entry per
+// existing connection.
 type Secrets struct {
 	// Connections reads GitHubConnections, from a cache.
 	Connections client.Reader
-	// Live reads Secrets, which no other cache contains.
+	// Live reads Secrets from the API server, because the manager's cache does not contain them.
 	Live client.Reader
 	// Namespaces are the watched namespaces; all if empty.
 	Namespaces []string
-	// Signatures forgets connections that are gone.
+	// Signatures holds the results of signature checks. Secrets removes the entries of deleted connections from it.
 	Signatures *webhook.Signatures
 	Now        func() time.Time
 
@@ -48,7 +49,7 @@ type Secrets struct {
 	known map[types.NamespacedName]*entry
 }
 
-// entry is the cached Secret of a connection. Concurrent readers wait while it is read.
+// entry is the cached Secret of a connection. Concurrent readers wait while one of them reads the Secret.
 type entry struct {
 	mu      sync.Mutex
 	name    string
@@ -74,7 +75,7 @@ func (s *Secrets) Of(ctx context.Context, connection types.NamespacedName, fresh
 	return s.entry(connection).of(ctx, s, types.NamespacedName{Namespace: connection.Namespace, Name: conn.Spec.Webhook.SecretRef.Name}, fresh)
 }
 
-// Forget drops the state of a connection that is gone.
+// Forget drops the data about a connection that was deleted or no longer has spec.webhook.
 func (s *Secrets) Forget(connection types.NamespacedName) {
 	s.mu.Lock()
 	_, known := s.known[connection]
@@ -100,8 +101,8 @@ func (s *Secrets) entry(connection types.NamespacedName) *entry {
 	return e
 }
 
-// of reads the Secret unless the cached value is recent enough. While the API server does not answer, the previous value
-// stays valid.
+// of returns the secrets. It reads the Secret unless the cached value is recent enough. While the API server does not
+// answer, the previous value stays valid.
 func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName, fresh bool) ([][]byte, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,7 +113,7 @@ func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName,
 	if e.name != secret.Name {
 		e.name, e.secrets, e.err = secret.Name, nil, nil
 	}
-	// Other requests wait for the result, so it is not cancelled with this request.
+	// Other requests wait for the result, so the read is not canceled with this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin)
 	defer cancel()
 	secrets, err := readSecrets(ctx, s.Live, secret)
@@ -123,7 +124,7 @@ func (e *entry) of(ctx context.Context, s *Secrets, secret types.NamespacedName,
 	return e.secrets, e.err
 }
 
-// lasts returns how long the cached value is recent enough.
+// lasts returns how long the cached value may be used. If fresh is true, a Secret may be used only for freshAfter.
 func (e *entry) lasts(fresh bool) time.Duration {
 	switch {
 	case e.err != nil:

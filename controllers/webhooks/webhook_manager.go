@@ -53,7 +53,7 @@ type server struct {
 	serving  atomic.Bool
 }
 
-// SetupWithManager adds the server to the manager. It runs whether or not this process leads.
+// SetupWithManager adds the server to the manager. The server runs in every replica, whether or not the replica leads.
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	secrets := &Secrets{Connections: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Signatures: o.Signatures, Now: o.Now}
 	leader := &Leader{Elected: mgr.Elected(), Live: mgr.GetAPIReader(), Lease: o.Lease, Now: o.Now}
@@ -75,7 +75,7 @@ func (s *server) check(*http.Request) error {
 	return nil
 }
 
-// watch waits until connections are known, and forgets deleted ones.
+// watch waits until the cache contains the GitHubConnections, and makes secrets forget each connection that is deleted.
 func watch(ctx context.Context, mgr ctrl.Manager, secrets *Secrets) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.GitHubConnection{})
 	if err != nil {

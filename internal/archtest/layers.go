@@ -8,10 +8,10 @@ package archtest
 // Layer is a group of packages with common rules for their behavior and imports.
 type Layer struct {
 	Name string
-	// Packages are paths in the module; subpackages are included. Each pure package may import those before it in the
-	// list.
+	// Packages are paths in the module; subpackages are included. Each pure package may import the packages before it
+	// in the list.
 	Packages []string
-	// May describes the purpose and the restrictions of the layer, in Markdown.
+	// May is a Markdown text for docs/architecture.md: the purpose and the restrictions of the layer.
 	May string
 }
 
@@ -19,7 +19,7 @@ type Layer struct {
 // linter's settings in .golangci.yml and the table in docs/architecture.md from it.
 var Layers = []Layer{Shared, Pure, Review, Adapters, Commands, Tests}
 
-// The layers. Each may import the ones before it.
+// The layers. Each may import the layers before it.
 var (
 	Shared = Layer{"shared", []string{"internal/clientgates", "internal/memfs", "internal/meter", "internal/share", "internal/wording", "internal/yamldoc"},
 		"small; no I/O, no clock; import nothing of this module"}

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalog defines every cause that a status may contain: its reason, its severity, and the templates that its message and remedy are
-// rendered from. Controllers make causes from the rows; nothing parses a rendered text.
+// Package catalog defines every cause that a status may contain: its reason, its severity, and the templates that its
+// message and remedy are rendered from. Each cause is defined by a Row. Controllers create causes from rows, and no code
+// parses rendered messages.
 package catalog
 
 import (
@@ -32,9 +33,9 @@ const (
 	Error Severity = "error"
 	// Warning means that something works differently from its configuration.
 	Warning Severity = "warning"
-	// Ahead means that a problem will begin at a known time.
+	// Ahead means that nothing is wrong yet, but that a problem may follow.
 	Ahead Severity = "ahead"
-	// Note means that a user requested it, or that it is temporary.
+	// Note means that a user requested this state, or that it is temporary.
 	Note Severity = "note"
 )
 
@@ -43,52 +44,53 @@ type Role string
 
 // Roles of rows that are not plain causes.
 const (
-	// Named is a cause whose message begins with its reason.
+	// Named is a cause whose message makes the reason obvious. corral explain prints its message without the reason.
 	Named Role = "named"
-	// Fact adds something to the causes before it.
+	// Fact is not a cause by itself. It adds information to the causes before it, such as the expiry date of a token.
 	Fact Role = "fact"
-	// Meanwhile is a Fact about what stays in force, and about what leads to another attempt.
+	// Meanwhile is a Fact that says what stays in force, or how to trigger another attempt.
 	Meanwhile Role = "meanwhile"
 	// Aside is a Fact whose changes emit no event.
 	Aside Role = "aside"
-	// Lead is an Aside that precedes the message, such as where the causes were seen.
+	// Lead is an Aside that is placed before the message, for example the name of the runner that has the causes.
 	Lead Role = "lead"
 	// Finding is not a cause of a condition. Only corral status or corral explain reports it.
 	Finding Role = "finding"
 )
 
-// adds reports whether the row only adds to a cause.
+// adds reports whether the row only adds information to other causes.
 func (r *Row) adds() bool { return r.Role != "" && r.Role != Named && r.Role != Finding }
 
-// Row defines one cause. A row whose code is a reason of the API also has the defaults of the other rows with that reason.
+// Row defines one cause. If the code of a row is a condition reason of the API, the other rows with that reason inherit its
+// title, severity, grace period and remedy.
 type Row struct {
-	// Code is unique. Reason is the reason of the condition; the code if empty.
+	// Code identifies the row. Reason is the reason of the condition; if it is empty, define sets it to the code.
 	Code, Reason string
-	// Title is a short name. Title, Early, Message and Remedy are templates: {name} stands for a parameter. The detail of a cause follows its message, unless
-	// the message contains {detail}.
+	// Title is a short name of the cause. Title, Early, Message and Remedy are templates: {name} stands for a parameter. The
+	// detail of a cause follows its message, unless the message contains {detail}.
 	Title, Message, Remedy string
-	// Awaits is the template of what has to happen next. It is appended to the message, after "waiting for".
+	// Awaits is a template that names the event that must happen next. It is appended to the message, after "waiting for".
 	Awaits string
-	// Meanwhile is appended to the remedy and describes what stays in force until then.
+	// Meanwhile is appended to the remedy and describes what stays in force until the problem is fixed.
 	Meanwhile string
-	// Remedies differ from Remedy for objects of some kinds.
+	// Remedies replace Remedy for objects of certain kinds. The keys are the kinds.
 	Remedies map[string]string
 	Severity Severity
-	// Grace is how long the cause is only a note. Until then it has the title Early, if set.
+	// Grace is how long the cause is reported only as a note. During that time its title is Early, if set.
 	Grace time.Duration
 	Early string
 	// SameAs is the code of another cause. A change between the two emits no event.
 	SameAs string
-	// Volatile are parameters that may change while the cause stays the same. Such a change emits no event.
+	// Volatile lists parameters that may change while the cause stays the same. Such a change emits no event.
 	Volatile []string
-	// Stalls is true if no retry helps.
+	// Stalls is true if retries cannot fix the problem, so that a controller may report the object as Stalled.
 	Stalls bool
-	// Role is the role of the row among the causes of a condition.
+	// Role says how the row is combined with the other causes of a condition.
 	Role Role
 	// Doc is the anchor of the documentation, if there is a page about this cause.
 	Doc string
 
-	names  []string // of its parameters, as they first occur in the templates
+	names  []string // names of the parameters, in the order of their first occurrence in Message, Remedy and Title
 	quotes bool     // whether the message contains the detail
 }
 
@@ -103,7 +105,7 @@ func Rows() []*Row {
 // placeholder is a parameter in a template.
 var placeholder = regexp.MustCompile(`\{(\w+)\}`)
 
-// Placeholders that are no parameters.
+// Placeholders that are not parameters.
 const detail, next, nextBy = "detail", "next", "nextBy"
 
 // define adds a row to the catalog.
@@ -124,7 +126,8 @@ func define(r Row) *Row {
 	return &r
 }
 
-// Of returns the row of a code. An unknown code, such as one of another release, is named as it is.
+// Of returns the row of a code. For an unknown code, for example from another release, it returns a warning whose title and
+// reason are the code.
 func Of(code string) *Row {
 	if r := rows[code]; r != nil {
 		return r
@@ -132,16 +135,16 @@ func Of(code string) *Row {
 	return &Row{Code: code, Reason: code, Title: code, Severity: Warning}
 }
 
-// Parameters returns the names of its parameters, in the order in which With takes their values.
+// Parameters returns the names of the row's parameters, in the order in which With expects their values.
 func (r *Row) Parameters() []string { return r.names }
 
-// Cause is a cause with the error that it was made from, if any.
+// Cause is a v1alpha1.Cause together with the error that it was created from, if any.
 type Cause struct {
 	v1alpha1.Cause
 	Err error
 }
 
-// With makes a cause with values for the parameters, in the order of Parameters.
+// With creates a cause with values for the parameters, in the order of Parameters.
 func (r *Row) With(values ...any) Cause {
 	c := Cause{Cause: v1alpha1.Cause{Code: r.Code}}
 	for i, v := range values {
@@ -150,19 +153,19 @@ func (r *Row) With(values ...any) Cause {
 	return c
 }
 
-// Text returns a cause that has only a reason and a text. It is for objects without causes, for example from an older
+// Text returns a cause that has only a reason and a text. Use it for objects without causes, for example from an older
 // release.
 func Text(reason, text string) Cause {
 	return Cause{Cause: v1alpha1.Cause{Code: reason, Detail: text}}
 }
 
-// Wrap adds an error. Its text becomes the detail.
+// Wrap sets the error of the cause. The error's text becomes the detail.
 func (c Cause) Wrap(err error) Cause {
 	c.Err = err
 	return c.Detailed(err.Error())
 }
 
-// Detailed adds the text of another program.
+// Detailed sets the detail: a text that another program wrote, such as GitHub or the API server.
 func (c Cause) Detailed(text string) Cause {
 	c.Detail = text
 	return c
@@ -183,7 +186,7 @@ func (c Cause) Retry(at time.Time) Cause {
 	return c
 }
 
-// Plain returns the causes for a status.
+// Plain removes the errors and returns the causes in the form that a status stores.
 func Plain(causes []Cause) []v1alpha1.Cause {
 	list := make([]v1alpha1.Cause, len(causes))
 	for i, c := range causes {
@@ -192,7 +195,7 @@ func Plain(causes []Cause) []v1alpha1.Cause {
 	return list
 }
 
-// Reason returns the reason of the condition that has these causes.
+// Reason returns the reason of a condition with these causes, which is the reason of the first one.
 func Reason(causes []v1alpha1.Cause) string { return Of(causes[0].Code).Reason }
 
 // Message renders one cause.
@@ -208,7 +211,7 @@ func Message(c *v1alpha1.Cause) string {
 	return text + ": " + c.Detail
 }
 
-// Awaited renders what has to happen next, according to the first cause that names something; "" if none does.
+// Awaited renders the Awaits template of the first cause whose row has one; "" if no row has one.
 func Awaited(causes []v1alpha1.Cause) string {
 	for i := range causes {
 		if awaits := Of(causes[i].Code).Awaits; awaits != "" {
@@ -228,7 +231,7 @@ func Messages(causes []v1alpha1.Cause) string {
 			text = part
 		case row.Role == Lead:
 			text = part + ": " + text
-		case row.adds() && unicode.IsLower([]rune(part + " ")[0]): // else it is a sentence
+		case row.adds() && unicode.IsLower([]rune(part + " ")[0]): // a part that begins in lower case continues the sentence
 			text += "; " + part
 		default:
 			text += "\n" + part
@@ -242,8 +245,8 @@ func Problem(causes []v1alpha1.Cause) string {
 	return Messages(slices.DeleteFunc(slices.Clone(causes), func(c v1alpha1.Cause) bool { return Of(c.Code).Role == Meanwhile }))
 }
 
-// Title renders the short names of a cause: the normal one, and the one for the grace period. If the row has no title,
-// it uses the title of its reason.
+// Title renders the title of a cause, and its title during the grace period. If the cause's row has no title, the row of its
+// reason provides both.
 func Title(c *v1alpha1.Cause) (title, early string) {
 	row := Of(c.Code)
 	if row.Title == "" {
@@ -253,7 +256,7 @@ func Title(c *v1alpha1.Cause) (title, early string) {
 	return title, cmp.Or(render(row.Early, c), title)
 }
 
-// RemedyOf returns what to do about a reason that an object of a kind has.
+// RemedyOf returns the remedy for a condition reason on an object of the given kind.
 func RemedyOf(kind, reason string) string {
 	row := Of(reason)
 	return cmp.Or(row.Remedies[kind], row.Remedy+row.Meanwhile)
@@ -265,7 +268,7 @@ func (r *Row) Advice(values ...any) string {
 	return Remedy(&c)
 }
 
-// Remedy renders what to do about a cause; "" if its row has no remedy of its own.
+// Remedy renders the remedy of a cause; "" if its row has no remedy of its own.
 func Remedy(c *v1alpha1.Cause) string { return render(Of(c.Code).Remedy, c) + Of(c.Code).Meanwhile }
 
 func render(template string, c *v1alpha1.Cause) string {
@@ -282,7 +285,8 @@ func render(template string, c *v1alpha1.Cause) string {
 	})
 }
 
-// Same reports whether two lists have the same causes: the same codes, subjects and parameters, apart from volatile ones.
+// Same reports whether two lists have the same causes: the same codes, conditions, subjects and parameters. It treats a code
+// and its SameAs code as equal, and ignores volatile parameters, Asides and Leads.
 func Same(a, b []v1alpha1.Cause) bool { return Identity(a) == Identity(b) }
 
 // SameDetails reports whether two lists of causes have the same details.
@@ -290,7 +294,7 @@ func SameDetails(a, b []v1alpha1.Cause) bool {
 	return slices.EqualFunc(a, b, func(a, b v1alpha1.Cause) bool { return a.Detail == b.Detail })
 }
 
-// Identity identifies causes as Same does.
+// Identity returns a key that is equal for lists that Same considers the same.
 func Identity(causes []v1alpha1.Cause) (text string) {
 	for i := range causes {
 		if role := Of(causes[i].Code).Role; role != Aside && role != Lead {
@@ -314,7 +318,8 @@ func identity(c *v1alpha1.Cause) string {
 	return text
 }
 
-// Settle returns the causes for a status: bounded, cut, each with the time since which the earlier causes have it.
+// Settle prepares causes for a status. It limits their number, truncates their texts and sets Since: to the time in the
+// earlier causes if they contain the same cause, otherwise to now unless it is already set.
 func Settle(causes, earlier []v1alpha1.Cause, now time.Time) []v1alpha1.Cause {
 	causes = slices.Clone(causes[:min(len(causes), v1alpha1.MaxCauses)])
 	for i := range causes {

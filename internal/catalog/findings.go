@@ -12,9 +12,10 @@ import (
 const (
 	// askExplain ends a remedy that depends on the pool.
 	askExplain = "corral explain pool/NAME shows what to change."
-	// lookGrace is how long a controller may take to look at a change.
+	// lookGrace is how long a controller may take to reconcile a change before corral status reports a problem.
 	lookGrace = time.Minute
-	// startGrace is how long a runner may be kept from starting before it counts: a node may be on its way.
+	// startGrace is how long a runner may wait to start before corral status reports a problem, because a new node may
+	// be about to join.
 	startGrace = 2 * time.Minute
 )
 
@@ -47,7 +48,8 @@ var (
 	QuotaNearlyFull    = define(Row{Code: "QuotaNearlyFull", Role: Finding, Severity: Ahead, Title: "a quota is almost used up", Message: "{resource}: {used} of {hard} used", Remedy: "Raise the namespace's ResourceQuota or lower spec.scale.max."})
 )
 
-// What keeps runners from starting, or ended them, by the code of status.cause of a Runner.
+// Problems that prevent runners from starting, or that ended them. Their codes are the codes of status.cause of a
+// Runner.
 var (
 	Unschedulable  = define(Row{Code: string(v1alpha1.CauseUnschedulable), Role: Finding, Title: "no node can run the pod", Remedy: "Check the template's requests, node selector and tolerations, and the free capacity of the nodes."})
 	Quota          = define(Row{Code: string(v1alpha1.CauseQuota), Role: Finding, Title: "the quota is used up", Remedy: "Raise the namespace's ResourceQuota or lower spec.scale.max."})
@@ -69,7 +71,7 @@ var (
 	GitHubHasTrouble     = define(Row{Code: "GitHubHasTrouble", Reason: v1alpha1.GitHubUnavailableReason, Role: Finding, Remedy: "Wait: GitHub responds with server errors (see https://www.githubstatus.com). Editing the connection does not help. Corral keeps retrying."})
 )
 
-// Advice of corral explain that depends on a pool's numbers.
+// Remedies of corral explain that depend on the state of a pool.
 var (
 	ModeObserve          = define(Row{Code: "ModeObserve", Role: Finding, Title: "the pool only observes", Remedy: "To apply its decisions, set spec.mode to Active. The mode cannot change back to Observe."})
 	DemandMissing        = define(Row{Code: "DemandMissing", Role: Finding, Title: "the pool has no demand source", Remedy: "Set spec.demand.webhook or spec.demand.metrics. Without a demand source, jobs create no runners."})

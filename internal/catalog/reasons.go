@@ -13,9 +13,9 @@ import (
 const (
 	// ThenRetry ends a remedy for a pool whose runners fail.
 	ThenRetry = " If the fix is outside spec.template, change the pool's annotation corral.dev/retry to retry now. Otherwise Corral retries one runner periodically and resumes when one succeeds."
-	// RevisionRunsOn is the end of a remedy for a source that applied a revision before.
+	// RevisionRunsOn ends a remedy for a source whose current revision Corral cannot apply.
 	RevisionRunsOn = " The last good revision stays in force."
-	// LastHolds is the end of a remedy for a policy that cannot be evaluated.
+	// LastHolds ends a remedy for a policy that cannot be evaluated.
 	LastHolds = " Its pools keep the last decision."
 )
 

@@ -5,7 +5,7 @@ package catalog
 
 import "github.com/corral-dev/corral/apis/v1alpha1"
 
-// Causes of scalesets.
+// Causes of RunnerScaleSets.
 var (
 	RunnersLeaving             = define(Row{Code: "RunnersLeaving", Reason: v1alpha1.DrainingReason, Volatile: []string{"progress"}, Message: "{progress}"})
 	ScaleSetUnknown            = define(Row{Code: "ScaleSetUnknown", Reason: v1alpha1.DrainingReason, Message: "GitHub does not know scale set {id}; Corral retries", Remedy: "Wait. If this persists, check the controller's log."})

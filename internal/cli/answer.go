@@ -16,7 +16,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// answers holds the requested decisions on one pool.
+// answers holds the decisions of policies on one pool. Decisions that were not requested are empty.
 type answers struct {
 	Template templateAnswer `json:"template,omitzero"`
 	Scaling  scalingAnswer  `json:"scaling,omitzero"`
@@ -28,7 +28,7 @@ type answer struct {
 	// ID of the decision, and the Digest of the evaluated policies. Both are empty if no policy binds the pool.
 	ID     string `json:"id,omitempty"`
 	Digest string `json:"digest,omitempty"`
-	// Failures of policies. If there are any, the decision does not count.
+	// Failures of policies. If there are any, policies have not decided, and the other results are not used.
 	Failures []policy.Failure `json:"failures,omitempty"`
 	// Audit lists what policies in audit mode would change.
 	Audit []policy.Audit `json:"audit,omitempty"`
@@ -38,7 +38,7 @@ type answer struct {
 type scalingAnswer struct {
 	answer
 	Declared policy.Scale `json:"declared"`
-	// Effective is absent when a policy failed.
+	// Effective contains the limits after policies; absent if a policy failed.
 	Effective    *policy.Scale         `json:"effective,omitempty"`
 	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs,omitempty"`
 	Until        string                `json:"until,omitempty"`
@@ -86,13 +86,14 @@ type rule struct {
 	Policy string `json:"policy"`
 	Name   string `json:"name"`
 	report.Place
-	// Module and line within the policy, if the module is not a file.
+	// Module is MODULE:LINE within the policy, if the position in a file is not known.
 	Module string `json:"module,omitempty"`
 
 	at annotated
 }
 
-// annotated is the position of a rule in its policy. It looks up the rule's metadata. For rules of the built-in library, policy is empty.
+// annotated is the position of a rule in its policy, and the key of the rule's title. For rules of the built-in library,
+// policy is empty.
 type annotated struct {
 	policy, module string
 	line           int
@@ -110,7 +111,7 @@ func (r rule) String() string {
 	return text + " (" + r.Module + ")"
 }
 
-// qualified is like String, and includes the rule's policy.
+// qualified is like String, but includes the rule's policy.
 func (r rule) qualified() string {
 	return r.Name + " of " + r.Policy + strings.TrimPrefix(r.String(), r.Name)
 }
@@ -161,7 +162,7 @@ func (t translator) update(s policy.Update) updateAnswer {
 	}
 }
 
-// converted applies convert to each value of list. For an empty list it returns nil.
+// converted applies convert to each value of list. It returns nil for an empty list.
 func converted[T, U any](list []T, convert func(T) U) (all []U) {
 	for _, one := range list {
 		all = append(all, convert(one))
@@ -169,7 +170,7 @@ func converted[T, U any](list []T, convert func(T) U) (all []U) {
 	return all
 }
 
-// instant formats a time in UTC. The zero time gives an empty string.
+// instant formats a time in UTC. It returns "" for the zero time.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -226,7 +227,7 @@ func (b bound) String() string {
 	return fmt.Sprintf("%s %s → %s: %s (rule %s)", b.Field, wording.Max(b.Declared), wording.Max(b.Value), b.Reason, b.Rule.qualified())
 }
 
-// String returns the message, with its path and code, and the rule.
+// String returns the message with its path, its code and its rule.
 func (v verdict) String() string {
 	text := strings.TrimPrefix(v.Path+": "+v.Message, ": ")
 	if v.Code != "" {

@@ -29,14 +29,14 @@ const (
 	argoParameters = "ARGOCD_APP_PARAMETERS"
 	// argoPath is the Application's folder in its repository.
 	argoPath = "ARGOCD_APP_SOURCE_PATH"
-	// argoTags and argoNamespace are CORRAL_TAGS and CORRAL_NAMESPACE in spec.source.plugin.env. Argo CD
-	// adds a prefix to each name, so that an Application cannot set variables such as PATH.
+	// argoTags and argoNamespace hold the values of CORRAL_TAGS and CORRAL_NAMESPACE in spec.source.plugin.env of the
+	// Application. Argo CD adds a prefix to these names, so that an Application cannot set variables such as PATH.
 	argoVariable  = "ARGOCD_ENV_"
 	argoTags      = argoVariable + "CORRAL_TAGS"
 	argoNamespace = argoVariable + "CORRAL_NAMESPACE"
 )
 
-// maxArgoBytes limits the size of the diagnostics printed for Argo CD, which copies them into the
+// maxArgoBytes limits the size of the diagnostics that are printed for Argo CD, because Argo CD copies them into the
 // Application's status.
 const maxArgoBytes = 16 << 10
 
@@ -130,8 +130,9 @@ func (p *parameter) set(to tags, namespace *string) error {
 	return checkNamespace(*namespace)
 }
 
-// printDiagnostics writes as many diagnostics as Argo CD can show. It names files relative to the top of
-// the repository, because Argo CD's users do not see the plugin's working directory.
+// printDiagnostics writes the first diagnostics, up to maxArgoBytes, and the number of the others. It names files relative
+// to the top of the repository, because Argo CD's users do not see the plugin's working directory. Without --argocd, it
+// writes all diagnostics.
 func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 	if !a.enabled {
 		printDiagnostics(w, diagnostics)
@@ -152,9 +153,9 @@ func (a *argocd) printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic
 	}
 }
 
-// printDiscovered prints the name of a CUE file at or below the folder, if a file of its module mentions
-// Corral. It evaluates nothing, so that it also discovers repositories that do not compile or cannot be
-// read completely. The build then reports the errors.
+// printDiscovered prints the name of a CUE file at or below the folder if any CUE file of the module mentions Corral. It
+// evaluates nothing, so that it also discovers repositories that do not compile or that cannot be read completely. The build
+// then reports the errors.
 func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	if !a.enabled {
 		return errors.New("--discover needs --argocd")
@@ -176,8 +177,8 @@ func (a *argocd) printDiscovered(w io.Writer, args []string) error {
 	return err
 }
 
-// discovered returns the first CUE file at or below folder, if any of the files mentions Corral's
-// module or API. Otherwise it returns "".
+// discovered returns the first CUE file at or below folder, if any of the CUE files mentions Corral's module or API.
+// Otherwise it returns "".
 func discovered(files compile.Files, folder string) string {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), func(name string) bool {
 		return path.Ext(name) != ".cue" || strings.Contains("/"+name, "/cue.mod/")

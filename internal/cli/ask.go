@@ -30,11 +30,12 @@ type questions struct {
 type asker struct {
 	set *policy.Set
 	translator
-	// fleet is the usage of the folder's pools when all of them are idle.
+	// fleet contains the usage of the folder's pools while all of them are idle.
 	fleet *policy.Fleet
 }
 
-// askerOf returns the asker for loaded policies. It reports policies with the same name.
+// askerOf returns an asker for loaded policies. It returns a diagnostic for each policy that is
+// declared twice.
 func (w *workspace) askerOf(policies []*declaredPolicy) (_ asker, diagnostics []v1alpha1.Diagnostic) {
 	first := map[string]*declaredPolicy{}
 	var loaded []*policy.Policy
@@ -54,7 +55,8 @@ func (w *workspace) askerOf(policies []*declaredPolicy) (_ asker, diagnostics []
 	return asker{policy.NewSet(loaded...), translator{policies}, policy.NewFleet(pools...)}, diagnostics
 }
 
-// ask evaluates one decision and stores the answer in to.
+// ask evaluates one decision and stores the answer in to. It returns an error if the pod for a
+// template decision cannot be built.
 func (a asker) ask(ctx context.Context, decision string, q *questions, to *answers) error {
 	switch decision {
 	case policy.DecisionScaling:
@@ -75,7 +77,8 @@ func (a asker) limits(ctx context.Context, in policy.ScalingInput) scalingAnswer
 	return a.scaling(in.Pool.Scale, a.set.For(in.Pool).Scaling(ctx, in))
 }
 
-// idleInput returns the scaling input for a pool without runners, while all other pools are idle.
+// idleInput returns the scaling input for a pool without jobs and runners, in a fleet whose other
+// pools are idle.
 func (a asker) idleInput(pool policy.Pool, at time.Time, zone string) policy.ScalingInput {
 	return policy.ScalingInput{Pool: pool, Usage: a.fleet.Usage(pool, a.set.For(pool).Needs()), Now: at.UnixNano(), Zone: zone}
 }
@@ -92,7 +95,7 @@ func bindTime(c *cobra.Command) *timeOptions {
 	return o
 }
 
-// bind adds the flags. The argument at is the name of the flag for the time.
+// bind adds the flags to a command. at is the name of the flag for the time.
 func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
 	c.Flags().Func(at, atHelp, func(value string) (err error) {
 		o.at, err = parseTime(value)
@@ -101,7 +104,7 @@ func (o *timeOptions) bind(c *cobra.Command, at, atHelp, zoneHelp string) {
 	c.Flags().Var(checkedValue{&o.zone, "zone", checkZone}, "zone", zoneHelp)
 }
 
-// time returns the time of the flag, or else the time of the first call.
+// time returns the time of the flag. Without the flag, it returns the time of the first call.
 func (o *timeOptions) time() time.Time {
 	if o.at.IsZero() {
 		o.at = time.Now().Truncate(time.Second)

@@ -36,26 +36,26 @@ type calendarPool struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	report.Place
-	// Zone is the time zone of the periods.
+	// Zone is the time zone of the times in Periods.
 	Zone    string   `json:"zone"`
 	Periods []period `json:"periods"`
-	// Truncated reports whether later periods were left out.
+	// Truncated is true if later periods were left out.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
 // Title returns the pool's qualified name.
 func (p calendarPool) Title() string { return wording.Qualified(p.Namespace, p.Name) }
 
-// period is a time span in which nothing changes. It ends where the next period begins.
+// period is a time span in which the numbers and their reasons do not change. It ends where the next period begins.
 type period struct {
 	From string `json:"from"`
-	// Min, Idle and Max that apply after policies.
+	// Scale contains the min, idle and max that apply after policies.
 	policy.Scale
-	// Schedules that are active.
+	// Schedules lists the active schedules.
 	Schedules []string `json:"schedules,omitempty"`
 	// Policies describes the numbers that policies change.
 	Policies []string `json:"policies,omitempty"`
-	// Failures of policies. If there are any, policies decide nothing in the period.
+	// Failures of policies. If there are any, there is no decision, and Scale contains the numbers before policies.
 	Failures []policy.Failure `json:"failures,omitempty"`
 
 	from time.Time
@@ -64,7 +64,7 @@ type period struct {
 // Start formats the beginning of the period.
 func (p period) Start() string { return p.from.Format("Mon 2006-01-02 15:04 MST") }
 
-// equals reports whether nothing changes between two periods.
+// equals reports whether two periods have the same numbers, schedules, policies and failures.
 func (p *period) equals(other *period) bool {
 	return p.Scale == other.Scale && slices.Equal(p.Schedules, other.Schedules) && slices.Equal(p.Policies, other.Policies) &&
 		slices.Equal(p.Failures, other.Failures)
@@ -73,7 +73,7 @@ func (p *period) equals(other *period) bool {
 const (
 	// maxDays is the largest number of days that a calendar covers.
 	maxDays = 3 * 366
-	// maxSteps limits the number of policy evaluations for each pool, because an answer may be valid for only a second.
+	// maxSteps limits the number of policy evaluations for each pool, because a policy may request an evaluation every second.
 	maxSteps = 20_000
 )
 
@@ -154,9 +154,9 @@ func (o *calendarOptions) report(ctx context.Context, w *workspace) (*calendarRe
 	return r, nil
 }
 
-// pool evaluates a pool at each time at which its numbers may change.
+// pool evaluates a pool at each time between from and to at which its numbers may change.
 func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, from, to time.Time) calendarPool {
-	place, _ := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules))) // both zones were checked
+	place, _ := schedule.Location(cmp.Or(o.zone, zoneOf(p.Spec.Scale.Schedules))) // the flag and the compiler check zones
 	c := calendarPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: p.object.File, Line: p.object.Line}, Zone: place.String()}
 	at := from.In(place)
 	for range maxSteps {
@@ -177,7 +177,7 @@ func (o *calendarOptions) pool(ctx context.Context, a asker, p declaredPool, fro
 	return c
 }
 
-// period evaluates a pool at one time. next is the time of the next evaluation, or zero if the numbers do not change any more.
+// period evaluates a pool at one time. next is the time of the next evaluation; zero if the numbers do not change any more.
 func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, at time.Time) (next time.Time, now period) {
 	n := p.plan.At(at, p.Spec.Scale)
 	limits := a.limits(ctx, a.idleInput(scheduledPool(p.RunnerPool, n), at, cmp.Or(o.zone, "UTC")))
@@ -192,7 +192,8 @@ func (o *calendarOptions) period(ctx context.Context, a asker, p declaredPool, a
 	return next, now
 }
 
-// zoneOf returns the time zone of the schedules if they agree on one, otherwise UTC. Schedules with once have no zone.
+// zoneOf returns the time zone of the recurring schedules if all of them have the same one, and otherwise UTC. Schedules
+// with once have no zone.
 func zoneOf(schedules []v1alpha1.Schedule) string {
 	recurring := slices.DeleteFunc(slices.Clone(schedules), func(s v1alpha1.Schedule) bool { return s.Once != nil })
 	zones := slices.Compact(converted(recurring, func(s v1alpha1.Schedule) string { return s.GetTimeZone() }))

@@ -20,16 +20,18 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// poolCheck warns about a field of a pool. The message is empty if there is nothing to report. Findings of ruleLabels are notes, not warnings.
+// poolCheck is a check of one field of a pool. message returns "" if there is nothing to report. The findings of checks with
+// the rule ruleLabels are notes, and all others are warnings.
 type poolCheck struct {
 	rule, title, path, help string
 	message                 func(p *declaredPool) string
 }
 
-// publicTrust is the spec.trust of pools that run code of any user.
+// publicTrust is the value of spec.trust for pools that run any user's code.
 const publicTrust = "public"
 
-// poolChecks returns the checks of single pools. Some checks compare a pool with the previous ones, so each check must visit the pools in order.
+// poolChecks returns the checks of pools. The caller must run each check once for each pool, in order, because some checks
+// compare a pool with the previous ones.
 func (w *workspace) poolChecks() []poolCheck {
 	var before []*declaredPool
 	const apart = "give one of them another label or runner group, or other repositories in spec.demand.webhook"
@@ -84,7 +86,7 @@ func (w *workspace) poolChecks() []poolCheck {
 	}
 }
 
-// undeclaredConnection returns a note for pools whose connection is not declared, although others are.
+// undeclaredConnection returns a warning if a pool's connection is not declared here, but other connections are.
 func (w *workspace) undeclaredConnection(p *declaredPool) string {
 	name := connectionOf(p.RunnerPool)
 	if len(w.connections) == 0 || w.connections[name].GitHubConnection != nil || w.namespacesOf(p.Spec.ConnectionRef.Name) != "" {
@@ -94,7 +96,7 @@ func (w *workspace) undeclaredConnection(p *declaredPool) string {
 	return fmt.Sprintf("no GitHubConnection %s is declared here, so it must be in the cluster", name) + wording.DidYouMean(strings.TrimPrefix(similar, p.Spec.ConnectionRef.Namespace+"/"))
 }
 
-// connectionElsewhere returns a note for pools whose connection is declared in another namespace only.
+// connectionElsewhere returns a warning if a pool's connection is declared only in other namespaces.
 func (w *workspace) connectionElsewhere(p *declaredPool) string {
 	name, there := connectionOf(p.RunnerPool), w.namespacesOf(p.Spec.ConnectionRef.Name)
 	if w.connections[name].GitHubConnection != nil || there == "" {
@@ -112,7 +114,7 @@ func (p *declaredPool) missingNameNote() string {
 	return "runnerLabels replaces the scale set's name, which ARC adds to its labels: list the name too if jobs ask for it"
 }
 
-// warnings returns the findings about pools and connections at a time.
+// warnings returns the findings about pools and connections. now determines which schedules are over.
 func (w *workspace) warnings(now time.Time) (found []report.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(w.connections)) {
 		c := w.connections[name]
@@ -143,7 +145,7 @@ func (w *workspace) warnings(now time.Time) (found []report.Finding) {
 	return found
 }
 
-// commandWarnings warns about pools that run GitHub's image, which has no entrypoint, without a command.
+// commandWarnings warns about pools that run GitHub's image without a command, because the image has no entrypoint.
 func (w *workspace) commandWarnings() (found []report.Finding) {
 	for i := range w.pools {
 		field := podspec.CommandMissing(w.pools[i].Spec.Template.Raw)
@@ -156,17 +158,18 @@ func (w *workspace) commandWarnings() (found []report.Finding) {
 	return found
 }
 
-// compete reports whether webhooks count the same jobs for two pools. The older pool then gets all of these jobs. If a connection is not
-// declared here, the comparison uses its name instead of its URL.
+// compete reports whether webhooks count the same jobs for two pools. If so, the older pool gets all of these jobs. If a
+// connection is not declared here, compete uses its name instead of its URL.
 func (w *workspace) compete(a, b *declaredPool) bool {
 	haveWebhooks := a.Spec.Demand.Webhook != nil && b.Spec.Demand.Webhook != nil
 	return haveWebhooks && a.Namespace == b.Namespace && a.Spec.GetMode() == b.Spec.GetMode() && jobmatch.Compete(w.match(a), w.match(b))
 }
 
-// sharedNameCheck returns a check that finds a previous pool with which the pool shares the name of a scale set as a label. The check looks up
-// candidates by label, because comparing all pairs of thousands of pools would take most of vet's time.
+// sharedNameCheck returns a check for pools that share the name of a scale set as a label: jobs that request only this label
+// may go to either pool. The check looks up candidates by label, because comparing all pairs of thousands of pools would
+// take most of vet's time.
 func (w *workspace) sharedNameCheck() func(p *declaredPool) string {
-	withLabel, withName := map[string][]*declaredPool{}, map[string][]*declaredPool{} // previous pools by label, and by the name of their scale set
+	withLabel, withName := map[string][]*declaredPool{}, map[string][]*declaredPool{} // the previous pools by label, and by the name of the scale set
 	return func(p *declaredPool) string {
 		if p.Spec.GetMode() == v1alpha1.Observe || p.Spec.GetRegistration() == v1alpha1.RegisterREST {
 			return ""
@@ -191,7 +194,8 @@ func (w *workspace) sharedNameCheck() func(p *declaredPool) string {
 	}
 }
 
-// match returns the pool as jobs are matched with it. The result is cached, because compete compares each pool with many others.
+// match returns the data with which jobs are matched to the pool. It caches them, because compete compares each pool with
+// many others.
 func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
 	if p.match != nil {
 		return p.match
@@ -204,7 +208,8 @@ func (w *workspace) match(p *declaredPool) *jobmatch.Pool {
 	return p.match
 }
 
-// connectionOf returns the qualified name of a pool's connection. It has no namespace if neither the pool nor its reference declares one.
+// connectionOf returns the qualified name of a pool's connection. The name has no namespace if neither the pool nor its
+// reference declares one.
 func connectionOf(p *v1alpha1.RunnerPool) string {
 	key := p.Spec.ConnectionRef.From(p.Namespace)
 	return wording.Qualified(key.Namespace, key.Name)
@@ -225,12 +230,12 @@ func (w *workspace) network(p *v1alpha1.RunnerPool) podspec.Network {
 	return podspec.NetworkOf(&w.connection(p).Spec)
 }
 
-// connection returns a pool's connection, or an empty one if it is not declared here.
+// connection returns a pool's connection, or an empty object if the connection is not declared here.
 func (w *workspace) connection(p *v1alpha1.RunnerPool) *v1alpha1.GitHubConnection {
 	return cmp.Or(w.connections[connectionOf(p)].GitHubConnection, &v1alpha1.GitHubConnection{})
 }
 
-// credentialProblems reports a pod that would read a Secret with the credentials of a connection.
+// credentialProblems reports a pool whose pod reads a Secret with the credentials of a connection.
 func (w *workspace) credentialProblems(p *declaredPool) []v1alpha1.Diagnostic {
 	var credentials []string
 	for _, c := range w.connections {
@@ -252,7 +257,7 @@ func (w *workspace) credentialProblems(p *declaredPool) []v1alpha1.Diagnostic {
 	return []v1alpha1.Diagnostic{p.object.Diagnostic(strings.TrimSuffix("."+at.Path, "."), at.Problem)}
 }
 
-// namespacesOf returns the namespaces in which connections of a name are declared.
+// namespacesOf returns the namespaces in which connections with the given name are declared, separated by commas.
 func (w *workspace) namespacesOf(connection string) string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(w.connections)) {

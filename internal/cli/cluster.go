@@ -19,17 +19,19 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// readTimeout limits the total time in which a command reads from a cluster.
+// readTimeout limits how long a command reads from a cluster. Checks of vet --live that also ask
+// GitHub, and each page of status --watch, have this time separately.
 const readTimeout = time.Minute
 
-// clusterOptions are the flags that select the cluster to read. They have the names of kubectl's flags.
+// clusterOptions are the flags that select the cluster to read. They have the same names as the flags
+// of kubectl.
 type clusterOptions struct {
 	version, kubeconfig, context, namespace string
-	// clock follows the API server's clock after the first response.
+	// clock returns the API server's time after the first response, and the local time before.
 	clock *clock.Clock
 }
 
-// bindCluster adds the flags. The help of each flag begins with when.
+// bindCluster adds the flags. The help of each flag begins with the text when.
 func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
 	o := &clusterOptions{version: version, clock: clock.New(time.Now, time.Now, nil)}
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", when+"kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or in a cluster the pod's ServiceAccount)")
@@ -37,7 +39,8 @@ func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
 	return o
 }
 
-// connect returns a client, and the namespace of the flag or else of the kubeconfig's context.
+// connect returns a client for the cluster, and the namespace of the flag or else of the kubeconfig's
+// context.
 func (o *clusterOptions) connect() (client.Client, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
@@ -51,7 +54,7 @@ func (o *clusterOptions) connect() (client.Client, string, error) {
 	config.QPS = -1 // no limit
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(o.clock.Wrap)
-	log.SetLogger(logr.Discard()) // all errors are returned, so that nothing has to be logged
+	log.SetLogger(logr.Discard()) // the client returns all errors, so nothing has to be logged
 	c, err := client.New(config, client.Options{Scheme: kube.Scheme()})
 	return c, cmp.Or(o.namespace, namespace), wrap("making a client", err)
 }

@@ -19,23 +19,24 @@ import (
 
 const unknownToGit = "Cannot determine which files Git ignores: "
 
-// committedFiles is a work tree as a source would read it after a commit of all files. Files that Git ignores are missing, and submodules
-// cannot be read.
+// committedFiles is a work tree as a source would read it if all files were committed: without the files that Git ignores,
+// and without the content of submodules.
 type committedFiles struct {
 	fs.FS
 	submodules, ignored []string
 }
 
-// asCommitted returns the tree as a source would read it. A tree outside of Git stays as it is.
+// asCommitted returns the tree as a source would read it. It does not change a tree outside of a Git repository.
 func (t tree) asCommitted() (*committedFiles, error) {
 	c := &committedFiles{FS: t.fsys}
-	files, _ := compile.Gather(t.fsys, t.path) // the compiler reports the diagnostics
+	files, _ := compile.Gather(t.fsys, t.path) // the compiler reports these diagnostics
 	var err error
 	c.submodules, c.ignored, err = gitsource.LeftOut(t.root, slices.Sorted(maps.Keys(files)))
 	return c, err
 }
 
-// checkWhole returns an error if a sparse checkout leaves out definitions, because results for the other files would be wrong.
+// checkWhole returns an error if a sparse checkout leaves out files of the definitions, because results without them would
+// be wrong.
 func (t tree) checkWhole() error {
 	missing, err := gitsource.Sparse(t.root)
 	if err != nil {
@@ -50,7 +51,7 @@ func (t tree) checkWhole() error {
 	return fmt.Errorf("a sparse checkout leaves out %s%s: run git sparse-checkout disable, or compare commits instead of the work tree: corral review --head HEAD", displayPath(t.root, missing[0]), more(missing))
 }
 
-// uncommitted reports files that were read, but that a source would not have.
+// uncommitted reports files that the command read, but that a source would not have.
 func (t tree) uncommitted() (found []v1alpha1.Diagnostic) {
 	c, err := t.asCommitted()
 	if err != nil {
@@ -68,7 +69,7 @@ func (t tree) uncommitted() (found []v1alpha1.Diagnostic) {
 	return found
 }
 
-// notes reports the ignored files, which are left out.
+// notes returns a note on the ignored files, which are left out.
 func (c *committedFiles) notes(root string) []string {
 	if len(c.ignored) == 0 {
 		return nil
@@ -76,7 +77,7 @@ func (c *committedFiles) notes(root string) []string {
 	return []string{fmt.Sprintf("Git ignores %s%s: left out, as no source has it.", displayPath(root, c.ignored[0]), more(c.ignored))}
 }
 
-// more returns the number of files after the first as text. A list of thousands of names would not help.
+// more returns the number of files after the first as text. It does not return their names, because there may be thousands.
 func more(files []string) string {
 	if len(files) < 2 {
 		return ""
@@ -110,7 +111,7 @@ func (c *committedFiles) ReadDir(folder string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// submodule is a folder of a work tree that a source does not fetch.
+// submodule is the folder of a Git submodule in a work tree. A source does not fetch its files.
 type submodule struct{ fs.DirEntry }
 
 func (submodule) IsDir() bool       { return false }

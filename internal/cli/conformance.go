@@ -30,7 +30,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// conformanceReport is a report that users can attach to an issue.
+// conformanceReport is the output of conformance, which users can attach to an issue.
 type conformanceReport struct {
 	Version  string                `json:"version"`
 	Server   string                `json:"server"`
@@ -160,13 +160,14 @@ func credentialsOf(ctx context.Context, c client.Reader, connection types.Namesp
 	return connections.Read(ctx, c, "", conn)
 }
 
-// places matches text that must not be in a report: URLs, email addresses, IPv6 and IPv4 addresses, quoted text, and host names.
+// places matches text that must not be in a report: URLs, email addresses, IPv6 and IPv4 addresses, quoted text and host
+// names.
 var places = regexp.MustCompile(strings.Join([]string{
 	`[a-z]+://[^\s"']+`, `\b[\w.+-]+@[\w.-]+`, `\[?[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*\]?(:\d+)?`, `\b\d+\.\d+\.\d+\.\d+\b(:\d+)?`,
 	`"[^"]+"`, "`[^`]+`", `\B'[^']+'`, `\b[\w-]+(\.[\w-]+)*\.[a-zA-Z]{2,}\b(:\d+)?`,
 }, "|"))
 
-// redactor returns a function that removes names and addresses of the user from a text.
+// redactor returns a function that replaces names and addresses of the user in a text by NAME.
 func redactor(address, group string) func(string) string {
 	named := []string{group}
 	if u, err := url.Parse(address); err == nil {

@@ -22,7 +22,8 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// controllerOptions are the flags of `corral controller`. Where Flux's controllers have the same flag, it has the same name.
+// controllerOptions are the flags of `corral controller`. A flag that Flux's controllers have, too, has the same name as
+// there.
 type controllerOptions struct {
 	controllers controllers.Options
 	manager     controllers.ManagerOptions
@@ -126,7 +127,7 @@ func (f *controllerOptions) run(c *cobra.Command, _ []string) error {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// complete checks flags, and sets the options that follow from them.
+// complete checks flags, and sets the options that are derived from them.
 func (f *controllerOptions) complete() (err error) {
 	o := &f.controllers
 	o.LogDecisions = f.decisionLog == "changes"
@@ -149,8 +150,9 @@ func (f *controllerOptions) config() (*rest.Config, error) {
 	return config, wrap("reading --kubeconfig", err)
 }
 
-// proxyInTheWay returns the proxy, without its password, that the environment sets for requests to the API server. It returns "" if there is
-// none, or if the kubeconfig sets a proxy. Users often set HTTPS_PROXY only for GitHub, but client-go uses it as well.
+// proxyInTheWay returns the proxy, without its password, that environment variables set for requests to the API server. It
+// returns "" if there is none, or if the kubeconfig sets a proxy. Users often set HTTPS_PROXY only for GitHub, but client-go
+// uses it for the API server as well.
 func proxyInTheWay(config *rest.Config, proxyOf func(*url.URL) (*url.URL, error)) string {
 	server, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil || config.Proxy != nil {

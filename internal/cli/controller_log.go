@@ -24,14 +24,14 @@ import (
 // secretFlags are flags whose values may contain credentials, for example in a URL. Their values are not logged.
 var secretFlags = []string{"events-addr", "prometheus-server"}
 
-// setLogger configures the logger of all libraries. Each line has the version. It returns another logger, which always logs at level info,
-// for rare events such as the start.
+// setLogger configures the logger that Corral and all libraries use. Each line of the log contains the version. notices is a
+// separate logger for rare events such as the start: it always logs at level info.
 func (f *controllerOptions) setLogger() (notices logr.Logger, err error) {
 	level, err := zap.ParseAtomicLevel(f.logLevel)
 	if err != nil {
 		return notices, fmt.Errorf("reading --log-level: must be debug, info, warn or error, found %q", f.logLevel)
 	}
-	notices, _ = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)) // the next line returns the same error
+	notices, _ = f.newLogger(zap.NewAtomicLevelAt(zap.InfoLevel)) // newLogger returns the same error in the next line
 	log, err := f.newLogger(level)
 	if err != nil {
 		return notices, err
@@ -53,10 +53,11 @@ func (f *controllerOptions) newLogger(level zap.AtomicLevel) (logr.Logger, error
 	return zapr.NewLogger(zap.New(core, zap.AddCaller(), zap.Fields(zap.String("version", f.controllers.Version)))), nil
 }
 
-// libraries are packages whose info messages are about their own internals, such as starting a worker. Their errors matter to users.
+// libraries are the packages whose info messages describe only their own internals, such as the start of a worker. Their
+// errors matter to users.
 var libraries = []string{"sigs.k8s.io/controller-runtime/", "k8s.io/client-go/", "k8s.io/klog/", "k8s.io/apimachinery/"}
 
-// quietLibraries logs the info messages of libraries at level debug.
+// quietLibraries is a zapcore.Core that logs the info messages of libraries at level debug.
 type quietLibraries struct{ zapcore.Core }
 
 // With implements zapcore.Core.
@@ -64,7 +65,7 @@ func (q quietLibraries) With(fields []zapcore.Field) zapcore.Core {
 	return quietLibraries{q.Core.With(fields)}
 }
 
-// Check implements zapcore.Core. It accepts messages of libraries as well, because only Write knows the caller.
+// Check implements zapcore.Core. It accepts messages of libraries as well, because the caller is only known in Write.
 func (q quietLibraries) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if q.Enabled(entry.Level) {
 		return to.AddCore(entry, q)
@@ -87,12 +88,13 @@ func isOfLibrary(function string) bool {
 	return slices.ContainsFunc(libraries, func(prefix string) bool { return strings.HasPrefix(function, prefix) })
 }
 
-// levelSwitch serves GET and PUT of the log level. Other hosts can only read it, because otherwise anyone with access to the metrics could
-// silence the log. A port-forward to the pod counts as localhost.
+// levelSwitch serves the log level to GET requests, and changes it for PUT requests. Unless remote is true, only requests
+// from localhost can change it, because otherwise anyone with access to the metrics could silence the log. A port-forward to
+// the pod counts as localhost.
 type levelSwitch struct {
 	level   zap.AtomicLevel
 	notices logr.Logger
-	// remote allows other hosts to change the level.
+	// remote is true if other hosts may change the level, too.
 	remote bool
 }
 
@@ -112,7 +114,7 @@ func (s *levelSwitch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// flagsSet returns the flags that were set, without values that may be secret.
+// flagsSet returns the flags that the user set, without values that may be secret.
 func flagsSet(flags *pflag.FlagSet) map[string]string {
 	set := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) {

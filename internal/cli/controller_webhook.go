@@ -31,7 +31,8 @@ func (f *webhookOptions) bind(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.proxies, "webhook-trusted-proxies", nil, "networks of proxies, such as 10.0.0.0/8, whose X-Forwarded-For header is trusted")
 }
 
-// listen opens the server's port at the start, so that an unusable address is an error.
+// listen opens the port of the webhook server before the controllers start, so that an unusable address
+// ends the process with an error.
 func (f *webhookOptions) listen(of *controllerOptions) error {
 	if f.address == "" {
 		return nil
@@ -57,7 +58,8 @@ func (f *webhookOptions) listen(of *controllerOptions) error {
 	return nil
 }
 
-// ip returns the address at which other replicas reach this replica, or the zero value if it is not known.
+// ip returns the address at which other replicas reach this replica, or the zero value if neither the flag
+// nor the environment sets it.
 func (f *webhookOptions) ip() (netip.Addr, error) {
 	text, from := f.advertise, "--webhook-advertise-ip"
 	if text == "" {

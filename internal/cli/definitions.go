@@ -24,12 +24,14 @@ import (
 // definitions selects the definitions that a command works on.
 type definitions struct {
 	tags tags
-	// allowEmpty accepts a folder that declares no pools.
+	// allowEmpty is true if the folder need not declare any pools.
 	allowEmpty bool
-	// source is the source that applies the folder or one above it. sources apply folders below it. Only vet sets them.
+	// source is the PoolSource that applies the folder or a parent folder. Without such a source, sources are the PoolSources
+	// that apply folders below. Only vet and review set these fields.
 	source  *declaredSource
 	sources []*declaredSource
-	// wrongSources reports sources that apply a missing folder, or a folder into the wrong namespace.
+	// wrongSources reports PoolSources that apply a folder that does not exist, or that apply a folder into the wrong
+	// namespace.
 	wrongSources []v1alpha1.Diagnostic
 }
 
@@ -65,25 +67,26 @@ func (t tags) Set(text string) error {
 // compiled is the result of compiling definitions, with their location.
 type compiled struct {
 	compile.Result
-	// tree is the tree of the definitions. Manifests of other programs have no files in it.
+	// tree contains the definitions. It has no files if the objects come from manifests of another program.
 	tree
-	// uncommitted reports files that were read, but that a source would not have. It is empty if there are diagnostics.
+	// uncommitted reports files that the command read, but that a source would not have. It is empty if the definitions have
+	// diagnostics.
 	uncommitted []v1alpha1.Diagnostic
-	// unread reports files that a source would not read. It is empty if there are diagnostics.
+	// unread reports files that a source would not read. It is empty if the definitions have diagnostics.
 	unread []v1alpha1.Diagnostic
-	// unreadable reports YAML with objects of Corral that cannot be parsed. hidesSource is true if a PoolSource may be in it.
+	// unreadable reports YAML files with objects of Corral that cannot be parsed. hidesSource is true if one of the objects
+	// that could not be read may be a PoolSource.
 	unreadable  []v1alpha1.Diagnostic
 	hidesSource bool
-	// isAssigned is true if PoolSources of the tree apply the objects to their own namespaces.
+	// isAssigned is true if PoolSources of the tree determine the namespaces of the objects.
 	isAssigned bool
 	// onlyPolicies is true for a folder that has manifests of policies but no definitions.
 	onlyPolicies bool
 }
 
-// compile compiles the folder in args, or else the current folder. It names the files of
-// diagnostics and objects relative to the current folder. Like the controller, it compiles
-// in a child process with limits and follows no links, because the author of a pull request
-// may not be trusted.
+// compile compiles the folder in args, or the current folder without args. The file names in diagnostics and objects are
+// relative to the current folder. Like the controller, it compiles in a child process with limits and follows no links,
+// because the author of a pull request may not be trusted.
 func (d *definitions) compile(ctx context.Context, args []string) (compiled, error) {
 	t, err := openTree(folderOf(args))
 	if err == nil {
@@ -116,7 +119,8 @@ type tree struct {
 	root, path string
 }
 
-// openTree opens the tree that contains a folder. Links cannot lead out of the tree. The tree stays open until the command ends.
+// openTree opens the tree that contains a folder. Symbolic links cannot lead out of the tree. The tree stays open until the
+// command ends.
 func openTree(folder string) (tree, error) {
 	rootPath, path, err := locate(folder)
 	if err != nil {
@@ -159,8 +163,8 @@ func displayPath(root, file string) string {
 	return wording.Escape(filepath.ToSlash(relativePath(filepath.Join(root, filepath.FromSlash(file)))), "")
 }
 
-// locate returns the closest folder with a CUE module, at or above folder, and folder's path
-// relative to it. Without a module, it returns folder itself.
+// locate returns the closest folder with a CUE module, at or above the given folder, and the path of the given folder
+// relative to it. If there is no module, root is the given folder itself.
 func locate(folder string) (root, path string, err error) {
 	absolute, err := filepath.Abs(folder)
 	if err == nil {
@@ -179,9 +183,9 @@ func locate(folder string) (root, path string, err error) {
 	}
 }
 
-// relativePath returns a file's name relative to the current folder, if that is shorter.
+// relativePath returns a file's name relative to the current folder, unless the relative name is longer than the full name.
 func relativePath(file string) string {
-	current, _ := os.Getwd() // without it, no path is relative to it
+	current, _ := os.Getwd() // without a current folder, Rel returns an error
 	rel, err := filepath.Rel(current, file)
 	if err != nil || len(rel) > len(file) {
 		return file
@@ -196,7 +200,7 @@ func printDiagnostics(w io.Writer, diagnostics []v1alpha1.Diagnostic) {
 	}
 }
 
-// refuse prints diagnostics, and returns the error of the command.
+// refuse prints diagnostics, and returns the error with which the command ends.
 func refuse(c *cobra.Command, diagnostics []v1alpha1.Diagnostic) error {
 	printDiagnostics(c.ErrOrStderr(), diagnostics)
 	return problems(diagnostics)

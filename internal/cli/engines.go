@@ -39,8 +39,9 @@ func WithEngines(ctx context.Context, c Compiler, e Evaluator) context.Context {
 	return context.WithValue(ctx, enginesKey{}, engines{c, e})
 }
 
-// newCompiler returns the compiler of the context, or else a compiler that runs a child process. Its limits are the controller's, with less
-// wall time, because a user waits, and Argo CD waits for at most 90 s.
+// newCompiler returns the compiler of the context, or else a compiler that starts a child process. The child has the limits
+// of the controller's compiler, except that it has less time, because a user waits for the result, and Argo CD stops a
+// plugin after 90 s.
 func newCompiler(ctx context.Context) Compiler {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
 		return given.compiler

@@ -27,12 +27,12 @@ type evalReport struct {
 	Decision  string `json:"decision"`
 	Namespace string `json:"namespace,omitempty"`
 	Pool      string `json:"pool"`
-	// At and Zone are the time and time zone of the input. Template decisions have neither.
+	// At and Zone are the time and the time zone of the input. The input of a template decision has neither.
 	At   string `json:"at,omitempty"`
 	Zone string `json:"zone,omitempty"`
 	// Policies that bind the pool.
 	Policies []string `json:"policies"`
-	// Output is what rules printed with print.
+	// Output is the text that rules printed with print.
 	Output string `json:"output,omitempty"`
 	answers
 }
@@ -96,7 +96,7 @@ denied or a policy fails.`,
 	return c
 }
 
-// openInput opens a file. The name - stands for standard input.
+// openInput opens a file, or standard input if the name is -.
 func openInput(stdin io.Reader, name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(stdin), nil
@@ -145,8 +145,8 @@ func (r *evalReport) eval(ctx context.Context, w *workspace, e evalOptions, data
 	return nil
 }
 
-// isInput reports whether a document is a policy input. Its pool has the form that rules read, while the pool of a scenario is a name or a
-// RunnerPool.
+// isInput reports whether a document is a policy input. The pool of a policy input has the form that rules read, while the
+// pool of a scenario is a name or a RunnerPool.
 func isInput(d document) bool {
 	var content struct {
 		Pool map[string]json.RawMessage `json:"pool"`
@@ -154,7 +154,7 @@ func isInput(d document) bool {
 	return json.Unmarshal(d.json, &content) == nil && content.Pool != nil && content.Pool["metadata"] == nil && content.Pool["spec"] == nil
 }
 
-// scenario returns the policy inputs of the selected case, and the policies to evaluate.
+// scenario returns the policy inputs of the selected case, and the asker with the policies to evaluate.
 func (e evalOptions) scenario(ctx context.Context, w *workspace, data []byte) (*questions, asker, []v1alpha1.Diagnostic) {
 	cases, diagnostics := parseScenarios(e.file, data)
 	i := slices.IndexFunc(cases, func(c scenarioCase) bool { return c.Name == e.name || e.name == "" && len(cases) == 1 })

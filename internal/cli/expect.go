@@ -41,7 +41,7 @@ func (d *difference) compareValues(values ...value) {
 	}
 }
 
-// formatOptional formats an expected value. It returns "" if there is no expectation.
+// formatOptional formats an expected value. It returns "" for nil, which accepts any value.
 func formatOptional[T any](want *T, format func(T) string) string {
 	if want == nil {
 		return ""
@@ -49,7 +49,7 @@ func formatOptional[T any](want *T, format func(T) string) string {
 	return format(*want)
 }
 
-// inUTC formats a time in the form that answers have.
+// inUTC converts an expected time to the format of the times in answers.
 func inUTC(want string) string {
 	if at, err := parseTime(want); err == nil {
 		return instant(at)
@@ -57,7 +57,7 @@ func inUTC(want string) string {
 	return want
 }
 
-// excerpt is an expectation about a text: the text must contain it.
+// excerpt is a text that another text is expected to contain.
 type excerpt string
 
 // String formats the expectation for a diff.
@@ -71,7 +71,7 @@ type elementExpectation[G any] interface {
 	fits(got G) bool
 }
 
-// compareEach reports expectations that no element of got fits. If want is empty but not nil, got must be empty.
+// compareEach reports the expectations that match no element of got. An empty want that is not nil expects got to be empty.
 func compareEach[W elementExpectation[G], G any](d *difference, field string, want []W, got []G) {
 	all := strings.Join(textsOf(got), "\n")
 	if want != nil && len(want) == 0 && len(got) > 0 {
@@ -89,7 +89,8 @@ func textsOf[T any](things []T) []string {
 	return converted(things, func(t T) string { return fmt.Sprint(t) })
 }
 
-// compareCommon compares the fields that all decisions have in common. An unexpected failure of a policy is a difference.
+// compareCommon compares the fields that all decisions have in common. A failure of a policy is a difference unless failures
+// are expected.
 func (d *difference) compareCommon(want commonExpectation, got answer) {
 	expected := want.Failures
 	if expected == nil {
@@ -99,7 +100,8 @@ func (d *difference) compareCommon(want commonExpectation, got answer) {
 	compareEach(d, "audit", want.Audit, textsOf(got.Audit))
 }
 
-// compare evaluates each decision with an expectation. It returns the differences, and the rules that led to the differing answers.
+// compare evaluates each decision for which there is an expectation. It returns the differences, and the rules that led to
+// the differing answers.
 func (e *expectation) compare(ctx context.Context, a asker, q *questions) (lines, reasons []string) {
 	var got answers
 	for _, want := range []struct {
@@ -189,7 +191,7 @@ func (want verdictExpectation) String() string {
 	return formatPairs("code", want.Code, "message", want.Message, "path", want.Path, "rule", want.Rule, "policy", want.Policy)
 }
 
-// formatPairs formats pairs of names and values, without the empty values.
+// formatPairs formats pairs of names and values. It leaves out the pairs with an empty value.
 func formatPairs(pairs ...string) string {
 	var set []string
 	for pair := range slices.Chunk(pairs, 2) {

@@ -52,7 +52,7 @@ it could not read. It sends no requests to GitHub.`,
 // subject is the object or job to explain.
 type subject struct{ kind, name string }
 
-// subjectKinds maps the names that kubectl accepts for a kind to the kind.
+// subjectKinds maps the names of kinds that users write, including the names that kubectl accepts, to the kind of a subject.
 var subjectKinds = map[string]string{
 	"pool": "pool", "pools": "pool", "rpool": "pool", "runnerpool": "pool", "runnerpools": "pool", "runner": "runner", "runners": "runner", "job": "job",
 }
@@ -89,7 +89,7 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	// The first response sets the clock. The client discovers the API server's kinds in any case.
+	// Send a request, because the response sets the clock. The client has to discover the kinds of the API server in any case.
 	_, _ = cluster.RESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("RunnerPool").GroupKind())
 	e := &explainer{reader{cluster, o.cluster.namespace, namespace, error.Error, nil}, o.cluster.clock.Now()}
 	ctx, cancel := context.WithTimeout(c.Context(), readTimeout)
@@ -101,7 +101,8 @@ func (o *explainOptions) run(c *cobra.Command, args []string) error {
 	return o.output.write(c.OutOrStdout(), answer)
 }
 
-// parseAt parses a time: RFC 3339, a time of day within the last 24 hours, or a duration before now. An empty value gives the zero time.
+// parseAt parses a time: RFC 3339, a time of day within the last 24 hours, or a duration before now. It returns the zero
+// time for an empty value.
 func parseAt(value string, now time.Time) (time.Time, error) {
 	if value == "" {
 		return time.Time{}, nil

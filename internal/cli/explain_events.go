@@ -34,8 +34,9 @@ type competitor struct {
 
 func (r *competitor) name() string { return r.pool.Namespace + "/" + r.pool.Name }
 
-// events returns how the pools that count webhook events treat a job, by NAMESPACE/NAME. Pools compete for a job if they have the same
-// namespace, the same namespace of their connections, the same GitHub, and either all or none of them only observe.
+// events returns how the pools that count webhook events treat a job, by NAMESPACE/NAME. Pools compete for a job if they are
+// in the same namespace, their connections are in one namespace and have the same GitHub host, and either all or none of the
+// pools only observe.
 func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []string, s *explain.Snapshot) map[string]*explain.JobEvents {
 	known := map[client.ObjectKey]*v1alpha1.GitHubConnection{}
 	for i := range s.Connections {
@@ -56,7 +57,7 @@ func (e *explainer) events(ctx context.Context, at explain.JobURL, labels []stri
 	}
 	all := map[string]*explain.JobEvents{}
 	job := jobmatch.Job{Host: at.Host, Repository: at.Repository(), Labels: labels}
-	for _, key := range slices.Sorted(maps.Keys(groups)) { // sorted, so that unreadable objects are reported in a stable order
+	for _, key := range slices.Sorted(maps.Keys(groups)) { // so that the command reports unreadable objects in a stable order
 		for i := range groups[key] {
 			all[groups[key][i].name()] = new(e.eventsOf(ctx, at.JobID, job, groups[key], i, webhooks[key]))
 		}
@@ -92,8 +93,8 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 	return known
 }
 
-// winnerOf returns the index of the pool that gets a job, without the pool at index but, or -1 if no pool gets it. The enterprise of the
-// repository is not known, so winnerOf tries the enterprises of all pools.
+// winnerOf returns the index of the pool that gets a job, or -1 if no pool gets it. It ignores the pool with the index
+// excluded. The enterprise of the job's repository is not known, so winnerOf tries the enterprises of all pools.
 func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
 	matches := converted(competing, func(c competitor) jobmatch.Pool { return c.match })
 	enterprises := []string{""}
@@ -117,7 +118,8 @@ func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
 	return best
 }
 
-// precedence explains why a pool comes before another matching pool. It returns the first criterion in which the two differ.
+// precedence explains why a pool has precedence over another matching pool. It returns the first criterion by which the two
+// differ.
 func precedence(winner, loser *competitor) string {
 	w, l := &winner.match, &loser.match
 	kinds := [...]string{jobmatch.Repository: "a repository", jobmatch.Organization: "an organization", jobmatch.Enterprise: "an enterprise"}
@@ -139,7 +141,7 @@ func precedence(winner, loser *competitor) string {
 	return winner.name() + " comes first by its name, and the pools do not differ otherwise"
 }
 
-// webhooksOf returns the connections of a namespace that receive webhook events of a GitHub.
+// webhooksOf returns the connections of a namespace that receive webhook events of the given GitHub host.
 func webhooksOf(namespace, host string, connections []v1alpha1.GitHubConnection) []v1alpha1.GitHubConnection {
 	return slices.DeleteFunc(slices.Clone(connections), func(c v1alpha1.GitHubConnection) bool {
 		scope, ok := jobmatch.ScopeOf(c.Spec.URL)
@@ -152,8 +154,9 @@ func namesOfAll(connections []v1alpha1.GitHubConnection) []string {
 	return slices.Sorted(slices.Values(names))
 }
 
-// webhooks returns the connections that receive events for a pool, and why all of them refuse events. names is nil if the pool does not use
-// events or if the connections are not known. refused is "" if at least one connection accepts events.
+// webhooks returns the connections that receive webhook events for a pool, and the reasons why all of them refuse events.
+// names is nil if the pool does not use events, or if the connections cannot be read. refused is "" if at least one
+// connection accepts events.
 func (e *explainer) webhooks(ctx context.Context, pool *v1alpha1.RunnerPool) (names *[]string, refused string) {
 	if pool.Spec.Demand.Webhook == nil && len(pool.Spec.Demand.Boosts) == 0 {
 		return nil, ""
@@ -183,7 +186,8 @@ func refusedBy(connections []v1alpha1.GitHubConnection) string {
 	return strings.Join(slices.Compact(why), "; ")
 }
 
-// account looks up a job in the controller's record of a pool's jobs.
+// account looks up a job in the controller's record of a pool's jobs. It returns the state of the job and, for a queued job,
+// until when the pool counts it.
 func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id int64) (explain.JobState, *metav1.Time) {
 	config, err := e.ownConfig(ctx, pool, jobs.ConfigMapName(pool.Name))
 	ledger := reservation.New(e.now)
@@ -203,13 +207,13 @@ func (e *explainer) account(ctx context.Context, pool *v1alpha1.RunnerPool, id i
 	return jobStates[state], &metav1.Time{Time: written.Add(hold - min(hold, ledger.Quiet(id)))}
 }
 
-// jobStates maps the states of a ledger to the states of an answer. State 0 is a job that the ledger does not have.
+// jobStates maps the states of a ledger to the states of an answer. State 0 means that the ledger does not contain the job.
 var jobStates = [...]explain.JobState{
 	0: explain.JobUnknown, reservation.Waiting: explain.JobWaiting, reservation.Queued: explain.JobQueued,
 	reservation.Elsewhere: explain.JobElsewhere, reservation.Running: explain.JobRunning, reservation.Done: explain.JobDone,
 }
 
-// writtenAt returns when the controller last changed an object, or the zero time if that is not known.
+// writtenAt returns when the controller last changed an object, or the zero time if the object does not record it.
 func writtenAt(obj metav1.Object) time.Time {
 	var at time.Time
 	for _, f := range obj.GetManagedFields() {

@@ -28,10 +28,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxNames limits the number of names in a message.
+// maxNames is the maximum number of names in an error message.
 const maxNames = 20
 
-// explainer reads the objects from which it builds an answer.
+// explainer builds an answer from the objects that it reads.
 type explainer struct {
 	reader
 	now time.Time
@@ -48,7 +48,7 @@ func (e *explainer) explain(ctx context.Context, target subject, at time.Time, l
 	return e.job(ctx, target.name, labels)
 }
 
-// unknowns lists what could not be read, with the reasons.
+// unknowns returns the objects that could not be read, with the reasons.
 func (e *explainer) unknowns() []string {
 	return converted(e.unseen, func(u explain.Unseen) string { return u.What + ": " + u.Why })
 }
@@ -83,7 +83,7 @@ func namesOf(list client.ObjectList) (names []string) {
 	return names
 }
 
-// pool explains a pool. If the pool is gone, it explains the runners that are left.
+// pool explains a pool. If the pool was deleted, it explains the remaining runners.
 func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter, error) {
 	pool := &v1alpha1.RunnerPool{}
 	if err := e.find(ctx, "RunnerPool", name, pool, &v1alpha1.RunnerPoolList{}); err != nil {
@@ -110,7 +110,7 @@ func (e *explainer) pool(ctx context.Context, name string, at time.Time) (texter
 func (e *explainer) scaleSet(ctx context.Context, pool *v1alpha1.RunnerPool) *v1alpha1.RunnerScaleSet {
 	set := &v1alpha1.RunnerScaleSet{}
 	if e.get(ctx, "the pool's scale set", client.ObjectKeyFromObject(pool), set) != nil || set.Spec.PoolUID != string(pool.UID) {
-		return nil // it may belong to a deleted pool of the same name
+		return nil // the RunnerScaleSet may belong to a deleted pool of the same name
 	}
 	return set
 }
@@ -132,7 +132,7 @@ func (e *explainer) source(ctx context.Context, pool *v1alpha1.RunnerPool) (name
 		return "", nil
 	}
 	source := &v1alpha1.PoolSource{}
-	_ = e.get(ctx, "the pool's source", key, source) // recorded
+	_ = e.get(ctx, "the pool's source", key, source) // get records the error
 	return key.String(), explain.ConditionOf(source, v1alpha1.ReadyCondition)
 }
 
@@ -146,7 +146,7 @@ func (e *explainer) history(ctx context.Context, pool *v1alpha1.RunnerPool) (ent
 	return entries
 }
 
-// ownConfig reads a ConfigMap that the controller keeps for a pool. If there is none, the result is empty.
+// ownConfig reads a ConfigMap that the controller keeps for a pool. If there is none, it returns an empty ConfigMap.
 func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, name string) (*corev1.ConfigMap, error) {
 	config := &corev1.ConfigMap{}
 	err := e.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: name}, config)
@@ -156,7 +156,8 @@ func (e *explainer) ownConfig(ctx context.Context, pool *v1alpha1.RunnerPool, na
 	return config, client.IgnoreNotFound(err)
 }
 
-// runners reads and assesses a pool's runners and their pods. kept is the pod of a failed runner that the controller keeps for debugging.
+// runners reads a pool's runners and their pods, and assesses each runner. kept is the name of the pod of a failed runner
+// that the controller keeps for debugging.
 func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (runners []explain.Runner, kept string) {
 	list, pods := &v1alpha1.RunnerList{}, &corev1.PodList{}
 	of := []client.ListOption{client.InNamespace(pool.Namespace), client.MatchingLabels{v1alpha1.PoolLabel: pool.Name}}
@@ -176,7 +177,7 @@ func (e *explainer) runners(ctx context.Context, pool *v1alpha1.RunnerPool) (run
 	return runners, kept
 }
 
-// judge assesses a runner as the controller does. Without its pool, the default startup deadline applies.
+// judge assesses a runner as the controller does. Without the pool, it assumes the default startup deadline.
 func (e *explainer) judge(r *v1alpha1.Runner, pool *v1alpha1.RunnerPool, pod *corev1.Pod) explain.Runner {
 	pool = cmp.Or(pool, &v1alpha1.RunnerPool{})
 	v := poolstatus.Assess(poolstatus.Observe(r, pod, pool.Spec.Deadlines.GetStartup(), e.now), e.now)
@@ -219,7 +220,7 @@ func (e *explainer) runner(ctx context.Context, name string) (texter, error) {
 	return explain.OfRunner(explain.RunnerFacts{Runner: e.judge(r, pool, pod), Pool: pool, PoolGone: apierrors.IsNotFound(err), Unknown: e.unknowns(), Now: e.now}), nil
 }
 
-// job explains a job. Without --namespace, it reads all namespaces if the user has the right.
+// job explains a job. Without --namespace, it reads all namespaces if the user has permission to do so.
 func (e *explainer) job(ctx context.Context, raw string, labels []string) (texter, error) {
 	at, err := explain.ParseJobURL(raw)
 	if err != nil {
@@ -255,8 +256,8 @@ func githubOf(c *v1alpha1.GitHubConnection) (explain.Connection, error) {
 	}, nil
 }
 
-// jobPods returns the jobs of runners. It reads them from the pods or, without the right to read
-// pods, from the status of the runners.
+// jobPods returns the jobs of runners. It prefers the pods' information, and uses the status of the runners if the user may
+// not read pods.
 func jobPods(pods []corev1.Pod, runners []v1alpha1.Runner) []explain.JobPod {
 	byRunner := map[string]explain.JobPod{}
 	for i := range runners {

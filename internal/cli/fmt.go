@@ -32,7 +32,7 @@ var formatters = map[string]func(name string, text []byte) ([]byte, error){".cue
 type formatting struct {
 	check, diff bool
 	out         io.Writer
-	// unformatted counts the files that were changed, or that would be changed without --check and --diff.
+	// unformatted is the number of files that were changed or, with --check or --diff, that are not formatted.
 	unformatted int
 	// problems joins the errors of files that could not be formatted.
 	problems error
@@ -71,7 +71,8 @@ With --check or --diff, write nothing, and exit with code 3 if a file is not for
 	return c
 }
 
-// visit formats a file, or decides whether to enter a folder. It records errors and continues with the next file.
+// visit formats a file, or skips a folder that fmt leaves out. It records errors and continues with the next
+// file.
 func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) error {
 	isLeftOut := func(base string) bool {
 		return base == "cue.mod" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
@@ -87,7 +88,8 @@ func (f *formatting) visit(path, name string, entry fs.DirEntry, err error) erro
 	return nil
 }
 
-// entry formats a file in a folder, or the file of an argument, which must be a file that fmt can format.
+// entry formats a file if fmt can format it. It returns an error if fmt cannot format a file that an argument
+// names.
 func (f *formatting) entry(name string, isFile, isArgument bool) error {
 	format, known := formatters[filepath.Ext(name)]
 	switch {
@@ -125,10 +127,11 @@ func (f *formatting) file(name string, format func(string, []byte) ([]byte, erro
 	return err
 }
 
-// formatTime limits the time for one file. For some files, the libraries need much more than linear time.
+// formatTime limits the time for one file, because the time of the libraries is much more than linear in the size
+// of some files.
 const formatTime = 15 * time.Second
 
-// formatInTime formats a file, and returns an error if that takes too long.
+// formatInTime formats a file, and returns an error after formatTime.
 func formatInTime(name string, text []byte, format func(string, []byte) ([]byte, error)) ([]byte, error) {
 	type result struct {
 		text []byte
@@ -147,7 +150,7 @@ func formatInTime(name string, text []byte, format func(string, []byte) ([]byte,
 	}
 }
 
-// linesOf splits a text into lines. SplitLines adds a newline to the last line, so linesOf removes it first.
+// linesOf splits a text into lines. It removes the newline at the end, because SplitLines adds one.
 func linesOf(text []byte) []string {
 	return difflib.SplitLines(strings.TrimSuffix(string(text), "\n"))
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// templates holds the files that init writes: for a repository of pools, for a repository of guard rails, and the steps that install corral
-// in the workflows of both.
+// templates holds the files that init writes to a repository of pools, to a repository that many teams share, and to a
+// repository of guard rails.
 //
 //go:embed all:new
 var templates embed.FS
@@ -40,9 +40,9 @@ const exampleURL = "https://github.com/YOUR_ORG"
 type newRepository struct {
 	module, url, version string
 	guard, schemaOnly    bool
-	// registry adds the schema to the module's requirements instead of copying it.
+	// registry is true to require the schema in the module file instead of copying the schema.
 	registry bool
-	// teams are the first teams of a shared repository.
+	// teams are the first teams of a shared repository; nil for a repository that is not shared.
 	teams []string
 }
 
@@ -104,7 +104,8 @@ replaces an existing file: it renews the copy of the schema.`,
 	return c
 }
 
-// installableVersion returns a version of corral that go install accepts. For a build between two releases, it is the commit.
+// installableVersion returns a version of corral that go install accepts. For a build between two releases, it returns the
+// commit.
 func installableVersion(version string) string {
 	version = strings.TrimSuffix(version, "-dirty")
 	if _, commit, found := strings.Cut(version, "-g"); found {
@@ -127,7 +128,7 @@ func (r newRepository) nextStep() string {
 	return "run corral vet"
 }
 
-// placeholders returns the replacer of the placeholders in templates.
+// placeholders returns a replacer of the placeholders in templates.
 func (r newRepository) placeholders(target github.Target) *strings.Replacer {
 	owner := cmp.Or(target.Owner, "YOUR_ORG")
 	module, _, _ := strings.Cut(r.module, "@")
@@ -170,13 +171,13 @@ func (r newRepository) files() (map[string][]byte, error) {
 	return files, addSchema(files)
 }
 
-// moduleFile is the file of a CUE module that names it and its requirements.
+// moduleFile is the file with the name and the requirements of a CUE module.
 const moduleFile = "cue.mod/module.cue"
 
-// schemaCopy is the folder of the schema's copy in a repository, for editors and the cue command.
+// schemaCopy is the folder with the copy of the schema in a repository. Editors and the cue command use the copy.
 const schemaCopy = "cue.mod/pkg/" + schema.ImportPath
 
-// addInputs adds the JSON schemas of policy inputs, for opa check --schema schemas.
+// addInputs adds the JSON schemas of policy inputs, which users pass to opa check --schema schemas.
 func addInputs(files map[string][]byte) error {
 	return addFiles(files, schema.Inputs, "policy", "schemas", func(text string) string { return text })
 }
@@ -189,7 +190,8 @@ func addSchema(files map[string][]byte) error {
 	return cmp.Or(err, addInputs(files))
 }
 
-// addFiles adds the files at and below root of a file system to the folder below. It applies adapt to names and contents.
+// addFiles adds the files at and below root of the file system from. Their names in files begin with the folder below. It
+// applies adapt to names and contents.
 func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt func(string) string) error {
 	return wrap("reading the files to write", fs.WalkDir(from, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -204,7 +206,8 @@ func addFiles(files map[string][]byte, from fs.FS, root, below string, adapt fun
 	}))
 }
 
-// writeFiles writes files below folder. Without replace, it returns an error and writes nothing if one of the files exists.
+// writeFiles writes files below folder. If replace is false and one of the files exists, it writes nothing and returns an
+// error.
 func writeFiles(folder string, files map[string][]byte, replace bool) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making the repository: %w", err)

@@ -23,14 +23,15 @@ import (
 )
 
 const (
-	// teamFolder is the folder of a shared repository with the files to copy for a new team.
+	// teamFolder is the folder of a shared repository with the files that are copied for a new team.
 	teamFolder = ".team"
 	ownersFile = ".github/CODEOWNERS"
 	// teamPlaceholder stands for a team's name. No organization's name contains it, because GitHub allows no underscores there.
 	teamPlaceholder = "TEAM_NAME"
 )
 
-// teamName is the same pattern as platform.#Team in the files that init writes. A team's namespace is ci-NAME.
+// teamName is the pattern for the names of teams. It is the same as the pattern of platform.#Team in the files that init
+// writes. The namespace of a team is ci-NAME.
 var teamName = regexp.MustCompile("^[a-z]([a-z0-9-]{0,19}[a-z0-9])?$")
 
 func newInitTeam() *cobra.Command {
@@ -63,7 +64,7 @@ files there to change what new teams get. The command never overwrites a file.`,
 	}
 }
 
-// addTeams adds the files of a shared repository.
+// addTeams adds the files of a shared repository and of its teams.
 func (r newRepository) addTeams(files map[string][]byte, replace func(string) string) error {
 	newTeam, err := fs.Sub(templates, "new/teams/"+teamFolder)
 	for from, to := range map[string]string{"pools/cue.mod": "cue.mod", "pools/.github/workflows": ".github/workflows", "pools/.vscode": ".vscode", "teams": ""} {
@@ -77,7 +78,7 @@ func (r newRepository) addTeams(files map[string][]byte, replace func(string) st
 	return err
 }
 
-// addTeam adds the files of a team, and returns its lines for CODEOWNERS.
+// addTeam adds the files of a team, and returns the lines of the team for CODEOWNERS.
 func addTeam(files map[string][]byte, from fs.FS, name string, replace func(string) string) ([]byte, error) {
 	if !teamName.MatchString(name) {
 		return nil, fmt.Errorf("team %q: a name has at most 21 lowercase letters, digits and dashes, begins with a letter, and does not end with a dash", name)
@@ -88,7 +89,8 @@ func addTeam(files map[string][]byte, from fs.FS, name string, replace func(stri
 	return owners, err
 }
 
-// writeTeam writes the files of a team, and adds its lines to CODEOWNERS. It writes nothing if it cannot open CODEOWNERS.
+// writeTeam writes the files of a team, and appends the lines of the team to CODEOWNERS. It writes nothing if it cannot open
+// or read CODEOWNERS, or if one of the files exists.
 func writeTeam(files map[string][]byte, owners []byte) (err error) {
 	list, err := os.OpenFile(ownersFile, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
@@ -108,8 +110,8 @@ func writeTeam(files map[string][]byte, owners []byte) (err error) {
 	return err
 }
 
-// writeShared writes a shared repository and, next to it, a repository of guard rails. If any file exists, it writes nothing. It
-// returns the folder of the guard rails.
+// writeShared writes a shared repository and, next to it, a repository of guard rails. If one of the files exists, it writes
+// nothing. It returns the folder of the guard rails.
 func (r newRepository) writeShared(folder string, files map[string][]byte) (string, error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {

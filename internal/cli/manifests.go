@@ -19,13 +19,14 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// configMap is a ConfigMap in the files of policies, to which modulesFrom can refer.
+// configMap is a ConfigMap among the policy files. The field modulesFrom of a policy can refer
+// to it.
 type configMap struct {
 	corev1.ConfigMap
 	document document
 }
 
-// manifestReader reads policies from manifests.
+// manifestReader collects the policies that manifests declare.
 type manifestReader struct {
 	namespace   string
 	configMaps  map[types.NamespacedName]configMap
@@ -33,8 +34,8 @@ type manifestReader struct {
 	diagnostics []v1alpha1.Diagnostic
 }
 
-// manifests returns the policies that files declare as YAML or JSON. It ignores objects of other
-// kinds and the data files of Rego modules.
+// manifests returns the policies that files declare in YAML or JSON. It skips Rego modules and
+// their data files, and ignores objects of other kinds.
 func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic) {
 	r := &manifestReader{namespace: namespace, configMaps: map[types.NamespacedName]configMap{}}
 	var documents []document
@@ -55,7 +56,7 @@ func manifests(folder, namespace string, files compile.Files) ([]*declaredPolicy
 	return r.policies, r.diagnostics
 }
 
-// itemsOf replaces each List, as kubectl prints it, by its items.
+// itemsOf replaces each List by its items. kubectl get prints several objects as a List.
 func itemsOf(documents []document) (all []document) {
 	for _, d := range documents {
 		var list struct {
@@ -112,7 +113,8 @@ func (r *manifestReader) refuse(d document, field, format string, args ...any) {
 	r.diagnostics = append(r.diagnostics, d.problem(field, format, args...))
 }
 
-// noteLines records where the modules of a mapping begin. It can do so only for block scalars.
+// noteLines records where the modules in a mapping begin. This is known only for literal block
+// scalars (|) in the file of the policy.
 func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix string) {
 	if modules == nil || modules.Kind != yamlv3.MappingNode || d.file != p.origin.File {
 		return
@@ -124,7 +126,7 @@ func (p *declaredPolicy) noteLines(d document, modules *yamlv3.Node, prefix stri
 	}
 }
 
-// merge adds the modules and data of a ConfigMap, as the controller does.
+// merge adds the modules and the data in a ConfigMap to a policy, as the controller does.
 func (r *manifestReader) merge(d document, p *declaredPolicy, from types.NamespacedName, field string) {
 	config, ok := r.configMaps[from]
 	if !ok {

@@ -19,8 +19,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// Run runs the command, prints its error and returns the exit code. It escapes control characters in the output, because untrusted users may
-// choose the names of files, definitions and policies.
+// Run runs the command, prints its error and returns the exit code. It escapes control characters in the output, because
+// untrusted users may have chosen the names of files, definitions and policies.
 func Run(root *cobra.Command) int {
 	root.SetOut(escapingWriter{to: root.OutOrStdout()})
 	root.SetErr(escapingWriter{to: root.ErrOrStderr()})
@@ -31,8 +31,8 @@ func Run(root *cobra.Command) int {
 	return exitCode(err)
 }
 
-// escapingWriter escapes, in the form of JSON, control characters and the commands that GitHub's runner recognizes anywhere in a line. Unless
-// commands is true, it also escapes workflow commands at the beginning of a line.
+// escapingWriter escapes control characters, and the commands that GitHub's runner recognizes anywhere in a line (##[), as
+// in JSON strings. Unless commands is true, it also escapes workflow commands at the beginning of a line.
 type escapingWriter struct {
 	to       io.Writer
 	commands bool
@@ -48,7 +48,8 @@ func (v escapingWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// commandWriter returns a writer for workflow commands. Their texts must already be escaped.
+// commandWriter returns a writer that does not escape workflow commands. The caller must have escaped the texts in the
+// commands.
 func commandWriter(w io.Writer) io.Writer {
 	if v, ok := w.(escapingWriter); ok {
 		return escapingWriter{to: v.to, commands: true}
@@ -64,9 +65,10 @@ func unescaped(w io.Writer) io.Writer {
 	return w
 }
 
-// writeYAML writes a value as a YAML document. It bypasses escapingWriter, whose escapes would become part of unquoted texts. The YAML encoder escapes
-// terminal controls itself, and keeps characters that change the direction of text. If GitHub's runner would recognize a command in the
-// document, writeYAML writes JSON instead. JSON is YAML, and escapes do not change the meaning of its quoted texts.
+// writeYAML writes a value as a YAML document. It bypasses escapingWriter, whose escapes would become part of unquoted
+// texts. The YAML encoder escapes terminal controls itself, but not characters that change the direction of text. If
+// GitHub's runner would recognize a command in the document, writeYAML writes JSON through an escapingWriter instead. JSON
+// is valid YAML, and escapes do not change the meaning of quoted texts.
 func writeYAML(w io.Writer, v any) error {
 	text, err := yaml.Marshal(v)
 	if strings.Contains(string(text), "##[") || wording.EscapeCommands(string(text)) != string(text) {
@@ -86,7 +88,7 @@ func writeJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// checkedValue is a flag value that must pass a check.
+// checkedValue is a flag's value. A value that check refuses is an error.
 type checkedValue struct {
 	value *string
 	kind  string
@@ -95,7 +97,7 @@ type checkedValue struct {
 
 // String implements pflag.Value.
 func (v checkedValue) String() string {
-	return ptr.Deref(v.value, "") // pflag calls String on the zero value
+	return ptr.Deref(v.value, "") // pflag also calls String on a zero checkedValue
 }
 
 // Type implements pflag.Value.
@@ -132,7 +134,7 @@ func bindNamespace(c *cobra.Command, namespace *string) {
 	c.Flags().VarP(checkedValue{namespace, "string", checkNamespace}, "namespace", "n", "namespace for objects without a namespace")
 }
 
-// checkNamespace returns an error unless value is empty or a valid name of a namespace.
+// checkNamespace returns an error unless the value is empty or a valid name of a namespace.
 func checkNamespace(value string) error {
 	if value != "" && len(validation.IsDNS1123Label(value)) > 0 {
 		return fmt.Errorf("%q is not a valid namespace: it must have at most %d lowercase letters, digits and dashes, and begin and end with a letter or digit", value, validation.DNS1123LabelMaxLength)
@@ -140,7 +142,7 @@ func checkNamespace(value string) error {
 	return nil
 }
 
-// forms provides the content of the output formats for CI systems.
+// forms provides the data for the output formats of CI systems.
 type forms struct {
 	// root is the folder of the definitions.
 	root, version string
@@ -148,7 +150,8 @@ type forms struct {
 	suites        func() []report.Suite
 }
 
-// report writes the output in a format for CI systems, or calls write for the other formats.
+// report writes the output in the format github, sarif or junit with the data of forms. It calls write for the other
+// formats.
 func (f *format) report(w io.Writer, v any, of forms) error {
 	switch f.value {
 	case "github":
@@ -161,7 +164,7 @@ func (f *format) report(w io.Writer, v any, of forms) error {
 	return f.write(w, v)
 }
 
-// texter is a value with a text form.
+// texter is a value that can be written as text.
 type texter interface{ Text() string }
 
 // write writes v as text if the format is text and v is a texter. Otherwise it encodes v as JSON or YAML.
@@ -178,7 +181,7 @@ func (f *format) write(w io.Writer, v any) (err error) {
 	return wrap("writing the output", err)
 }
 
-// wrap adds to an error what failed. It returns nil if there is no error.
+// wrap adds a description of the failed action to an error. It returns nil for nil.
 func wrap(what string, err error) error {
 	if err == nil {
 		return nil

@@ -33,25 +33,26 @@ const (
 
 // declaredPolicy is a policy and its origin.
 type declaredPolicy struct {
-	// source has the policy's modules, including tests.
+	// source contains the modules of the policy, including tests.
 	source policy.Source
-	// loaded is nil until load is called.
+	// loaded is the compiled policy; nil until load is called.
 	loaded *policy.Policy
-	// origin is the position of the declaration.
+	// origin is where the policy is declared.
 	origin report.Place
-	// folder is the folder to which the names of modules are relative, if the modules are files.
+	// folder is the folder to which the names of modules are relative; empty if the modules are not files.
 	folder string
-	// lines has, for each module inside the file of origin, the number of lines before the module.
+	// lines contains the number of lines before each module that is part of the file of origin.
 	lines map[string]int
-	// isFromFlag is true for policies of --policy.
+	// isFromFlag is true for policies of --policy, and for the additional policies of a scenario.
 	isFromFlag bool
-	// testsOnly is true if there are only tests and no rules.
+	// testsOnly is true if the modules contain only tests.
 	testsOnly bool
-	// recorder records evaluations of rules that users wrote, and the output of print, if a command needs them.
+	// recorder records the evaluations of rules that users wrote, and the output of print. It is used only if
+	// policyOptions.record is true.
 	recorder recorder
 }
 
-// recorder is an Asker that records its questions and the output of print.
+// recorder is an Asker that records the questions that it passes on, and the output of print in the answers.
 type recorder struct {
 	policy.Asker
 	questions []policy.Question
@@ -69,7 +70,7 @@ func (r *recorder) Ask(ctx context.Context, p *policy.Policy, q policy.Question)
 	return answer, err
 }
 
-// takeOutput returns what rules printed since the last call.
+// takeOutput returns the text that rules printed since the last call.
 func takeOutput(policies []*declaredPolicy) (output string) {
 	for _, p := range policies {
 		output += p.recorder.output
@@ -78,8 +79,9 @@ func takeOutput(policies []*declaredPolicy) (output string) {
 	return output
 }
 
-// place returns the position of a line of a module, in the module's file or in the manifest that contains the module. If that position is not
-// known, it returns the position of the policy's declaration, and exact is false. Modules of the built-in library have no position.
+// place returns the position of a line of a module, in the module's file or in the manifest that contains the module. If
+// that position is not known, it returns the position of the policy's declaration, and exact is false. A module that does
+// not belong to the policy, such as one of the built-in library, has no position.
 func (p *declaredPolicy) place(module string, line int) (at report.Place, exact bool) {
 	before, inline := p.lines[module]
 	_, isOwn := p.source.Modules[module]
@@ -94,13 +96,14 @@ func (p *declaredPolicy) place(module string, line int) (at report.Place, exact 
 	return p.origin, false
 }
 
-// locate is like place, without exact.
+// locate is like place, but does not return exact.
 func (p *declaredPolicy) locate(module string, line int) report.Place {
 	at, _ := p.place(module, line)
 	return at
 }
 
-// diagnostic replaces the position in a module by the position in a file.
+// diagnostic replaces the position in a module by the position in a file. If that is not known, the diagnostic is at the
+// policy's declaration, and its message contains the position in the module.
 func (p *declaredPolicy) diagnostic(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	at, exact := p.place(d.File, int(d.Line))
 	if !exact {
@@ -115,7 +118,7 @@ func diagnosticAt(at report.Place, message string) v1alpha1.Diagnostic {
 	return v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Message: message}
 }
 
-// load compiles the policy. Rules that users wrote are compiled in a child process.
+// load compiles the policy. A child process compiles rules that users wrote.
 func (p *declaredPolicy) load(ctx context.Context, o policyOptions) ([]v1alpha1.Diagnostic, error) {
 	var diagnostics []v1alpha1.Diagnostic
 	if p.source.IsLibrary() {
@@ -150,7 +153,7 @@ func (p *declaredPolicy) translate(diagnostics []v1alpha1.Diagnostic) []v1alpha1
 // isFromFiles reports whether the policy's modules are files.
 func (p *declaredPolicy) isFromFiles() bool { return p.folder != "" }
 
-// policiesAmong returns the policies among compiled objects.
+// policiesAmong returns the RunnerPolicies among compiled objects.
 func policiesAmong(objects []compile.Object, root, namespace string) (policies []*declaredPolicy, _ error) {
 	for _, o := range objects {
 		if o.Manifest.GetKind() != policy.KindRunnerPolicy {
@@ -169,7 +172,8 @@ func policiesAmong(objects []compile.Object, root, namespace string) (policies [
 	return policies, nil
 }
 
-// policyOf returns the policy that an object declares, and the names of its ConfigMaps. It returns nil for other kinds of objects.
+// policyOf returns the policy that an object declares, and the names of the ConfigMaps that contain more of its rules. It
+// returns nil for objects of other kinds.
 func policyOf(o compile.Object, namespace string) (*declaredPolicy, []types.NamespacedName, error) {
 	object := map[string]policy.Object{
 		policy.KindRunnerPolicy: &v1alpha1.RunnerPolicy{}, policy.KindClusterRunnerPolicy: &v1alpha1.ClusterRunnerPolicy{},
@@ -212,8 +216,8 @@ func withTests(policies []*declaredPolicy, tests map[string]string, folder, name
 	return policies
 }
 
-// policiesIn returns the policies in a file or folder: the policies in manifests, and a policy created from
-// the Rego files. Invalid policies are reported as diagnostics.
+// policiesIn returns the policies in a file or folder: the policies in manifests, and a ClusterRunnerPolicy that is created
+// from the Rego files. Invalid policies are reported as diagnostics.
 func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	absolute, err := filepath.Abs(given)
 	info, statErr := os.Stat(given)
@@ -246,7 +250,7 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 // compileRego creates a ClusterRunnerPolicy from Rego files, in the same way as a PoolSource creates a RunnerPolicy.
 func compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	rego := maps.Clone(files)
-	maps.DeleteFunc(rego, func(name string, _ []byte) bool { return path.Ext(name) == ".cue" }) // --policy names no definitions
+	maps.DeleteFunc(rego, func(name string, _ []byte) bool { return path.Ext(name) == ".cue" }) // --policy reads no definitions
 	result, err := compileTree(ctx, tree{rego, folder, "."}, compile.Options{AllowEmpty: true, PolicyName: name})
 	if err != nil || len(result.Diagnostics) > 0 {
 		return nil, result.Diagnostics, err
@@ -259,7 +263,8 @@ func compileRego(ctx context.Context, folder, name string, files compile.Files) 
 	return created, nil, err
 }
 
-// readFolder reads the files at and below a folder for which wanted returns true.
+// readFolder reads the files at and below a folder for which wanted returns true. It skips files and folders whose names
+// begin with . or _.
 func readFolder(folder string, wanted func(name string) bool) (compile.Files, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -269,7 +274,7 @@ func readFolder(folder string, wanted func(name string) bool) (compile.Files, er
 	return r.files, fs.WalkDir(r.fsys, ".", r.visit)
 }
 
-// readPolicyFile reads a file. For a Rego file, it also reads the data files and the tests in the same folder.
+// readPolicyFile reads a file. For a Rego file, it also reads the data files in the same folder, and the tests of the file.
 func readPolicyFile(folder, name string) (compile.Files, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -292,7 +297,7 @@ func isPolicyPart(name string) bool {
 	return slices.Contains([]string{".rego", ".yaml", ".yml", ".json"}, path.Ext(name)) && !isScenario(name)
 }
 
-// policyFiles reads files within the same limits as definitions.
+// policyFiles reads files, and enforces the same limits as for definitions.
 type policyFiles struct {
 	fsys           fs.FS
 	wanted         func(name string) bool

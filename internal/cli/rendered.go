@@ -20,8 +20,8 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// readManifests reads YAML or JSON from another program, such as helm template. It checks objects of Corral's kinds in the same way as compiled
-// definitions, and ignores objects of other groups. The name - stands for standard input.
+// readManifests reads YAML or JSON from another program, such as helm template. It checks objects of Corral's kinds in the
+// same way as compiled definitions, and ignores objects of other groups. It reads standard input if the name is -.
 func readManifests(c *cobra.Command, name string) (compiled, error) {
 	data, err := readInput(c.InOrStdin(), name, compile.MaxTotalBytes)
 	if err != nil {
@@ -45,17 +45,17 @@ func readManifests(c *cobra.Command, name string) (compiled, error) {
 	return result, nil
 }
 
-// alternatives names the kind that may have been meant, or all kinds.
+// alternatives suggests the kind that the user may have meant, or lists all kinds.
 func alternatives(given string, kinds []string) string {
-	const mostLetters = 2 // that differ
+	const mostLetters = 2 // letters in which a kind may differ
 	if closest := wording.Closest(given, kinds, mostLetters); closest != "" {
 		return "did you mean " + closest + "?"
 	}
 	return "the kinds are " + strings.Join(kinds, ", ")
 }
 
-// ofCorral returns the object in a document, if it is valid and of one of Corral's kinds. It returns nil without diagnostics for objects of
-// other groups.
+// ofCorral returns the object in a document if it is a valid object of one of Corral's kinds. It returns nil without
+// diagnostics for objects of other groups.
 func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
 	content := map[string]any{}
 	err := kjson.UnmarshalCaseSensitivePreserveInts(d.json, &content)

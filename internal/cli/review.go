@@ -41,7 +41,7 @@ type reviewOptions struct {
 	folder string
 }
 
-// revisions to compare. They are empty if the user did not set the flags.
+// revisions are the values of --base and --head; empty if the user did not set the flags.
 type revisions struct{ base, head string }
 
 // failFlags select the results for which the command fails.
@@ -104,7 +104,7 @@ func (o *reviewOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	result, failed := o.review(c, args)
-	if failed != nil { // the files of an earlier review must not remain, because they are outdated
+	if failed != nil { // overwrite the files of --write, because the results of an earlier review in them are outdated
 		result = review.Failed(failed, review.Moment{At: o.at.time(), Zone: o.at.zone})
 	}
 	err := failed
@@ -191,7 +191,8 @@ func (o *reviewOptions) records(stdin io.Reader) (records []review.Record, unrea
 	return records, unread, wrap("reading recorded decisions", err)
 }
 
-// failChoices are the values of --fail-on. N is an amount of money per month.
+// failChoices are the values of --fail-on. N is an amount of money per month, in the
+// currency of the prices.
 var failChoices = []string{"broken", "denied", "newly-denied", "deleted", "cost>N"}
 
 // costLimit parses cost>N.
@@ -216,7 +217,8 @@ func (o *reviewOptions) judge(r *review.Result) error {
 	return err
 }
 
-// failOnError returns an error if the review fails on one value of --fail-on.
+// failOnError returns an error if the result meets a condition of --fail-on, or if it
+// cannot be determined whether it does.
 func failOnError(word string, r *review.Result) error {
 	limit, isCost := costLimit(word)
 	switch {
@@ -236,7 +238,8 @@ func failOnError(word string, r *review.Result) error {
 	return nil
 }
 
-// costError returns an error if the monthly cost increases by more than a limit.
+// costError returns an error if the typical monthly cost increases by more than the limit,
+// or if the increase is unknown.
 func costError(limit float64, word string, r *review.Result) error {
 	c, n := r.Cost, r.Uncounted()
 	switch {

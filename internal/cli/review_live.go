@@ -23,12 +23,12 @@ import (
 const (
 	// sourceOwner is the field manager of a PoolSource.
 	sourceOwner = client.FieldOwner("corral-source")
-	// maxAsked limits the number of dry runs, and askedAtOnce the number of concurrent dry runs.
+	// maxAsked is the maximum number of dry runs, and askedAtOnce the maximum number of concurrent dry runs.
 	maxAsked, askedAtOnce = 500, 8
 )
 
-// askCluster reads the pools in the cluster, and applies each changed object of the head as a dry run. It returns notes on objects for which
-// there was no dry run.
+// askCluster reads the pools in the cluster, and applies each changed object of the head as a dry run. It returns notes on
+// objects that the cluster did not check.
 func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes []string, err error) {
 	c, own, err := o.cluster.connect()
 	if err != nil {
@@ -47,7 +47,8 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 		changed = changed[:maxAsked]
 	}
 	answers := make([]error, len(changed))
-	// Without its own context, the loop would leave out objects after the time-out, and nothing would report them.
+	// The loop ignores the time-out, so that the remaining dry runs fail and are reported. Otherwise the loop would leave out
+	// the remaining objects without an error.
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), askedAtOnce, len(changed), func(i int) { answers[i] = dryRun(ctx, c, own, changed[i].Head) })
 	for i, answer := range answers {
 		at := changed[i].Head
@@ -62,8 +63,8 @@ func (o *reviewOptions) askCluster(ctx context.Context, in *review.Input) (notes
 	return notes, nil
 }
 
-// livePools reads the pools of namespaces, by NAMESPACE/NAME. An empty namespace stands for the namespace own. The names of its pools have no
-// namespace.
+// livePools returns the pools of the given namespaces, by NAMESPACE/NAME. An empty namespace stands for the namespace own;
+// the keys of its pools have no namespace.
 func livePools(ctx context.Context, c client.Reader, own string, namespaces []string) (map[string]*v1alpha1.RunnerPool, error) {
 	pools := map[string]*v1alpha1.RunnerPool{}
 	for _, namespace := range namespaces {
@@ -78,7 +79,7 @@ func livePools(ctx context.Context, c client.Reader, own string, namespaces []st
 	return pools, nil
 }
 
-// namespacesOf returns the namespaces of the pools among objects.
+// namespacesOf returns the namespaces of the pools among the objects, including the empty one.
 func namespacesOf(objects []compile.Object) []string {
 	namespaces := map[string]bool{}
 	for _, object := range objects {

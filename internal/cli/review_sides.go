@@ -26,19 +26,20 @@ import (
 )
 
 const (
-	// pricesFile is the name of the file with prices in a folder of definitions.
+	// pricesFile is the name of the price file in a folder.
 	pricesFile = "prices.yaml"
-	// workTree is the name of the head if it is not a revision.
+	// workTree is the name of the head in the review if --head is not set.
 	workTree = "the work tree"
 )
 
-// namedTree is a tree with its name in the review.
+// namedTree is the tree of one side, with the name of the side in the review.
 type namedTree struct {
 	tree
 	name string
-	// absent is true if the revision does not have the folder.
+	// absent is true if the revision does not contain the folder.
 	absent bool
-	// refusal is the reason why the controller could not read the tree, or empty.
+	// refusal is the reason why the tree cannot be compared, for example that the controller could not read it; empty if it
+	// can.
 	refusal string
 	// notes on files that are not compared.
 	notes []string
@@ -60,7 +61,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	}
 	err = group.Wait()
 	sources := [2][]*declaredSource{base.sourcesBelow(), head.sourcesBelow()}
-	// One source alone needs no namespace, because all pools are in the same namespace.
+	// A single source does not affect the comparison, because all pools are then in the same namespace.
 	in.ManySources = o.policies.namespace == "" && max(len(sources[0]), len(sources[1])) > 1
 	if err == nil && in.ManySources {
 		err = assignSides(ctx, sources, &results)
@@ -69,7 +70,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 		return nil, err
 	}
 	before := namespacesOf(results[0].Objects)
-	if len(before) < 2 && !in.ManySources { // objects without a namespace are applied to the namespace of the pools
+	if len(before) < 2 && !in.ManySources { // objects without a namespace belong to the namespace of the pools
 		o.policies.namespace = cmp.Or(o.policies.namespace, slices.Concat(before, namespacesOf(results[1].Objects), []string{""})[0])
 	}
 	unpriced, err := o.side(ctx, base, results[0], &in.Base)
@@ -82,7 +83,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	return notes, err
 }
 
-// sourcesBelow returns the sources that apply folders at or below the reviewed folder.
+// sourcesBelow returns the PoolSources that apply folders below the reviewed folder, or none if a PoolSource applies the
+// reviewed folder itself or a folder above it.
 func (t namedTree) sourcesBelow() []*declaredSource {
 	if t.absent || t.refusal != "" {
 		return nil
@@ -93,12 +95,12 @@ func (t namedTree) sourcesBelow() []*declaredSource {
 	}
 	sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 	for _, s := range sources {
-		s.Spec.Tags = nil // a review compiles with the tags of its flags
+		s.Spec.Tags = nil // a review compiles only with the tags of its flags
 	}
 	return sources
 }
 
-// goneSources returns notes on sources of the base that the head does not have.
+// goneSources returns notes on PoolSources that the base has and the head does not.
 func goneSources(base, head []*declaredSource) (notes []string) {
 	for _, s := range base {
 		if !slices.ContainsFunc(head, func(o *declaredSource) bool { return o.name() == s.name() }) {
@@ -108,8 +110,9 @@ func goneSources(base, head []*declaredSource) (notes []string) {
 	return notes
 }
 
-// assignSides puts the pools of both sides into the namespaces of their sources. If a side has no source for a folder, it uses the source of
-// the other side, so that a new source does not appear to move pools. The head gets a diagnostic for each object that its own source refuses.
+// assignSides sets the namespaces of the objects of both sides to the namespaces of their PoolSources. If a side has no
+// source for a folder, assignSides uses the source of the other side, so that a new source does not appear to move pools.
+// The head gets a diagnostic for each object that the head's own source refuses.
 func assignSides(ctx context.Context, sources [2][]*declaredSource, results *[2]compiled) error {
 	for i := range results {
 		if len(results[i].Diagnostics) > 0 {
@@ -129,7 +132,8 @@ func assignSides(ctx context.Context, sources [2][]*declaredSource, results *[2]
 	return nil
 }
 
-// compile compiles the tree. The result of a refused tree is a diagnostic, and the result of an absent tree is empty.
+// compile compiles the tree. For a refused tree, it returns a diagnostic with the reason, and for an absent tree an empty
+// result.
 func (t namedTree) compile(ctx context.Context, set tags) (compiled, error) {
 	switch {
 	case t.refusal != "":
@@ -140,8 +144,8 @@ func (t namedTree) compile(ctx context.Context, set tags) (compiled, error) {
 	return compileTree(ctx, t.tree, compile.Options{Tags: set, AllowEmpty: true, Positions: true})
 }
 
-// trees opens the trees to compare: two folders, two revisions of a folder, or a revision and the work tree. A base without the folder cannot
-// be compared.
+// trees opens the trees to compare: two folders, two revisions of a folder, or a revision and the work tree. If only the
+// base does not contain the folder, the base is refused.
 func (o *reviewOptions) trees(ctx context.Context, args []string) (base, head namedTree, err error) {
 	if len(args) == 2 {
 		base, err = wholeTree(args[0], args[0])
@@ -197,7 +201,7 @@ func committedTree(folder string) (namedTree, error) {
 	return t, nil
 }
 
-// revisionTree reads a folder of a revision. Its files are named as if they were in the work tree.
+// revisionTree reads a folder of a revision. Its files have the names that they would have in the work tree.
 func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
 	r, err := gitsource.ReadRevision(ctx, folder, name, gitsource.Limits{})
 	if err != nil {
@@ -210,7 +214,7 @@ func revisionTree(ctx context.Context, folder, name string) (namedTree, error) {
 	return namedTree{tree: tree{r.FS, filepath.Join(r.Top, filepath.FromSlash(r.Module)), r.Path}, name: shown, absent: r.Absent}, nil
 }
 
-// side fills in one side, with its policies and prices. It returns the diagnostics of the prices.
+// side fills in one side of the review, with its policies and prices. It returns the diagnostics of the price file.
 func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, side *review.Side) (unpriced []v1alpha1.Diagnostic, err error) {
 	side.Name, side.Diagnostics = t.name, result.Diagnostics
 	w, err := newWorkspace(result, o.policies)
@@ -239,8 +243,8 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	return unpriced, err
 }
 
-// policiesAbove returns the policies of the closest folder named policies in a parent folder of the definitions, up to the top of their module.
-// It skips folders that contain definitions themselves.
+// policiesAbove returns the policies of the closest folder with the name policies in a folder above the definitions, up to
+// the top of the module. It skips such folders if they contain CUE files.
 func policiesAbove(ctx context.Context, t tree, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); folder != "." && folder != "/"; {
 		folder = path.Dir(folder)
@@ -256,7 +260,7 @@ func policiesAbove(ctx context.Context, t tree, namespace string) ([]*declaredPo
 	return nil, nil, nil
 }
 
-// policiesOfFolder returns the policy that the Rego files in a folder of a tree make up.
+// policiesOfFolder returns the policy that is created from the Rego files in a folder of a tree.
 func policiesOfFolder(ctx context.Context, t tree, folder, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	if info, err := fs.Stat(t.fsys, folder); err != nil || !info.IsDir() {
 		return nil, nil, nil //nolint:nilerr // the folder does not exist
@@ -279,7 +283,7 @@ func policiesOfFolder(ctx context.Context, t tree, folder, namespace string) ([]
 	return policies, nil, err
 }
 
-// readPrices reads the price file of --prices, or else the price file of the definitions.
+// readPrices reads the price file of --prices or, without the flag, the price file of the definitions.
 func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	if o.prices != "" {
 		file, err := os.Open(o.prices)
@@ -291,7 +295,7 @@ func (o *reviewOptions) readPrices(t namedTree) (*review.Prices, []v1alpha1.Diag
 // prices reads the closest price file in the folder of the definitions or above it. It returns nil if there is none.
 func (t namedTree) prices() (*review.Prices, []v1alpha1.Diagnostic, error) {
 	for folder := path.Clean(t.path); !t.absent; folder = path.Dir(folder) {
-		// Links and files with other names are not read, and nothing else reports them.
+		// Report links and price files with other names, which are not read.
 		for _, other := range [][2]string{{pricesFile, compile.Link}, {"prices.json", otherPrices}, {"prices.yml", otherPrices}} {
 			name := path.Join(folder, other[0])
 			if info, err := fs.Lstat(t.fsys, name); err == nil && (other[0] != pricesFile || info.Mode()&fs.ModeSymlink != 0) {
@@ -312,7 +316,7 @@ func (t namedTree) prices() (*review.Prices, []v1alpha1.Diagnostic, error) {
 // otherPrices is the diagnostic for a price file with another name.
 const otherPrices = "only " + pricesFile + " is read; rename it, or remove it"
 
-// pricesIn reads a price file. err is the error of opening it.
+// pricesIn reads an open price file. err is the error of opening the file.
 func pricesIn(file fs.File, err error, name string) (*review.Prices, []v1alpha1.Diagnostic, error) {
 	var data []byte
 	if err == nil {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the command line: flags and output around the pure packages.
+// Package cli is the command line. It parses flags, calls the pure packages and prints their results.
 package cli
 
 import (
@@ -20,18 +20,19 @@ const (
 	exitError = 1
 	// exitDenied means that a policy denies something.
 	exitDenied = 2
-	// exitChanged means that there are changes, if a flag asks for this exit code, or that the command could not check everything.
+	// exitChanged means that there are changes, if a flag asks for this exit code, that GitHub does not behave as required, or
+	// that the command could not check everything.
 	exitChanged = 3
 	// exitFailOn means that another condition of --fail-on holds.
 	exitFailOn = 4
 )
 
 var (
-	// errDenied is wrapped by the errors that exit with exitDenied.
+	// errDenied is wrapped by the errors with which commands exit with exitDenied.
 	errDenied = errors.New("denied by policy")
-	// errChanged is wrapped by the errors of commands that should fail if there are changes.
+	// errChanged is wrapped by the errors of commands that a flag tells to fail if there are changes.
 	errChanged = errors.New("there are changes")
-	// errFailOn is wrapped by the errors that exit with exitFailOn.
+	// errFailOn is wrapped by the errors with which review exits with exitFailOn.
 	errFailOn = errors.New("so --fail-on fails the review")
 	// errDiffers is wrapped by the error of conformance if GitHub does not behave as Corral requires.
 	errDiffers = errors.New("differ from what Corral requires, or were not verified")
@@ -46,10 +47,11 @@ checked (status), 4 a finding of review --fail-on.
 
 To use corral as a kubectl plugin, link it as kubectl-corral on the PATH: kubectl corral status.`
 
-// pluginName is the file name with which kubectl finds corral as a plugin.
+// pluginName is the file name by which kubectl finds the plugin.
 const pluginName = "kubectl-corral"
 
-// NewRootAs returns the root command for the path of the program. If the program is named as kubectl's plugin, the help shows "kubectl corral".
+// NewRootAs returns the root command. If the file name of program, the path of the running program, is the name of kubectl's
+// plugin, the help shows "kubectl corral" as the name of the command.
 func NewRootAs(program, version string) *cobra.Command {
 	root := NewRoot(version)
 	if strings.TrimSuffix(filepath.Base(program), ".exe") == pluginName {

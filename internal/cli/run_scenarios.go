@@ -39,7 +39,8 @@ func (r *testReport) runScenarios(ctx context.Context, w *workspace, only *regex
 	return slices.DeleteFunc(suites, func(s report.Suite) bool { return len(s.Cases) == 0 }), nil
 }
 
-// scenarios reads the scenario files in the folder and in the folders of --policy. The result has them by name.
+// scenarios reads the scenario files in the folder and in the folders of --policy. It returns them by their
+// names relative to the current folder.
 func (w *workspace) scenarios() (compile.Files, error) {
 	all := compile.Files{}
 	for _, folder := range append([]string{filepath.Join(w.root, filepath.FromSlash(w.path))}, w.options.paths...) {
@@ -79,7 +80,7 @@ func (r *testReport) runCase(ctx context.Context, w *workspace, c scenarioCase) 
 	return t
 }
 
-// asker returns an asker for the policies of the workspace and the policies that the case names.
+// asker returns an asker for the policies of the workspace and for the policies that the case adds.
 func (c scenarioCase) asker(ctx context.Context, w *workspace) (_ asker, diagnostics []v1alpha1.Diagnostic) {
 	if len(c.Policies) == 0 {
 		return w.asker, nil

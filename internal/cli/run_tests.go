@@ -23,10 +23,10 @@ import (
 
 // testReport is the output of test.
 type testReport struct {
-	// Diagnostics prevent tests from running.
+	// Diagnostics of the definitions and policies. If there are any before the tests start, no test runs.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
 	Suites      []report.Suite        `json:"suites"`
-	// Coverage of Rego by tests and scenarios. It is absent unless a flag requests it.
+	// Coverage of the rules by tests and scenarios; absent unless a flag requests it.
 	Coverage *coverage `json:"coverage,omitempty"`
 
 	testOptions
@@ -40,7 +40,7 @@ const (
 	kindScenario = "scenario"
 )
 
-// coverage reports which lines of rules the tests reached.
+// coverage contains the lines of rules that the tests did not reach, by file.
 type coverage struct {
 	Percent float64        `json:"percent"`
 	Files   []fileCoverage `json:"files"`
@@ -110,7 +110,8 @@ led to it, and exits with code 1. The exit code is also 1 if a file cannot be re
 	return c
 }
 
-// runAll runs all tests. Scenarios run first, so that the coverage of Rego includes the lines that they reach.
+// runAll runs all tests. Scenarios run first, so that the coverage includes the lines of rules that they
+// reach.
 func (r *testReport) runAll(ctx context.Context, w *workspace, only *regexp.Regexp) error {
 	scenarios, err := r.runScenarios(ctx, w, only)
 	if err != nil {
@@ -130,7 +131,7 @@ func (r *testReport) runAll(ctx context.Context, w *workspace, only *regexp.Rege
 	return nil
 }
 
-// runRego runs the Rego tests of one policy.
+// runRego runs the Rego tests of one policy, and determines the coverage of its rules.
 func (r *testReport) runRego(ctx context.Context, p *declaredPolicy, o policyOptions) error {
 	result, diagnostics, err := o.rules(ctx).Test(ctx, p.source, policy.TestOptions{
 		Timeout: o.timeout, Run: r.run, Coverage: r.coverage, Questions: p.recorder.questions,
@@ -176,7 +177,7 @@ func (c *coverage) add(file string, reached int, missed []int) {
 	c.Percent = percent(c.reached, c.missed)
 }
 
-// percent returns the percentage of reached lines, with one decimal place.
+// percent returns the percentage of reached lines, rounded to one decimal place.
 func percent(reached, missed int) float64 {
 	return math.Round(1000*float64(reached)/float64(max(1, reached+missed))) / 10
 }

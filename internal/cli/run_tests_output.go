@@ -28,7 +28,8 @@ func (r *testReport) write(c *cobra.Command, f *format) error {
 // Text implements texter.
 func (r *testReport) Text() string { return texts.Execute("tests", r) }
 
-// ranges formats sorted line numbers, and combines consecutive ones: 3, 7-9.
+// ranges formats sorted line numbers, and combines consecutive numbers to ranges: 3,
+// 7-9.
 func ranges(lines []int) (text string) {
 	for i, line := range lines {
 		follows := i > 0 && lines[i-1] == line-1

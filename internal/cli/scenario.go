@@ -25,7 +25,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// scenarioFile is a file *.scenario.yaml. It has a list of cases and the fields that they have in common, or it is a single case.
+// scenarioFile is the content of a scenario file: a list of cases with the fields that they have in common, or a single
+// case.
 type scenarioFile struct {
 	scenario
 	Cases []scenario `json:"cases"`
@@ -35,29 +36,29 @@ type scenarioFile struct {
 type scenario struct {
 	// Name of the case. Default: the file's name.
 	Name string `json:"name"`
-	// Policies are more files and folders to evaluate, in the form of --policy and relative to the scenario file.
+	// Policies are additional files and folders with policies, as for --policy. Their paths are relative to the scenario file.
 	Policies []string `json:"policies"`
-	// Pool is the name of a pool of DIR, or a RunnerPool.
+	// Pool is the name of a pool in the definitions, or a RunnerPool.
 	Pool json.RawMessage `json:"pool"`
 	// At is the time at which policies decide.
 	At string `json:"at"`
 	// Zone of the controller. Default: UTC.
 	Zone string `json:"zone"`
-	// State of the pool and of the fleet. Default: no jobs, no runners.
+	// State of the pool and of the fleet. Default: no jobs and no runners.
 	State *situation `json:"state"`
-	// Expect has the expected decisions.
+	// Expect contains the expected decisions.
 	Expect *expectation `json:"expect"`
 }
 
 // situation is the state of a pool and of the fleet.
 type situation struct {
-	// Jobs assigned to the pool and not finished.
+	// Jobs is the number of jobs that are assigned to the pool and not finished.
 	Jobs int32 `json:"jobs"`
-	// Runners of the pool. The default of the total is the sum of the other numbers.
+	// Runners contains the numbers of the pool's runners. The default of the total is the sum of the other numbers.
 	Runners policy.Runners `json:"runners"`
-	// Usage across the fleet. The default of the pool's own usage is its total number of runners.
+	// Usage of the fleet. The default of the pool's own usage is its total number of runners.
 	Usage policy.Usage `json:"usage"`
-	// Desired number of runners, to which the percentages of an update apply. Default: the total of runners.
+	// Desired is the number of runners to which the percentages of an update refer. Default: the total number of runners.
 	Desired *int32 `json:"desired"`
 	// Change is the update in progress.
 	Change change `json:"change"`
@@ -73,18 +74,18 @@ type change struct {
 	Updated int32  `json:"updated"`
 }
 
-// expectation has the expected decisions. Fields that are not set accept any value.
+// expectation contains the expected decisions. A field that is not set accepts any value.
 type expectation struct {
 	Scaling  *scalingExpectation  `json:"scaling"`
 	Template *templateExpectation `json:"template"`
 	Update   *updateExpectation   `json:"update"`
 }
 
-// commonExpectation has the expectations that apply to every decision.
+// commonExpectation contains the expectations for the fields that all decisions have in common.
 type commonExpectation struct {
 	// Failures are excerpts of the expected failures. Without this field, a failure of a policy fails the case.
 	Failures []excerpt `json:"failures"`
-	// Audit has excerpts of the expected audit findings.
+	// Audit contains excerpts of the expected audit findings.
 	Audit []excerpt `json:"audit"`
 }
 
@@ -93,12 +94,12 @@ type scalingExpectation struct {
 	Max  *int32 `json:"max"`
 	Min  *int32 `json:"min"`
 	Idle *int32 `json:"idle"`
-	// AssignedJobs is Serve or Wait. If it is empty, it is not compared.
+	// AssignedJobs is Serve or Wait. If it is empty, both are accepted.
 	AssignedJobs v1alpha1.AssignedJobs `json:"assignedJobs"`
 	Until        string                `json:"until"`
 	// Bounds that the decision must have. An empty list expects no bounds.
 	Bounds []boundExpectation `json:"bounds"`
-	// Conflicts has excerpts of the expected conflicts. An empty list expects no conflicts.
+	// Conflicts contains excerpts of the expected conflicts. An empty list expects no conflicts.
 	Conflicts []excerpt `json:"conflicts"`
 }
 
@@ -134,14 +135,14 @@ type updateExpectation struct {
 	MaxUnavailable *int32 `json:"maxUnavailable"`
 	Canary         *int32 `json:"canary"`
 	Until          string `json:"until"`
-	// Reasons has excerpts of the expected reasons. An empty list expects no reasons.
+	// Reasons contains excerpts of the expected reasons. An empty list expects no reasons.
 	Reasons []excerpt `json:"reasons"`
 }
 
-// scenarioCase is a case, completed with the common fields of its file.
+// scenarioCase is a case with the common fields of its file filled in.
 type scenarioCase struct {
 	scenario
-	// document and field locate diagnostics.
+	// document and field determine the positions of diagnostics.
 	document document
 	field    string
 	line     int
@@ -196,8 +197,8 @@ func (c scenarioCase) problem(field, format string, args ...any) v1alpha1.Diagno
 	return c.document.problem(strings.Trim(c.field+"."+field, "."), format, args...)
 }
 
-// ask returns the policy inputs of a case, and the asker to evaluate them. If the case has no time, fallback applies. If fallback is zero too,
-// decisions that depend on the time are a problem.
+// ask returns the policy inputs of a case, and the asker that evaluates them. If the case has no time, fallback is the time.
+// If fallback is zero, too, decisions that depend on the time are reported as a problem.
 func (c scenarioCase) ask(ctx context.Context, w *workspace, fallback time.Time, zone string) (*questions, asker, []v1alpha1.Diagnostic) {
 	q, diagnostics := c.questions(w, fallback, zone)
 	if len(diagnostics) > 0 {
@@ -242,7 +243,7 @@ func (c scenarioCase) questions(w *workspace, at time.Time, zone string) (_ *que
 	return q, diagnostics
 }
 
-// pool returns the pool that a case names or declares itself.
+// pool returns the pool that the case names or declares.
 func (c scenarioCase) pool(w *workspace) (*v1alpha1.RunnerPool, error) {
 	if c.Pool == nil {
 		return nil, errors.New("pool is required: the name of a pool, or a RunnerPool")
@@ -279,8 +280,8 @@ func (w *workspace) poolNamed(name string) (*v1alpha1.RunnerPool, error) {
 	return nil, fmt.Errorf("there is no pool %q; existing: %s", name, orNone(wording.List(names, 10)))
 }
 
-// complete fills in the numbers that a situation leaves out. It returns an error, and the field that causes it, for a situation that cannot
-// exist in a cluster.
+// complete fills in the numbers that a situation leaves out. If the situation cannot exist in a cluster, it returns an error
+// and the field that causes it.
 func (s *situation) complete(p *v1alpha1.RunnerPool) (field string, err error) {
 	summed := func(name string, g policy.Group) policy.Group {
 		total := policy.GroupOf(g.Members)

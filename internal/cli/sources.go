@@ -30,9 +30,9 @@ type declaredSource struct {
 	v1alpha1.PoolSource
 	// folder is the folder of the tree that the source applies.
 	folder string
-	// manifest declares it.
+	// manifest is the document that declares the source.
 	manifest document
-	// file is the manifest's file in the tree.
+	// file is the name of the manifest's file in the tree.
 	file string
 }
 
@@ -47,22 +47,25 @@ func (s *declaredSource) follows() revision { return revision{s.Spec.Git.URL, s.
 
 func (s *declaredSource) name() string { return "PoolSource " + wording.Qualified(s.Namespace, s.Name) }
 
-// isLike reports whether two sources apply a folder in the same way, such as one from Git and one from an OCI registry.
+// isLike reports whether two sources apply the same folder into the same namespace with the same tags, for example one from
+// Git and one from an OCI registry.
 func (s *declaredSource) isLike(o *declaredSource) bool {
 	return s.folder == o.folder && s.Namespace == o.Namespace && maps.Equal(s.Spec.Tags, o.Spec.Tags)
 }
 
-// appliesToo reports whether two sources apply the same definitions into different namespaces. With tags, they may differ.
+// appliesToo reports whether two sources apply the same definitions into different namespaces. It returns false if either
+// source has tags, because their definitions may differ.
 func (s *declaredSource) appliesToo(o *declaredSource) bool {
 	return (isWithin(s.folder, o.folder) || isWithin(o.folder, s.folder)) && s.Namespace != o.Namespace && len(s.Spec.Tags)+len(o.Spec.Tags) == 0
 }
 
-// isForItsFolder reports whether a source has the namespace that its folder's name suggests, as ci-web for teams/web.
+// isForItsFolder reports whether the namespace of a source ends with the name of its folder, such as ci-web for teams/web.
 func (s *declaredSource) isForItsFolder() bool {
 	return strings.HasSuffix(s.Namespace, path.Base(s.folder))
 }
 
-// overlap returns a diagnostic about two sources that apply the same definitions into different namespaces.
+// overlap returns a diagnostic about two sources that apply the same definitions into different namespaces. Its position is
+// the source whose namespace does not match its folder if only one does not match.
 func overlap(s, other *declaredSource) v1alpha1.Diagnostic {
 	if s.isForItsFolder() && !other.isForItsFolder() {
 		s, other = other, s
@@ -70,9 +73,10 @@ func overlap(s, other *declaredSource) v1alpha1.Diagnostic {
 	return s.manifest.problem("spec.path", "%s applies %s, and so does %s in %s: give each source a folder of its own", s.name(), s.folder, other.name(), other.manifest.file)
 }
 
-// accountProblem reports a source whose ServiceAccount its file declares in another namespace, where no source uses it.
+// accountProblem reports a source that is probably in the wrong namespace: its manifest's file declares its ServiceAccount
+// only in another namespace, and no source is in that namespace.
 func (s *declaredSource) accountProblem(accounts []manifestDocument, sources []*declaredSource) []v1alpha1.Diagnostic {
-	var there []string // the namespaces of the account
+	var there []string // the namespaces in which the source's file declares the account
 	isThere := false
 	for _, a := range accounts {
 		isThere = isThere || a.Metadata.Name == s.Spec.ServiceAccountName && a.Metadata.Namespace == s.Namespace && s.Namespace != ""
@@ -90,7 +94,8 @@ func (s *declaredSource) accountProblem(accounts []manifestDocument, sources []*
 	return []v1alpha1.Diagnostic{s.manifest.problem("metadata.namespace", "there is no ServiceAccount %s in %s; this file has it in %s", s.Spec.ServiceAccountName, s.Namespace, there[0])}
 }
 
-// pathProblem reports a source without a path in a repository whose other sources have paths, so that it applies their folders as well.
+// pathProblem reports a source without a path if other sources of the same Git revision have paths, because the source would
+// apply their folders as well.
 func (t tree) pathProblem(s *declaredSource, sources []*declaredSource) []v1alpha1.Diagnostic {
 	others := slices.ContainsFunc(sources, func(o *declaredSource) bool {
 		return o.Spec.Git != nil && s.Spec.Git != nil && o.follows() == s.follows() && o.Spec.Path != "" && s.appliesToo(o)
@@ -107,14 +112,14 @@ func (t tree) pathProblem(s *declaredSource, sources []*declaredSource) []v1alph
 	return []v1alpha1.Diagnostic{s.manifest.problem("spec.path", "%s", message)}
 }
 
-// unclaimed returns the folders next to the folders of sources that no source applies.
+// unclaimed returns the folders with CUE files that are next to the folders of sources and that no source applies.
 func (t tree) unclaimed(sources []*declaredSource) (folders []string) {
 	parents := map[string]bool{}
 	for _, s := range sources {
 		parents[path.Dir(s.folder)] = true
 	}
 	for parent := range parents {
-		found, _ := fs.Glob(t.fsys, path.Join(parent, "*/*.cue")) // the pattern is valid unless the folder has an odd name
+		found, _ := fs.Glob(t.fsys, path.Join(parent, "*/*.cue")) // only an unusual folder name makes the pattern invalid
 		for _, name := range found {
 			folders = append(folders, path.Dir(name))
 		}
@@ -125,9 +130,10 @@ func (t tree) unclaimed(sources []*declaredSource) (folders []string) {
 	})
 }
 
-// sources returns the PoolSources in a tree that apply a folder of the tree. spec.path is relative to the top of the repository. sources assumes
-// that this is the folder of the module, or the parent of the folder with the manifest. wrong reports sources of the same branch whose folder does
-// not exist, and sources that apply a folder into another namespace than they are meant to.
+// sources returns the PoolSources in a tree that apply a folder of the tree, except sources with a wrong namespace or path.
+// spec.path is relative to the top of the repository, which is not known: sources assumes that the top is the folder of the
+// module, or the parent of the folder with the manifest. wrong reports sources whose folder does not exist, if another
+// source follows the same revision, and sources that apply a folder into a namespace that is probably not intended.
 func (t tree) sources() (sources []*declaredSource, wrong []v1alpha1.Diagnostic) {
 	misses := map[revision][]*declaredSource{}
 	strays := (tree{t.fsys, t.root, "."}).findStrays()
@@ -161,7 +167,8 @@ func (t tree) sources() (sources []*declaredSource, wrong []v1alpha1.Diagnostic)
 	return kept, wrong
 }
 
-// appliedFolder returns the folder of the tree that a source applies. It returns "" if the folder does not exist. file declares the source.
+// appliedFolder returns the folder of the tree that a source applies; "" if the folder does not exist. file is the name of
+// the file that declares the source.
 func (t tree) appliedFolder(file, specPath string) string {
 	around := path.Dir(path.Dir(file))
 	for _, top := range []string{".", around} {
@@ -173,12 +180,13 @@ func (t tree) appliedFolder(file, specPath string) string {
 	return ""
 }
 
-// isWithin reports whether a name is a folder or below it.
+// isWithin reports whether name is the folder, or a file or folder below it.
 func isWithin(folder, name string) bool {
 	return folder == "." || name == folder || strings.HasPrefix(name, folder+"/")
 }
 
-// coveringSource returns the source that applies a folder. It returns nil if there is no such source, or if there are several for the same folder.
+// coveringSource returns the source that applies a folder or the closest folder above it. It returns nil if there is no such
+// source, or if several apply the same folder.
 func coveringSource(sources []*declaredSource, folder string) (found *declaredSource) {
 	for _, s := range sources {
 		switch {
@@ -192,7 +200,8 @@ func coveringSource(sources []*declaredSource, folder string) (found *declaredSo
 	return found
 }
 
-// asSources makes the command compile definitions as the PoolSources of their tree do: in their namespaces and with their tags.
+// asSources makes the command compile definitions as the PoolSources of their tree do: with the namespaces and the tags of
+// the sources.
 func (d *definitions) asSources(o *policyOptions, args []string) error {
 	t, err := openTree(folderOf(args))
 	if err != nil {
@@ -210,7 +219,8 @@ func (d *definitions) asSources(o *policyOptions, args []string) error {
 	return nil
 }
 
-// assign sets the namespaces of sources in the objects that they apply, and reports objects that a source would refuse.
+// assign sets the namespace of each object to the namespace of the source that applies it, and reports objects that the
+// source would refuse.
 func (d *definitions) assign(ctx context.Context, c *compiled) error {
 	sources := d.sources
 	if d.source != nil {
@@ -246,7 +256,7 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 	return nil
 }
 
-// tagsOver returns the tags of a source, replaced by the tags of the flags.
+// tagsOver returns the tags of a source. Tags of the flags override them.
 func (d *definitions) tagsOver(s *declaredSource) tags {
 	all := tags{}
 	maps.Copy(all, s.Spec.Tags)
@@ -254,13 +264,13 @@ func (d *definitions) tagsOver(s *declaredSource) tags {
 	return all
 }
 
-// hiddenTop matches a hidden field of objects at the top of a file.
+// hiddenTop matches a hidden field such as _pools at the top level of a file.
 var hiddenTop = regexp.MustCompile(`(?m)^_(pools|connections|policies)\s*:`)
 
-// hiddenIn returns a problem about a folder that declares nothing: the first hidden field with the name of one for objects, or the given
-// problem if there is none.
+// hiddenIn returns a diagnostic about a folder that declares nothing. If a file of the folder has a hidden field such as
+// _pools, the diagnostic is about this field. Otherwise it is the given one.
 func (t tree) hiddenIn(folder string, nothing v1alpha1.Diagnostic) v1alpha1.Diagnostic {
-	files, _ := fs.Glob(t.fsys, path.Join(folder, "*.cue")) // the pattern is valid
+	files, _ := fs.Glob(t.fsys, path.Join(folder, "*.cue")) // an invalid pattern only matches nothing
 	for _, name := range files {
 		text, err := fs.ReadFile(t.fsys, name)
 		if found := hiddenTop.FindSubmatchIndex(text); err == nil && found != nil {
@@ -276,7 +286,7 @@ func (t tree) hiddenIn(folder string, nothing v1alpha1.Diagnostic) v1alpha1.Diag
 // appliedBy returns the objects that a source applies. If the source sets tags, appliedBy compiles its folder again with these tags.
 func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, c *compiled) ([]compile.Object, error) {
 	if s == d.source {
-		return c.Objects, nil // the command compiles only what the source applies
+		return c.Objects, nil // the command compiles only objects that the source applies
 	}
 	if len(s.Spec.Tags) > 0 {
 		result, err := compileTree(ctx, tree{c.fsys, c.root, s.folder}, compile.Options{Tags: d.tagsOver(s), AllowEmpty: true, Positions: true})
@@ -306,8 +316,8 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, c *compi
 	return d.declaredElsewhere(ctx, s, c)
 }
 
-// declaredElsewhere returns the objects that a source applies although no file in its folder declares them: the folder embeds a
-// definition, or has data for the package in a folder above.
+// declaredElsewhere returns the objects that a source applies although no file in its folder declares them, because the
+// folder embeds a definition or contains only data for a package in a folder above.
 func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, c *compiled) ([]compile.Object, error) {
 	result, err := compileTree(ctx, tree{c.fsys, c.root, s.folder}, compile.Options{Tags: d.tags, AllowEmpty: true})
 	applied := map[string]bool{}
@@ -317,7 +327,8 @@ func (d *definitions) declaredElsewhere(ctx context.Context, s *declaredSource, 
 	return slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool { return !applied[o.Manifest.GetKind()+"/"+o.Manifest.GetName()] }), err
 }
 
-// ofSources moves the Rego files in the folders of sources out of the tree's policy, into a policy for each source in the source's namespace.
+// ofSources moves Rego files in the folders of sources from the policy of the tree to a policy of each source, in the
+// source's namespace.
 func (d *definitions) ofSources(ctx context.Context, c compiled, policies []*declaredPolicy) (_ []*declaredPolicy, all []v1alpha1.Diagnostic, _ error) {
 	for _, s := range d.sources {
 		created, diagnostics, err := policiesOfFolder(ctx, c.tree, s.folder, s.Namespace)
@@ -332,14 +343,14 @@ func (d *definitions) ofSources(ctx context.Context, c compiled, policies []*dec
 	return slices.DeleteFunc(policies, func(p *declaredPolicy) bool { return p.isFromFiles() && len(p.source.Modules) == 0 }), all, nil
 }
 
-// policiesOf returns the policies that the sources of the folder apply. Without a source, it returns the policies in the folder, or else those
-// of a folder named policies above it.
+// policiesOf returns the policies that the sources of the folder apply. Without a source, it returns the policies in the
+// folder or, if there are none, the policies in the closest folder named policies above it.
 func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	policies, err := policiesAmong(c.Objects, c.root, namespace)
-	if err != nil || c.fsys == nil { // manifests of other programs
+	if err != nil || c.fsys == nil { // the objects come from manifests of another program
 		return policies, nil, err
 	}
-	files, _ := compile.Gather(c.fsys, c.path) // the result of the compiler already has the diagnostics
+	files, _ := compile.Gather(c.fsys, c.path) // the compiler has already reported the diagnostics
 	policies = withTests(policies, testsAmong(files), c.root, namespace)
 	switch {
 	case d.source != nil && d.source.folder != c.path:
@@ -351,8 +362,8 @@ func (d *definitions) policiesOf(ctx context.Context, c compiled, namespace stri
 	return d.ofSources(ctx, c, policies)
 }
 
-// foreignObjects reports objects that a PoolSource would refuse, such as objects in a second namespace. Other tools may apply them. The result is
-// one diagnostic, with the number of further objects.
+// foreignObjects reports objects that a PoolSource would refuse, for example because they are in a second namespace. Other
+// tools may apply such objects. The result is one diagnostic about the first object, with the number of the others.
 func (w *workspace) foreignObjects() (refused []v1alpha1.Diagnostic) {
 	named := ""
 	for _, o := range w.Objects {
@@ -368,8 +379,8 @@ func (w *workspace) foreignObjects() (refused []v1alpha1.Diagnostic) {
 	return firstOf(refused)
 }
 
-// notCovered reports objects that no PoolSource of the tree applies: the first of them, and their number. It reports none if such a PoolSource
-// may be in a file that cannot be read.
+// notCovered reports objects that no PoolSource of the tree applies, with one diagnostic as from foreignObjects. It reports
+// none if a file that cannot be read may contain such a PoolSource.
 func (w *workspace) notCovered() (found []v1alpha1.Diagnostic) {
 	for i := range w.Objects {
 		o := &w.Objects[i]
@@ -387,7 +398,7 @@ func (w *workspace) notCovered() (found []v1alpha1.Diagnostic) {
 	return firstOf(found)
 }
 
-// firstOf returns the first of alike diagnostics of objects, with the number of the others.
+// firstOf returns the first of several similar diagnostics, with the number of the others in its message.
 func firstOf(alike []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
 	if len(alike) > 1 {
 		alike[0].Message += fmt.Sprintf(" (and %s)", wording.Count(len(alike)-1, "more object"))
@@ -395,10 +406,10 @@ func firstOf(alike []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
 	return alike[:min(len(alike), 1)]
 }
 
-// consentProblems reports connections that are declared here and do not allow the namespaces of their pools. A review does not call it, because
-// it compares the allowed namespaces of both sides.
+// consentProblems reports connections that are declared here and do not allow the namespaces of the pools that use them. A
+// review does not use it, because it compares the allowed namespaces of both sides.
 func (w *workspace) consentProblems() (found []v1alpha1.Diagnostic) {
-	refused := map[string][]string{} // namespaces by connection
+	refused := map[string][]string{} // namespaces of pools, by connection
 	for _, p := range w.pools {
 		name, c := connectionOf(p.RunnerPool), w.connection(p.RunnerPool)
 		if c.Namespace != "" && p.Namespace != "" && !c.Allows(p.Namespace) {
@@ -414,7 +425,7 @@ func (w *workspace) consentProblems() (found []v1alpha1.Diagnostic) {
 	return found
 }
 
-// maxNamespaces is how many namespaces are named that a connection does not allow.
+// maxNamespaces is the maximum number of namespaces in a diagnostic of consentProblems.
 const maxNamespaces = 3
 
 // boundBy returns the names of the policies that bind a pool.

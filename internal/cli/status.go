@@ -23,9 +23,10 @@ import (
 )
 
 var (
-	// errTrouble is the error of status if it finds a problem.
+	// errTrouble is the error of status if there is a problem.
 	errTrouble = errors.New("found problems")
-	// errUnseen is wrapped by the error of status if it finds no problem but could not check everything.
+	// errUnseen is wrapped by the error of status if it finds no problem, but could not check
+	// everything.
 	errUnseen = errors.New("could not check everything")
 )
 
@@ -133,7 +134,8 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 	}
 }
 
-// show writes the first page, and later pages only if they differ from the previous one.
+// show writes the first page. Later, it writes only if the page differs from the former page: the
+// whole page to a terminal, and otherwise a line for each change.
 func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
 	text := page.Text()
 	if former != nil {

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// leaseFresh is the largest age of a renewal that needs no second look. A leader renews its lease every 2 s. Another replica takes over
-	// 15 s after the last renewal.
+	// leaseFresh is the largest age of the last renewal for which a lease is not read again. A leader renews its lease every 2
+	// s, and another replica takes over 15 s after the last renewal.
 	leaseFresh = 10 * time.Second
-	// leaseLook is the time between the first and the second look.
+	// leaseLook is the time after which a lease is read again.
 	leaseLook = 5 * time.Second
 )
 
@@ -37,7 +37,7 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	}
 	if g.namespace == "" {
 		var all []coordinationv1.Lease
-		_ = listPages(ctx, g.client, &coordinationv1.LeaseList{}, &all, client.MatchingFields{"metadata.name": key.Name}) // without the right to list leases, only the lease of --lease-namespace is checked
+		_ = listPages(ctx, g.client, &coordinationv1.LeaseList{}, &all, client.MatchingFields{"metadata.name": key.Name}) // without permission to list leases, status checks only the lease of --lease-namespace
 		found = append(found, slices.DeleteFunc(all, func(l coordinationv1.Lease) bool { return l.Namespace == g.lease })...)
 	}
 	switch {
@@ -52,8 +52,9 @@ func (g *statusReader) leases(ctx context.Context) []explain.Lease {
 	return g.judge(ctx, found)
 }
 
-// judge determines which leases are no longer renewed. The renew time comes from the holder's clock, which may be wrong. If it is old or in the
-// future, judge therefore reads the lease a second time. The lease is lost if it has not been renewed in the meantime.
+// judge determines which leases are lost because no controller renews them. The renew time comes from the holder's clock,
+// which may be wrong. If the time is old or in the future, judge therefore reads the lease again after leaseLook. The lease
+// is lost if it has not been renewed in the meantime.
 func (g *statusReader) judge(ctx context.Context, found []coordinationv1.Lease) []explain.Lease {
 	isStale := func(l explain.Lease) bool { return l.Holder == "" || g.now().Sub(l.Renewed.Time).Abs() > leaseFresh }
 	leases := converted(found, leaseOf)
@@ -86,7 +87,7 @@ func leaseOf(l coordinationv1.Lease) explain.Lease {
 	return one
 }
 
-// wait waits for d, or until ctx ends.
+// wait waits for d, or until ctx ends. In the second case, it returns an error.
 func wait(ctx context.Context, d time.Duration) error {
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()

@@ -23,20 +23,21 @@ import (
 const (
 	// defaultLeaseNamespace is the namespace in which the docs install the controller.
 	defaultLeaseNamespace = "corral-system"
-	// pageSize is the number of objects in one list request.
+	// pageSize is the maximum number of objects in the response to one list request.
 	pageSize = 500
-	// maxRead limits the number of objects of one kind.
+	// maxRead is the number of objects of one kind after which no further page is read.
 	maxRead = 10_000
-	// maxElsewhere limits the number of connections in other namespaces.
+	// maxElsewhere is the maximum number of connections that are read from other namespaces.
 	maxElsewhere = 50
 )
 
-// reader reads objects with the user's rights, and records what it could not read.
+// reader reads objects with the user's permissions, and records the objects that it could not read.
 type reader struct {
 	client client.Reader
-	// namespace to read, or "" for all. own is the context's namespace, which is read if the user may not read all.
+	// namespace is the namespace to read, or "" for all. own is the context's namespace, which reader reads if the user may not
+	// list objects of all namespaces.
 	namespace, own string
-	// reasonOf returns the text for the error of a read.
+	// reasonOf returns the text that is recorded for the error of a read.
 	reasonOf func(error) string
 	unseen   []explain.Unseen
 }
@@ -46,12 +47,12 @@ type statusReader struct {
 	reader
 	// lease is the namespace of the controller's lease.
 	lease string
-	// now returns the time by the API server's clock, once that is known.
+	// now returns the time by the API server's clock after the first response, and the local time before.
 	now  func() time.Time
 	wait func(context.Context, time.Duration) error
 }
 
-// read takes a snapshot.
+// read returns a snapshot of the objects.
 func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	s := &explain.Snapshot{Namespace: g.namespace}
 	g.readPools(ctx, s)
@@ -65,7 +66,7 @@ func (g *statusReader) read(ctx context.Context) *explain.Snapshot {
 	return s
 }
 
-// readPools reads pools and the objects that belong to them.
+// readPools reads pools, connections, scale sets and runners.
 func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
 	listNamespaced(ctx, g, "RunnerPools", &v1alpha1.RunnerPoolList{}, &s.Pools)
 	listNamespaced(ctx, g, "GitHubConnections", &v1alpha1.GitHubConnectionList{}, &s.Connections)
@@ -73,21 +74,22 @@ func (g *reader) readPools(ctx context.Context, s *explain.Snapshot) {
 	listNamespaced(ctx, g, "Runners", &v1alpha1.RunnerList{}, &s.Runners)
 }
 
-// recordUnseen records an object that could not be read. A missing right does not end the command.
+// recordUnseen records that something could not be read, unless err is nil. The command continues with the other objects.
 func (g *reader) recordUnseen(what string, err error) {
 	if err != nil {
 		g.unseen = append(g.unseen, explain.Unseen{What: what, Why: g.reasonOf(err)})
 	}
 }
 
-// get reads an object. It records an error, unless the object does not exist.
+// get reads an object. It records an error, unless the error is that the object does not exist.
 func (g *reader) get(ctx context.Context, what string, key client.ObjectKey, to client.Object) error {
 	err := g.client.Get(ctx, key, to)
 	g.recordUnseen(what, client.IgnoreNotFound(err))
 	return err
 }
 
-// briefReason returns the text of an error without the kind, so that the same error of several kinds gives the same text.
+// briefReason returns the text of an error without the kind of the object, so that the texts for several kinds are equal if
+// the cause is the same.
 func briefReason(err error) string {
 	request := new(url.Error)
 	switch {
@@ -104,7 +106,7 @@ func briefReason(err error) string {
 // errMore is the error for a list with more than maxRead objects.
 var errMore = fmt.Errorf("there are more than %d, the limit", maxRead)
 
-// listPages lists objects in pages, and adds them to a list. kind is an empty list of their kind.
+// listPages lists objects in pages, and appends them to a slice. kind is an empty list of their kind.
 func listPages[T any](ctx context.Context, from client.Reader, kind client.ObjectList, to *[]T, options ...client.ListOption) error {
 	more := ""
 	for {
@@ -137,7 +139,7 @@ func listNamespaced[T any](ctx context.Context, g *reader, what string, kind cli
 	g.recordUnseen(what, err)
 }
 
-// readOtherConnections reads connections of pools that are in other namespaces than the pools.
+// readOtherConnections reads the connections of pools that are not in the namespace of the pool.
 func (g *statusReader) readOtherConnections(ctx context.Context, s *explain.Snapshot) {
 	if g.namespace == "" {
 		return

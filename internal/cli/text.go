@@ -15,7 +15,8 @@ import (
 //go:embed text.tmpl
 var textTemplates string
 
-// texts renders reports. It keeps values as they are, because Run escapes the output.
+// texts renders the text output of commands. Its function safe returns values
+// unchanged, because Run escapes the output.
 var texts = &wording.Book{Source: textTemplates, Functions: template.FuncMap{
 	"max": wording.Max, "count": wording.Count[int], "lines": ranges, "redact": wording.Redact,
 	"safe":   func(value any) any { return value },

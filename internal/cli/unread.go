@@ -20,36 +20,38 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// declaredKinds are the kinds that a source applies. Users apply manifests of other kinds, such as PoolSources, with other tools.
+// declaredKinds are the kinds that users declare in CUE, so that a source applies them. Users apply manifests of Corral's
+// other kinds, such as PoolSources, with other tools.
 var declaredKinds = []string{"GitHubConnection", policy.KindRunnerPolicy, "RunnerPool"}
 
-// manifestDocument is a YAML or JSON document with an object of Corral.
+// manifestDocument is a YAML or JSON document with an object of Corral or a ServiceAccount.
 type manifestDocument struct {
 	document
 	metav1.TypeMeta `json:",inline"`
-	// name is the name of the file in the tree.
+	// name is the name of the document's file in the tree.
 	name     string
 	Metadata struct{ Name, Namespace string }
 }
 
-// strays collects files with objects of Corral that the compiler does not read.
+// strays collects objects of Corral in files that the compiler does not read, and diagnostics about such files.
 type strays struct {
 	tree
 	entries     int
 	manifests   []manifestDocument
 	diagnostics []v1alpha1.Diagnostic
-	// unreadable has the syntax errors of files with objects of Corral.
+	// unreadable contains the syntax errors of files with objects of Corral.
 	unreadable []v1alpha1.Diagnostic
-	// accounts are the ServiceAccounts in files with objects of Corral.
+	// accounts contains the ServiceAccounts that are in files with objects of Corral.
 	accounts []manifestDocument
-	// hidesSource is true if a document that could not be read may be a PoolSource.
+	// hidesSource is true if an object that could not be read may be a PoolSource.
 	hidesSource bool
 }
 
-// findStrays walks the tree. It skips hidden folders and testdata, whose files are not meant to be applied.
+// findStrays walks the tree. It skips hidden files and folders, cue.mod, and folders named testdata, because their files are
+// not meant to be applied.
 func (t tree) findStrays() *strays {
 	s := &strays{tree: t}
-	_ = fs.WalkDir(t.fsys, t.path, s.visit) // the compiler reports what it cannot read
+	_ = fs.WalkDir(t.fsys, t.path, s.visit) // the compiler reports files and folders that cannot be read
 	return s
 }
 
@@ -73,7 +75,7 @@ func (s *strays) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
-// read returns a file, or nil if it cannot be read or is too large to be compiled.
+// read returns the content of a file, or nil if the file cannot be read or is too large to be compiled.
 func (s *strays) read(name string) []byte {
 	info, err := fs.Stat(s.fsys, name)
 	if err != nil || info.Size() > compile.MaxFileBytes {
@@ -84,15 +86,16 @@ func (s *strays) read(name string) []byte {
 }
 
 var (
-	// ofCorral matches a manifest of Corral's group, or of one of its kinds.
+	// ofCorral matches manifests that mention Corral's API group or one of its kinds.
 	ofCorral = regexp.MustCompile(`corral\.dev/|kind: *"?(GitHubConnection|PoolSource|RunnerPool|(Cluster)?RunnerPolicy)\b`)
-	// definesPools matches a file of CUE that uses Corral's schema, or adds to what a package declares.
+	// definesPools matches CUE files that use Corral's schema, or that declare a field such as pools at the top level.
 	definesPools = regexp.MustCompile(`(?m)corral\.dev/|^(pools|connections|policies):`)
-	// ofTemplate matches an action in a template of Helm or Jinja. Braces alone may be a mistake in YAML.
+	// ofTemplate matches an action in a Helm or Jinja template. It does not match braces without an action, which may be a
+	// mistake in YAML.
 	ofTemplate = regexp.MustCompile(`\{\{-?[ \t]*[^{}\s]|\{%`)
 )
 
-// noteCUE reports a CUE file that CUE ignores because of its name or the name of its folder.
+// noteCUE reports a file with definitions that CUE ignores because of the name of the file or of a folder.
 func (s *strays) noteCUE(name string) {
 	isPassedOver := path.Ext(name) != ".cue" || strings.HasSuffix(name, "_test.cue") || slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return strings.HasPrefix(part, "_") })
 	text := s.read(name)
@@ -107,7 +110,7 @@ var (
 	ofDecision = regexp.MustCompile(`(?m)^package corral\.`)
 )
 
-// noteRego reports a policy that is not read because of its file's name.
+// noteRego reports a file with a policy that a source does not read because of the file's name.
 func (s *strays) noteRego(name string) {
 	if path.Ext(name) != ".rego" && nameOfRego.MatchString(name) && ofDecision.Match(s.read(name)) {
 		s.diagnostics = append(s.diagnostics, v1alpha1.Diagnostic{File: displayPath(s.root, name), Line: 1, Column: 1,
@@ -144,7 +147,8 @@ func (s *strays) noteManifests(name string) {
 	}
 }
 
-// unread reports files that a source does not read. It ignores manifests of objects that definitions declare as well.
+// unread reports files that a source does not read. It does not report manifests of objects that the definitions declare as
+// well.
 func (s *strays) unread(objects []compile.Object) []v1alpha1.Diagnostic {
 	found := s.diagnostics
 	for _, m := range s.manifests {

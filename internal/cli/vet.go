@@ -24,7 +24,7 @@ import (
 
 // vetReport is the output of vet.
 type vetReport struct {
-	// Objects has the number of declared objects by kind.
+	// Objects contains the number of declared objects by kind.
 	Objects map[string]int `json:"objects"`
 	// Diagnostics is empty if the definitions are valid.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics"`
@@ -32,18 +32,18 @@ type vetReport struct {
 	At string `json:"at,omitempty"`
 	// Policies that were evaluated.
 	Policies []vetPolicy `json:"policies,omitempty"`
-	// Pools with the decisions of policies. It is empty if there are no policies.
+	// Pools contains the decisions of policies on each pool; empty if there are no policies.
 	Pools []vetPool `json:"pools,omitempty"`
-	// Findings are warnings about the definitions, and the results of policies. The same finding about several pools is listed once.
+	// Findings are warnings about the definitions, and the results of policies. A finding about many pools is listed once.
 	Findings []report.Finding `json:"findings,omitempty"`
 
 	warnings []report.Finding
 	version  string
 	// root is the top folder of the definitions.
 	root string
-	// askedLines has, with --verbose, a line for each pool with the policies that bind it.
+	// askedLines contains, with --verbose, a line for each pool with the names of the policies that bind it.
 	askedLines []string
-	// titles has the titles of rules.
+	// titles contains the titles of rules.
 	titles map[annotated]string
 }
 
@@ -55,13 +55,13 @@ type vetPolicy struct {
 	Mode      v1alpha1.PolicyMode `json:"mode"`
 	Digest    string              `json:"digest"`
 	Decisions []string            `json:"decisions"`
-	// Pools is the number of pools that it binds.
+	// Pools is the number of pools that the policy binds.
 	Pools int `json:"pools"`
-	// Remark is the reason why the policy, or a part of it, was not evaluated for any pool.
+	// Remark is the reason why the policy, or a part of it, was evaluated for no pool.
 	Remark string `json:"remark,omitempty"`
 }
 
-// vetPool has the decisions of policies on a pool.
+// vetPool contains the decisions of policies on a pool.
 type vetPool struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -69,7 +69,7 @@ type vetPool struct {
 	Path string `json:"path,omitempty"`
 	// Asked lists the policies that bind the pool.
 	Asked []string `json:"asked"`
-	// The update decision shows how a change of the pool's template would begin to roll out.
+	// answers contains the decisions. The update decision is how a change of the pool's template would begin to roll out.
 	answers
 
 	declared *v1alpha1.RunnerPool
@@ -145,7 +145,7 @@ func newVet(version string) *cobra.Command {
 	return c
 }
 
-// openOrRead opens the definitions, or reads the manifests of --filename.
+// openOrRead opens the definitions or, with --filename, reads the manifests in that file.
 func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []string, manifests string) (*workspace, error) {
 	if manifests == "" {
 		if err := d.asSources(o, args); err != nil {
@@ -181,7 +181,7 @@ func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []st
 	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
 }
 
-// remarks returns warnings about files and objects that a source would not have, read or apply.
+// remarks returns warnings about files that a source would not have or not read, and about objects that it would not apply.
 func (w *workspace) remarks() []report.Finding {
 	as := func(rule, title string) func(v1alpha1.Diagnostic) report.Finding {
 		return func(d v1alpha1.Diagnostic) report.Finding { return warning(rule, title, d) }
@@ -189,7 +189,7 @@ func (w *workspace) remarks() []report.Finding {
 	found := slices.Concat(converted(w.uncommitted, as(ruleUncommitted, "Not in the repository")), converted(w.notOfPolicies(w.unread), as(ruleUnread, "File not read")))
 	notApplied := w.foreignObjects
 	switch {
-	case w.fsys == nil: // manifests of other programs
+	case w.fsys == nil: // the objects come from manifests of another program
 		return found
 	case w.isAssigned:
 		notApplied = w.notCovered
@@ -197,7 +197,7 @@ func (w *workspace) remarks() []report.Finding {
 	return append(found, converted(notApplied(), as(ruleForeign, "Not applied by a PoolSource"))...)
 }
 
-// notOfPolicies returns the diagnostics about files that --policy does not read.
+// notOfPolicies returns the diagnostics about files that --policy does not read either.
 func (w *workspace) notOfPolicies(all []v1alpha1.Diagnostic) []v1alpha1.Diagnostic {
 	return slices.DeleteFunc(slices.Clone(all), func(d v1alpha1.Diagnostic) bool { return w.options.includes(d.File) })
 }
@@ -209,7 +209,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	for _, p := range w.pools {
 		o := p.object
 		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: boundBy(w.policies, policy.PoolOf(p.RunnerPool))}
-		// The update begins while the pool has its maximum number of runners.
+		// Assume that the update begins while the pool has its maximum number of runners.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
 		q.scaling = w.idleInput(q.scaling.Pool, at, zone)
@@ -242,8 +242,8 @@ func policiesOf(w *workspace) (policies []vetPolicy) {
 	return policies
 }
 
-// remarkFor returns the reason why a policy is not evaluated or binds no pool. A policy of --policy may be meant for other repositories, so that
-// it is not remarked on if it binds no pool here.
+// remarkFor returns the reason why a policy is not evaluated, or why it binds no pool; empty if there is no such reason. A
+// policy of --policy may be meant for other repositories, so remarkFor does not report that its selector matches no pool.
 func (w *workspace) remarkFor(p *declaredPolicy, pools int) string {
 	isOwn := p.source.Kind == policy.KindRunnerPolicy
 	for _, remark := range []struct {
@@ -276,8 +276,8 @@ func (r *vetReport) err() error {
 	return deniedError(len(refused), len(r.Pools), slices.ContainsFunc(refused, func(p vetPool) bool { return len(p.failures()) > 0 }))
 }
 
-// deniedError returns the error for denied pools, if there are any. If failed is true, it says that some decisions are missing because a policy
-// failed.
+// deniedError returns the error for denied pools; nil if there are none. If failed is true, the error adds that a policy
+// failed, so that some of these pools are undecided.
 func deniedError(denied, pools int, failed bool) error {
 	if denied == 0 {
 		return nil

@@ -15,10 +15,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxGone limits the number of pool names in the warning.
+// maxGone is the maximum number of pool names in the warning of goneSince.
 const maxGone = 10
 
-// goneSince warns about pools that a revision of the folder declares and w does not. It also warns if it cannot compile the revision.
+// goneSince warns about pools that the folder declares at a revision and that w does not have. It also warns if the revision
+// does not compile.
 func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revision string) ([]report.Finding, error) {
 	if revision == "" {
 		return nil, errors.New("--base is empty: if git merge-base finds no commit, fetch more history")

@@ -16,10 +16,11 @@ import (
 	"github.com/corral-dev/corral/internal/report"
 )
 
-// publicCaches warns about pools with a cache whose runner group takes jobs of public repositories. The author of any pull request there could
-// write files that later jobs read. It also warns if it cannot determine this.
+// publicCaches warns about pools with a cache whose runner group takes jobs of public repositories, because the author of
+// any pull request to these repositories could write files that later jobs read. It also warns if it cannot determine
+// whether a runner group takes such jobs.
 func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, version string) (warnings []report.Finding) {
-	messages := map[string]string{} // the message by connection and group, because many pools have the same group
+	messages := map[string]string{} // by connection and group, because many pools have the same group
 	for i := range w.pools {
 		p := &w.pools[i]
 		if p.Spec.Cache == nil {
@@ -42,7 +43,8 @@ func (w *workspace) publicCaches(ctx context.Context, c client.Reader, own, vers
 	return warnings
 }
 
-// allowsPublic asks GitHub whether a runner group takes jobs of public repositories. It uses the credentials of a connection in the cluster.
+// allowsPublic asks GitHub whether a runner group takes jobs of public repositories. It reads the credentials of the
+// connection from the cluster.
 func allowsPublic(ctx context.Context, c client.Reader, connection types.NamespacedName, group, version string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

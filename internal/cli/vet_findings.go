@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// Rules of Corral's own findings. Findings of policies have the names of their rules.
+// Rules of Corral's own findings. The rule of a policy's finding has the name of the Rego rule.
 const (
 	ruleDefinition  = "corral.definition"
 	ruleFailed      = "corral.policy.failed"
@@ -54,7 +54,7 @@ func (r *vetReport) findings() []report.Finding {
 	return append(definitionFindings(r.Diagnostics), r.results()...)
 }
 
-// results returns the findings in valid definitions. The same finding about several pools is combined into one.
+// results returns the findings except diagnostics. It combines equal findings about many pools, see report.Grouped.
 func (r *vetReport) results() (findings []report.Finding) {
 	for _, p := range r.Policies {
 		if p.Remark != "" {
@@ -79,7 +79,7 @@ func warning(rule, title string, d v1alpha1.Diagnostic) report.Finding {
 	}
 }
 
-// titlesOf returns the titles in the metadata of rules, including the rules of the library.
+// titlesOf returns the titles in the metadata of the rules of policies and of the built-in library.
 func titlesOf(policies []*declaredPolicy) map[annotated]string {
 	titles := map[annotated]string{}
 	add := func(ref string, modules map[string]string) {
@@ -97,7 +97,7 @@ func titlesOf(policies []*declaredPolicy) map[annotated]string {
 	return titles
 }
 
-// titleOf returns a rule's title, or otherwise if it has none.
+// titleOf returns the title of a rule, or the text otherwise if the rule has no title.
 func titleOf(titles map[annotated]string, r rule, otherwise string) string {
 	own, library := titles[r.at], titles[annotated{"", r.at.module, r.at.line}]
 	return cmp.Or(own, library, otherwise)
@@ -138,7 +138,8 @@ func (p *vetPool) findings(titles map[annotated]string) (findings []report.Findi
 	return findings
 }
 
-// ruleID returns the rule's name and the code of the verdict. The code distinguishes the checks of one rule.
+// ruleID returns the name of the rule and the code of the verdict, because one rule can contain several checks with
+// different codes.
 func (v verdict) ruleID() string {
 	if v.Code == "" || strings.Contains(v.Rule.Name, v.Code) {
 		return v.Rule.Name
@@ -146,8 +147,8 @@ func (v verdict) ruleID() string {
 	return v.Rule.Name + "/" + v.Code
 }
 
-// checkoutOf returns the top folder of the repository that contains a folder, or else the folder of GitHub's checkout. It is empty if there is
-// neither.
+// checkoutOf returns the top folder of the Git repository that contains a folder, or else the folder of the checkout in a
+// GitHub workflow; empty if there is neither.
 func checkoutOf(folder string) string {
 	workspace := os.Getenv("GITHUB_WORKSPACE")
 	for dir, err := filepath.Abs(folder); err == nil && dir != workspace && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
@@ -158,7 +159,8 @@ func checkoutOf(folder string) string {
 	return workspace
 }
 
-// fromCheckout names files relative to the top of the repository that contains a folder, as GitHub does.
+// fromCheckout changes the file names in findings to names relative to the top of the repository that contains a folder, as
+// GitHub expects them.
 func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 	checkout := checkoutOf(folder)
 	rename := func(file *string) {
@@ -175,7 +177,8 @@ func fromCheckout(folder string, findings []report.Finding) []report.Finding {
 	return findings
 }
 
-// suites returns the report as test suites: a case for each mistake, and a case for each pool with the results of policies.
+// suites returns the report as test suites: a failed case for each error, and a case for each pool with the decisions of
+// policies. The case of a refused pool is skipped, because another case reports the error.
 func (r *vetReport) suites() []report.Suite {
 	policies, pools := report.Suite{Name: "policies"}, report.Suite{Name: "pools"}
 	for _, f := range r.results() {
@@ -194,7 +197,8 @@ func (r *vetReport) suites() []report.Suite {
 	return slices.DeleteFunc(suites, func(s report.Suite) bool { return len(s.Cases) == 0 })
 }
 
-// definitionSuite returns a suite with a failed case for each diagnostic, or with a single case that passes.
+// definitionSuite returns a suite with a failed case for each diagnostic, or with a single case that passes if there are
+// none.
 func definitionSuite(diagnostics []v1alpha1.Diagnostic) report.Suite {
 	if len(diagnostics) == 0 {
 		return report.Suite{Name: "definitions", Cases: []report.Case{{Name: "compile", Result: report.Pass}}}
@@ -207,7 +211,8 @@ func failedCase(f report.Finding) report.Case {
 	return report.Case{Name: strings.TrimSpace(f.Rule + " " + f.Path), Place: f.Place, Result: report.Fail, Failure: strings.TrimSuffix(texts.Execute("finding", f), "\n")}
 }
 
-// staleSchema warns about a copy of the schema that differs from the built-in schema, which vet and the controller use.
+// staleSchema warns if the copy of the schema in the repository differs from the built-in schema, which vet and the
+// controller use.
 func (w *workspace) staleSchema() []report.Finding {
 	files := map[string][]byte{}
 	if err := addSchema(files); err != nil {
@@ -225,7 +230,7 @@ func (w *workspace) staleSchema() []report.Finding {
 	return nil
 }
 
-// doubts warns about valid rules that probably do not do what their author intended.
+// doubts returns warnings about valid rules that probably do not have the effect that their author intended.
 func (w *workspace) doubts() (found []report.Finding) {
 	for _, p := range w.policies {
 		if p.testsOnly {

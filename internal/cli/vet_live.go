@@ -21,8 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// quotaWarnings warns about pools that exceed the quotas and limit ranges of their namespaces in the cluster, and about namespaces that cannot be
-// read.
+// quotaWarnings warns about pools whose pods exceed the quotas and limit ranges of their namespace in the cluster. It also
+// warns about namespaces whose quotas it may not read.
 func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own string) (warnings []report.Finding, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -31,7 +31,7 @@ func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own stri
 		p := &w.pools[i]
 		pod, err := podspec.Specimen(p.RunnerPool)
 		if err != nil || p.Spec.GetMode() == v1alpha1.Observe {
-			continue // the compiler reports the error, or the pool has no pods
+			continue // another check reports an invalid template, and a pool that only observes has no pods
 		}
 		namespace := cmp.Or(p.Namespace, own)
 		pools[namespace], fleets[namespace] = append(pools[namespace], p), append(fleets[namespace], p.fleet(pod))
@@ -39,7 +39,7 @@ func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own stri
 	for _, namespace := range slices.Sorted(maps.Keys(pools)) {
 		quotas, ranges := &corev1.ResourceQuotaList{}, &corev1.LimitRangeList{}
 		err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
-		if !apierrors.IsNotFound(err) { // users without the right to read the namespace may have the right to list quotas in it
+		if !apierrors.IsNotFound(err) { // users who may not read the namespace may still list the quotas in it
 			err = cmp.Or(c.List(ctx, quotas, client.InNamespace(namespace)), c.List(ctx, ranges, client.InNamespace(namespace)))
 		}
 		switch {
@@ -55,7 +55,8 @@ func (w *workspace) quotaWarnings(ctx context.Context, c client.Reader, own stri
 	return warnings, nil
 }
 
-// fleet returns the largest number of pods that a pool may have, according to its max and the max of its schedules.
+// fleet returns the maximum number of pods of a pool, according to its max, the max of its schedules and its maxSurge. A
+// negative number means that there is no maximum.
 func (p *declaredPool) fleet(pod *corev1.Pod) quota.Fleet {
 	f := quota.Fleet{Pod: pod, Most: -1}
 	if p.Spec.Scale.Max == nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/corral-dev/corral/internal/worker"
 )
 
-// defaultTimeout limits one evaluation of a policy.
+// defaultTimeout is the default CPU time for one evaluation of one policy.
 const defaultTimeout = time.Second
 
 // policyOptions are the flags that select the policies to evaluate, and limit their time.
@@ -32,11 +32,12 @@ type policyOptions struct {
 	paths     []string
 	namespace string
 	timeout   time.Duration
-	// record enables the recording of questions to rules and of their output.
+	// record is true if the policies must record the questions to rules that users wrote, and the output of these rules.
 	record bool
-	// loaded caches the policies of paths.
+	// loaded caches the policies of paths, by path.
 	loaded map[string][]*declaredPolicy
-	// child returns the child process that evaluates policies that users wrote.
+	// child returns the evaluator, which runs a child process for rules that users wrote. It creates the evaluator on the first
+	// call.
 	child func() *worker.Evaluator
 }
 
@@ -44,14 +45,14 @@ func newPolicyOptions() *policyOptions {
 	o := &policyOptions{timeout: defaultTimeout, loaded: map[string][]*declaredPolicy{}}
 	o.child = sync.OnceValue(func() *worker.Evaluator {
 		limits := worker.DefaultEvaluatorLimits()
-		limits.Ask.Usual, limits.Load.Usual = 0, 0 // a user waits, so that no request counts as slow
+		limits.Ask.Usual, limits.Load.Usual = 0, 0 // 0: a user waits for the result, so no request is treated as slow
 		limits.Ask.CPU, limits.Ask.Wall = o.timeout, max(limits.Ask.Wall, 10*o.timeout)
 		return worker.NewEvaluator(1, limits)
 	})
 	return o
 }
 
-// rules returns the evaluator of the context, or else a child process.
+// rules returns the evaluator of the context, or else one that runs a child process.
 func (o *policyOptions) rules(ctx context.Context) Evaluator {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
 		return given.evaluator
@@ -69,7 +70,7 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	return o
 }
 
-// includes reports whether --policy names a file or a folder that contains it.
+// includes reports whether a path of --policy is the file or a folder that contains the file.
 func (o *policyOptions) includes(file string) bool {
 	absolute, err := filepath.Abs(file)
 	return err == nil && slices.ContainsFunc(o.paths, func(given string) bool {
@@ -85,34 +86,34 @@ func (o *policyOptions) check() error {
 	return nil
 }
 
-// workspace has the pools that a command works on, and the policies that may bind them.
+// workspace contains the pools that a command works on, and the policies that may bind them.
 type workspace struct {
 	compiled
 	// asker evaluates the loaded policies.
 	asker
 	options policyOptions
 	pools   []declaredPool
-	// connections has the valid connections by NAMESPACE/NAME.
+	// connections contains the valid connections by NAMESPACE/NAME.
 	connections map[string]declaredConnection
 }
 
-// declaredConnection is a connection with its position.
+// declaredConnection is a connection with the object that declares it.
 type declaredConnection struct {
 	*v1alpha1.GitHubConnection
 	object compile.Object
 }
 
-// declaredPool is a pool with its position.
+// declaredPool is a pool with the object that declares it.
 type declaredPool struct {
 	*v1alpha1.RunnerPool
 	object compile.Object
 	plan   *schedule.Plan
-	// match is nil until workspace.match is called.
+	// match is the cached result of workspace.match; nil before the first call.
 	match *jobmatch.Pool
 }
 
-// open compiles definitions, and loads their policies and the policies of --policy. A workspace with
-// diagnostics is incomplete, and the command must stop.
+// open compiles definitions, and loads their policies and the policies of --policy. A workspace with diagnostics is
+// incomplete, so the command must report them and stop.
 func open(ctx context.Context, d *definitions, o *policyOptions, args []string) (*workspace, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 		}
 	}
 	if named := slices.DeleteFunc(namespacesOf(result.Objects), func(name string) bool { return name == "" }); len(named) == 1 && !result.isAssigned {
-		o.namespace = cmp.Or(o.namespace, named[0]) // objects without a namespace are applied to the namespace of the pools
+		o.namespace = cmp.Or(o.namespace, named[0]) // objects without a namespace belong to the namespace of the pools
 	}
 	return loadWorkspace(ctx, result, d, o)
 }
@@ -147,7 +148,8 @@ func loadWorkspace(ctx context.Context, result compiled, d *definitions, o *poli
 	return w, w.loadPolicies(ctx, policies)
 }
 
-// newWorkspace decodes the pools and connections among compiled objects, unless there are diagnostics. It loads no policies.
+// newWorkspace returns a workspace without policies. It decodes the pools and connections among compiled objects, unless
+// there are diagnostics.
 func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	w := &workspace{compiled: result, options: *o, connections: map[string]declaredConnection{}}
 	if len(w.Diagnostics) > 0 {
@@ -177,7 +179,7 @@ func newWorkspace(result compiled, o *policyOptions) (*workspace, error) {
 	for i := range w.pools {
 		w.Diagnostics = append(w.Diagnostics, w.credentialProblems(&w.pools[i])...)
 	}
-	// A mistake in what several pools share is reported once.
+	// Report a mistake in a definition that several pools share only once.
 	w.Diagnostics = slices.CompactFunc(w.Diagnostics, func(a, b v1alpha1.Diagnostic) bool {
 		b.Path = a.Path
 		return a == b && a.Line > 0
@@ -214,7 +216,7 @@ func (w *workspace) load(ctx context.Context, policies []*declaredPolicy) (diagn
 	return diagnostics, nil
 }
 
-// policiesAt loads the policies of a path, or returns them from the cache.
+// policiesAt returns the policies of a path. It loads them on the first call.
 func (w *workspace) policiesAt(ctx context.Context, path string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	if known, ok := w.options.loaded[path]; ok {
 		return known, nil, nil

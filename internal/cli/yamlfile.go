@@ -22,23 +22,23 @@ import (
 // document is one document of a YAML or JSON file.
 type document struct {
 	file string
-	// offset is the number of lines before the document in the file.
+	// offset is the number of lines in the file before the document.
 	offset int
-	// json is the content as JSON.
+	// json is the content of the document as JSON.
 	json json.RawMessage
-	// node has the line numbers.
+	// node is the YAML node of the content, with line numbers relative to the document.
 	node *yamlv3.Node
 }
 
-// yamlReader converts a YAML document to JSON.
+// yamlReader converts a YAML document to JSON. root is the parsed document.
 type yamlReader func(text string, root *yamlv3.Node) ([]byte, error)
 
-// kubernetesYAML reads manifests as the API server does. It reads y, no and on as booleans.
+// kubernetesYAML reads manifests as Kubernetes does: unquoted words such as y, no and on are booleans.
 func kubernetesYAML(text string, _ *yamlv3.Node) ([]byte, error) {
 	return yamldoc.JSON([]byte(text))
 }
 
-// plainYAML reads files that only Corral reads. It reads y, no, times and keys as strings.
+// plainYAML reads files that only Corral reads. It reads y, no, times and the keys of mappings as strings.
 func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
 	tagAsStrings(root)
 	var content any
@@ -48,7 +48,7 @@ func plainYAML(_ string, root *yamlv3.Node) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// tagAsStrings sets the tags of times and keys to string.
+// tagAsStrings tags times and the keys of mappings as strings.
 func tagAsStrings(n *yamlv3.Node) {
 	for i, child := range n.Content {
 		isKey := n.Kind == yamlv3.MappingNode && i%2 == 0 && child.Kind == yamlv3.ScalarNode && child.Tag != "!!merge"
@@ -59,10 +59,10 @@ func tagAsStrings(n *yamlv3.Node) {
 	}
 }
 
-// separator matches the beginning of a line that separates documents.
+// separator matches --- at the beginning of a line, which separates documents.
 var separator = regexp.MustCompile(`(?m)^---(?:[ \t\r]+|$)`)
 
-// parseDocuments reads the documents of a file, without empty documents.
+// parseDocuments reads the documents of a file. It skips empty documents.
 func parseDocuments(file string, data []byte, read yamlReader) (documents []document, diagnostics []v1alpha1.Diagnostic) {
 	offset := 0
 	for _, text := range separator.Split(string(data), -1) {
@@ -83,7 +83,7 @@ func parseDocuments(file string, data []byte, read yamlReader) (documents []docu
 	return documents, diagnostics
 }
 
-// yamlProblem returns the diagnostic for a syntax error, with its line in the file.
+// yamlProblem returns the diagnostic for a syntax error in a document that begins after offset lines of the file.
 func yamlProblem(file, text string, offset int, err error) v1alpha1.Diagnostic {
 	problems := yamldoc.Problems([]byte(text), err)
 	messages := converted(problems, func(p yamldoc.Problem) string { return strings.Join(strings.Fields(p.Message), " ") })
@@ -109,7 +109,7 @@ func field(n *yamlv3.Node, key string) (name, value *yamlv3.Node) {
 	return nil, nil
 }
 
-// child returns a part of d as a separate document. content is its JSON.
+// child returns the part n of d as a separate document. content is the JSON of the part.
 func (d document) child(n *yamlv3.Node, content json.RawMessage) document {
 	return document{file: d.file, offset: d.offset, json: content, node: n}
 }
@@ -117,7 +117,8 @@ func (d document) child(n *yamlv3.Node, content json.RawMessage) document {
 // line returns the line of the file where d begins.
 func (d document) line() int { return d.offset + d.node.Line }
 
-// at returns the line and column of a field such as cases[0].expect. If the field does not exist, it returns the position of the closest parent.
+// at returns the line and the column of a field such as cases[0].expect. If the field does not exist, it returns the
+// position of the closest enclosing field.
 func (d document) at(path string) (line, column int) {
 	n, place := d.node, d.node
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
@@ -135,10 +136,10 @@ func (d document) at(path string) (line, column int) {
 
 var typeError = regexp.MustCompile(`^json: cannot unmarshal (\S+) into Go (?:struct field \w+\.(\S+)|value) of type (\S+)$`)
 
-// embeddedStructs removes the names of embedded structs from paths, because they are not fields of the file.
+// embeddedStructs removes the names of embedded structs from the paths of fields, because users do not write these names.
 var embeddedStructs = strings.NewReplacer("scenario.", "", "commonExpectation.", "")
 
-// decode decodes d into v strictly: unknown fields are diagnostics.
+// decode decodes d into v. It reports unknown and duplicate fields as diagnostics.
 func (d document) decode(v any) (diagnostics []v1alpha1.Diagnostic) {
 	strict, err := kjson.UnmarshalStrict(d.json, v1alpha1.Strict(v))
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock reads a server's clock from the Date header of its regular answers.
+// Package clock derives a server's clock from the Date header of the server's responses to regular requests.
 package clock
 
 import (
@@ -13,39 +13,42 @@ import (
 )
 
 const (
-	// tolerance is the largest difference that is ignored: the header has whole seconds, and answers take time to arrive.
+	// tolerance is the largest clock difference that counts as zero, because the Date header has a resolution of one second and
+	// responses take time to arrive.
 	tolerance = 2 * time.Second
 	// Limit is the difference above which a clock is reported as wrong.
 	Limit = 30 * time.Second
-	// confirmAfter is for how long answers must agree on a new difference that exceeds Limit: a single answer may come
-	// from a gateway or from a server whose clock is wrong.
+	// confirmAfter is how long all responses must agree on a new difference before it counts, if it deviates from the current
+	// one by more than Limit. A single response may come from a gateway, or from a server whose clock is wrong.
 	confirmAfter = 5 * time.Second
 )
 
-// Offsets is the metric of how far servers' clocks are ahead.
+// Offsets is the metric of the offsets of servers' clocks. It is positive for a clock that is ahead.
 var Offsets = meter.Gauges("corral_clock_offset_seconds",
 	"Offset of the API server's clock from this process's clock or, by connection, of GitHub's clock from the API server's. Positive means that the first clock is ahead.", "server", "connection")
 
-// Report is called after each response with how far a server's clock is ahead of the reference clock. crossed is true if the
-// difference now exceeds Limit, or no longer does. It must not block.
+// Report receives, after each response whose Date header is used, how far the server's clock is ahead of the reference
+// clock. crossed is true if the difference exceeds Limit and did not before, or the reverse. A Report must not block,
+// because the request waits for it.
 type Report func(ahead time.Duration, crossed bool)
 
-// Clock returns a server's time. It returns the base's time until the server has answered, and while the two differ by
-// at most 2 s. A later answer that differs by more than Limit counts once all answers have agreed with it for 5 s.
+// Clock returns a server's time. It returns the time of base until the server has responded, and while the two differ by at
+// most 2 s. The first difference counts immediately, and so does a later change of at most Limit. A larger change counts
+// only after all responses have agreed on it for 5 s.
 type Clock struct {
 	base, compared func() time.Time
 	report         Report
 
 	mu      sync.Mutex
-	isKnown bool          // the server has answered
-	ahead   time.Duration // of base
+	isKnown bool          // the server has responded
+	ahead   time.Duration // how far the server's clock is ahead of base
 	isFar   bool
-	doubted time.Time     // by base: since when answers disagree with ahead; zero if they agree
-	doubt   time.Duration // the value of ahead according to those answers
+	doubted time.Time     // when responses began to disagree with ahead, by base; zero if they agree
+	doubt   time.Duration // the value of ahead that these responses suggest
 }
 
-// New returns the clock of a server. base measures the time between two answers. report receives the difference to the
-// clock compared; nil for no reports.
+// New returns the clock of a server. base is the local clock that measures the time between a request and its response.
+// report receives the offset of the server's clock from the clock compared; it may be nil.
 func New(base, compared func() time.Time, report Report) *Clock {
 	return &Clock{base: base, compared: compared, report: report}
 }
@@ -66,7 +69,7 @@ func (c *Clock) Ahead() time.Duration {
 	return c.ahead
 }
 
-// Wrap returns a transport that reads the clock from answers.
+// Wrap returns a transport that sends requests with next, and derives the server's time from the responses.
 func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper { return transport{next, c} }
 
 type transport struct {
@@ -82,13 +85,14 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	at, err := http.ParseTime(resp.Header.Get("Date"))
-	if err == nil && resp.StatusCode < http.StatusInternalServerError && resp.Header.Get("Age") == "" { // neither from a gateway nor from a cache
+	if err == nil && resp.StatusCode < http.StatusInternalServerError && resp.Header.Get("Age") == "" { // the response comes neither from a gateway nor from a cache
 		t.clock.note(at, sent, t.clock.base())
 	}
 	return resp, nil
 }
 
-// note processes an answer with a time by the server's clock, between two times by base.
+// note processes the Date header of a response. sent is when the request was sent, and received when the response arrived,
+// both by base.
 func (c *Clock) note(at, sent, received time.Time) {
 	least, most := at.Sub(received), at.Add(time.Second).Sub(sent)
 	c.mu.Lock()
@@ -103,8 +107,8 @@ func (c *Clock) note(at, sent, received time.Time) {
 	}
 }
 
-// adjust moves ahead into the range of two values, if it is outside and the answer, received at a time by base, is
-// credible.
+// adjust moves ahead into the range from least to most, which a response allows, unless ahead is in that range already or
+// the response must be confirmed by later ones. received is when the response arrived, by base.
 func (c *Clock) adjust(least, most time.Duration, received time.Time) {
 	agrees := func(ahead time.Duration) bool { return least-tolerance <= ahead && ahead <= most+tolerance }
 	next := min(max(0, least), most)

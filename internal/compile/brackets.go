@@ -17,7 +17,7 @@ import (
 // closers maps opening brackets to the brackets that close them.
 var closers = map[token.Token]token.Token{token.LBRACE: token.RBRACE, token.LBRACK: token.RBRACK, token.LPAREN: token.RPAREN}
 
-// interpolation is how an interpolation in a string begins.
+// interpolation is the text that begins an interpolation in a string.
 const interpolation = `\(`
 
 // bracket is an opening bracket.
@@ -27,27 +27,31 @@ type bracket struct {
 	offset, indent int
 }
 
-// brackets matches the brackets of a file. It stops at the first bracket that does not fit, or string that is not closed.
+// brackets matches the brackets of a file. It stops at the first bracket without a counterpart, or at the first string that
+// is not closed.
 type brackets struct {
 	scanner scanner.Scanner
 	source  []byte
 	open    []bracket
-	// line and indent of the current token, and the one before it.
+	// line is the line of the current token, indent the column of the first token in that line, and before the previous
+	// token.
 	line, indent int
 	before       token.Token
-	// closed is the last bracket that was closed, and suspect the first that a less indented line closed.
+	// closed is the last bracket that was closed. suspect is the first bracket that was closed in a less indented line.
 	closed, suspect bracket
-	// swallowing is the offset of the last string that ends like the text before another string.
+	// swallowing is the offset of the last string that matches swallows.
 	swallowing int
 	// offset and message describe the mistake. The message is empty if there is none.
 	offset  int
 	message string
 }
 
-// swallows matches a string that ends like the text before another string, as "large, cache: " does.
+// swallows matches a string such as "large, cache: ", which is not closed: the quote at its end probably begins the next
+// string.
 var swallows = regexp.MustCompile(`^"[^"]*[:,\[]\s*"$`)
 
-// bracketMistake returns the offset and the message of a mistake up to a line, if it explains the parser's error in that line.
+// bracketMistake returns the offset and the message of a mistake with brackets or quotes that explains the parser's error in
+// a line. The message is empty if there is no such mistake up to that line.
 func bracketMistake(source []byte, line int) (offset int, message string) {
 	b := &brackets{source: source}
 	b.scanner.Init(token.NewFile("", -1, len(source)), source, b.reportString, 0)
@@ -75,8 +79,8 @@ func bracketMistake(source []byte, line int) (offset int, message string) {
 	return b.offset, b.message
 }
 
-// reportString reports a string that is not closed. In an interpolation, it begins with the quote that closes the string, so the
-// bracket is missing.
+// reportString reports a string that is not closed. In an interpolation, the unclosed string begins with the quote that
+// closes the string around the interpolation, so the interpolation's closing bracket is missing.
 func (b *brackets) reportString(pos token.Pos, message string, _ []any) {
 	n := len(b.open)
 	switch {
@@ -114,7 +118,7 @@ func (b *brackets) visit(offset int, tok token.Token) {
 			b.suspect = cmp.Or(b.suspect, b.closed)
 		}
 		if b.closed.text == interpolation && strings.HasSuffix(b.scanner.ResumeInterpolation(), "(") {
-			tok = token.INTERPOLATION // the next bracket opens another one
+			tok = token.INTERPOLATION // the next bracket opens another interpolation
 		}
 	}
 	b.before = tok

@@ -37,7 +37,8 @@ const (
 	MaxObjects = 5000
 	// MaxOutputBytes is the maximum size of the JSON of all objects together.
 	MaxOutputBytes = 16 << 20
-	// MaxDiagnostics is how many diagnostics are reported, plus one with the number of the others.
+	// MaxDiagnostics is the maximum number of reported diagnostics. If there are more, another diagnostic contains the
+	// number of the others.
 	MaxDiagnostics = 100
 )
 
@@ -48,11 +49,11 @@ type Options struct {
 	Path string
 	// Tags are values for fields marked @tag(NAME).
 	Tags map[string]string
-	// AllowEmpty accepts a tree that declares no pool.
+	// AllowEmpty accepts a tree that declares neither a pool nor a connection.
 	AllowEmpty bool
 	// PolicyName is the name of the RunnerPolicy for the tree's Rego files. Default: DefaultPolicyName.
 	PolicyName string
-	// Positions requests the position of each field, too.
+	// Positions requests the positions of the objects' fields.
 	Positions bool
 	// Check validates an object that the schema accepts, as an API server would. Nil means no check.
 	Check func(object map[string]any) field.ErrorList `json:"-"`
@@ -69,7 +70,7 @@ type Object struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
-	// Path of the field that declares it, for example pools.linux.
+	// Path is the path of the field that declares the object, for example pools.linux.
 	Path string `json:"path,omitempty"`
 	// Positions holds the positions of fields by their path in the manifest, for example
 	// spec.template.spec.containers[0].image. It is only set if the options request it, and not for fields that the
@@ -84,10 +85,11 @@ func (o *Object) Diagnostic(path, message string) v1alpha1.Diagnostic {
 	return v1alpha1.Diagnostic{File: at.File, Line: v1alpha1.LineNumber(at.Line), Column: v1alpha1.LineNumber(at.Column), Path: o.Path + path, Message: message}
 }
 
-// Result of a compilation. If there are diagnostics, Objects contains what could be compiled despite them, and must not
-// be applied.
+// Result of a compilation. If there are diagnostics, Objects contains only the objects that could be compiled despite
+// them, and must not be applied.
 type Result struct {
-	// Objects are sorted by kind (connections, policies, what pools need, pools), namespace and name.
+	// Objects are sorted by kind (connections, policies, ServiceAccounts, Roles, RoleBindings, pools), namespace and
+	// name.
 	Objects []Object `json:"objects,omitempty"`
 	// Diagnostics are sorted by position. There are at most MaxDiagnostics, and one with the number of the others.
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
@@ -132,7 +134,7 @@ type compilation struct {
 	module     string
 	importable []string
 	files      Files
-	// imports holds the first place of each error of an import, by its key.
+	// imports holds the position at which each error of an import occurred first, by the key of the error.
 	imports map[string]token.Position
 }
 
@@ -153,7 +155,7 @@ func (c *compilation) compileTree(t *tree, options Options) {
 	}
 }
 
-// report adds a diagnostic that is not about an object.
+// report adds a diagnostic that does not concern a single object.
 func (c *compilation) report(d v1alpha1.Diagnostic) {
 	c.problems = append(c.problems, problem{Diagnostic: short(d)})
 }
@@ -164,7 +166,7 @@ func short(d v1alpha1.Diagnostic) v1alpha1.Diagnostic {
 	return d
 }
 
-// shorten makes a text valid UTF-8, and keeps the start and the end of a text of more than a kilobyte.
+// shorten makes a text valid UTF-8, and keeps only the start and the end of a text with more than 1000 bytes.
 func shorten(s string) string {
 	const ends = 500
 	if len(s) > 2*ends {

@@ -31,7 +31,7 @@ var outOfPattern = regexp.MustCompile(`^invalid value (.*) \(out of bound =~(".*
 // mismatch matches CUE's message for two values of different types.
 var mismatch = regexp.MustCompile(`(?s)^conflicting values (.*) and (.*) \(mismatched types (\S+) and (\S+)\)$`)
 
-// number matches a number.
+// number matches a decimal number.
 var number = regexp.MustCompile(`^-?[0-9.]+$`)
 
 // runes matches CUE's message for a string that is too short or too long.
@@ -40,13 +40,13 @@ var runes = regexp.MustCompile(`(?s)^invalid value (".*") \(does not satisfy str
 // requiredMissing matches CUE's message for a required field that is not set, if another value refers to the field.
 var requiredMissing = regexp.MustCompile(`required field missing: (\w+)$`)
 
-// cannotFetch matches the loader's message that wraps an error of our registry.
+// cannotFetch matches the loader's message that wraps an error of the type registry.
 var cannotFetch = regexp.MustCompile(`cannot fetch .*: (module .* is not in the repository.*)`)
 
 // badFolder is the message for a folder whose name cannot be part of an import path.
 const badFolder = "CUE can't import from a folder of this name; rename it: ASCII letters and digits, and - _ + . between them"
 
-// finding is one error of the evaluator, reworded.
+// finding is one error of the parser, the evaluator or Options.Check. explain rewords its message.
 type finding struct {
 	path      []string
 	format    string
@@ -114,7 +114,7 @@ func (c *compilation) reportFindings(p *pkg, findings []finding) {
 		for i := range findings {
 			findings[i].at = first(userPositions(findings[i].positions))
 		}
-		// What the parser finds after its first error in a file follows from it.
+		// Errors that the parser finds in a file after its first error are consequences of the first one.
 		ofOneFile := func(a, b finding) bool { return a.at.IsValid() && a.at.Filename == b.at.Filename }
 		for _, f := range slices.CompactFunc(withoutConsequences(simplify(findings)), ofOneFile) {
 			f = c.explain(p, f)
@@ -170,8 +170,8 @@ func (c *compilation) reportFinding(p *pkg, f finding) {
 		File: m.at.Filename, Line: v1alpha1.LineNumber(m.at.Line), Column: v1alpha1.LineNumber(m.at.Column), Path: joinPath(f.path), Message: m.message})})
 }
 
-// withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding. Several
-// fields in building blocks may refer to the same value. The first of their findings remains.
+// withoutCopies drops findings about a field that refers to a hidden field or a definition with the same finding. If several
+// fields in building blocks refer to the same value, only the first of their findings remains.
 func withoutCopies(findings []finding) []finding {
 	blocks, positions := map[string][]int{}, make([][]token.Pos, len(findings))
 	inBlock := func(f finding) bool { return len(f.path) > 0 && isBlock(f.path[0]) }
@@ -246,8 +246,8 @@ func text(e cueerrors.Error) string {
 	return cueerrors.StringWithConfig(e, &cueerrors.Config{OmitPath: true})
 }
 
-// simplify replaces the errors about the alternatives of a failed disjunction by one: a specific message if there is
-// any, or else the allowed values.
+// simplify reduces the errors about the alternatives of a failed disjunction: it keeps the errors that are not conflicts or,
+// if there are none, replaces the conflicts with one error that names the allowed values.
 func simplify(findings []finding) []finding {
 	byPath := map[string][]finding{}
 	var order []string
@@ -272,8 +272,8 @@ func simplify(findings []finding) []finding {
 	return out
 }
 
-// withoutConsequences drops a finding about a struct that names one of its fields if there is a finding about that
-// field. The schema's rules treat a wrong field as missing.
+// withoutConsequences drops a finding about a struct that names one of its fields if there is a finding about that field.
+// The schema's rules treat a field with an error as missing.
 func withoutConsequences(findings []finding) []finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f finding) bool {
 		return slices.ContainsFunc(findings, func(other finding) bool {
@@ -339,7 +339,7 @@ func conflictMessage(conflicts []finding) string {
 	return fmt.Sprintf("invalid value %s: must be %s", given, strings.Join(allowed, " or "))
 }
 
-// withoutExamples drops values whose type is allowed as well.
+// withoutExamples drops values whose type is among the allowed values as well.
 func withoutExamples(allowed []string) []string {
 	anyBool, anyInt := slices.Contains(allowed, "bool"), slices.Contains(allowed, "int")
 	return slices.DeleteFunc(allowed, func(s string) bool {
@@ -442,7 +442,7 @@ func (p *pkg) explainOther(f finding) finding {
 // types are the names of CUE's types.
 var types = []string{"bool", "bytes", "float", "int", "number", "string"}
 
-// otherNames explain names of other languages.
+// otherNames contains hints for names that have a meaning in other languages.
 var otherNames = map[string]string{
 	"True": "did you mean true?", "yes": "did you mean true?", "on": "did you mean true?",
 	"False": "did you mean false?", "no": "did you mean false?", "off": "did you mean false?",
@@ -455,7 +455,8 @@ const setByTag = "CUE reads no environment: write @tag(NAME) after a field, and 
 // standardPackages are packages of CUE that definitions often use.
 var standardPackages = []string{"encoding/base64", "encoding/json", "encoding/yaml", "list", "math", "net", "path", "regexp", "strconv", "strings", "struct", "time"}
 
-// explainUnused explains an import without a use. It may be for a hidden field that is named after a definition of the package.
+// explainUnused explains an unused import. The import may be meant for a hidden field that is named after a definition of
+// the imported package.
 func (p *pkg) explainUnused(f finding) finding {
 	f.message += "; remove the import, or use it"
 	imported := strings.Trim(fmt.Sprint(f.args[0]), `"`)
@@ -469,8 +470,8 @@ func (p *pkg) explainUnused(f finding) finding {
 	return f
 }
 
-// explainIncomplete explains a field without a value. In an object, its position is the expression that should have
-// given the value, which may be in an imported package.
+// explainIncomplete explains a field without a value. In an object, it also adds the positions of the expressions that
+// should have given the value, which may be in an imported package.
 func (p *pkg) explainIncomplete(f finding) finding {
 	if !p.isInObject(f.path) {
 		f.message += "; begin the name of a building block with _ or #"
@@ -555,7 +556,7 @@ func (c *compilation) atFirst(f finding, at token.Position, key string) finding 
 
 // didYouMeanImport suggests a folder of the module: with the same last name, or else with nearly the same path.
 func (c *compilation) didYouMeanImport(name string) string {
-	const mostLetters = 2 // that differ
+	const mostLetters = 2 // that may differ
 	best := wording.Closest(name, c.importable, mostLetters)
 	for _, other := range c.importable {
 		if best == "" && path.Base(other) == path.Base(name) {
@@ -609,8 +610,8 @@ func lengthMessage(value, bound, characters string) string {
 // ofSchema matches text that users do not write in a definition: a validator, or a field with a marker.
 var ofSchema = regexp.MustCompile(`^(\(|\{\[|=~|strings\.|time\.|list\.)|[!?]:|\.\.\.`)
 
-// mismatchMessage reports which of two values was given and which type is required. The schema's value is the type
-// itself or a validator. If neither value is, a plain value next to a struct or a list is the user's.
+// mismatchMessage reports which of two values was given and which type is required. The schema's value is the type itself or
+// a validator. If neither value is one, and only one of them is a struct or a list, the other value is the user's.
 func mismatchMessage(message, a, b, typeOfA, typeOfB string) string {
 	isSchema := func(value, kind string) bool { return value == kind || ofSchema.MatchString(value) }
 	isPlain := func(kind string) bool { return kind != "struct" && kind != "list" }

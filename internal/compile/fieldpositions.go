@@ -15,8 +15,8 @@ import (
 	"github.com/corral-dev/corral/internal/yamldoc"
 )
 
-// MaxPositionBytes is the maximum size of all field positions. Further positions are omitted, and the position of the
-// enclosing field is used for them.
+// MaxPositionBytes is the maximum size of all field positions in JSON. The compiler omits further positions; PositionOf
+// then returns the position of the enclosing field.
 const MaxPositionBytes = 6 << 20
 
 // Position is the position of a field in a file.
@@ -79,7 +79,7 @@ func (o *Object) Rename(name func(file string) string) {
 	}
 }
 
-// positionsOf finds the positions of an object's fields.
+// positionsOf finds the positions of an object's fields, if the options request them.
 func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
 	if !c.positions {
 		return nil
@@ -122,8 +122,8 @@ func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (writt
 	return written
 }
 
-// visit records the position of a value, unless the schema added it. PositionOf then returns the position of the
-// enclosing field.
+// visit records the position of a value, and reports whether the user wrote the value. It records no position for a
+// value that the schema added.
 func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position) (written bool) {
 	w.labels = append(w.labels, label)
 	defer func() { w.labels = w.labels[:len(w.labels)-1] }()
@@ -135,7 +135,7 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 		if len(own) == 0 {
 			return false
 		}
-		w.note(path, own[0].Position(), around) // the literal's position: the field may only refer to it
+		w.note(path, own[0].Position(), around) // the literal's position, because the field may only refer to the literal
 		return true
 	}
 	at := w.pkg.position(w.labels, v.Pos())

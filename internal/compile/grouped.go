@@ -14,23 +14,23 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxRows is how many table rows with the same missing field are reported individually. For more rows, their common
-// position is reported instead.
+// maxRows is the maximum number of table rows with the same mistake that are reported individually. If there are more,
+// one diagnostic reports the position that they have in common.
 const maxRows = 10
 
-// maxHit is how many of the affected objects a diagnostic names.
+// maxHit is the maximum number of affected objects that a diagnostic names.
 const maxHit = 3
 
-// problem is a diagnostic, with the object that it is about.
+// problem is a diagnostic with the data that grouped needs.
 type problem struct {
 	v1alpha1.Diagnostic
-	// object is the object's name, or "".
+	// object is the name of the affected object, or "".
 	object string
-	// rule identifies the violated rule and the field, whatever the field's value; "" if unknown.
+	// rule identifies the violated rule and the field, independently of the field's value; "" if unknown.
 	rule string
-	// shared is set if the diagnostic is about one row of several: the position that they have in common.
+	// shared is the position that several table rows have in common, if the diagnostic is about one of these rows.
 	shared token.Position
-	// brief is the message at the shared position, if it is another one.
+	// brief is the message at the shared position, if it differs from Message.
 	brief string
 }
 

@@ -20,12 +20,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// A comparison with bottom, as in `if v.class != _|_`, tests whether a field exists. In CUE, a field whose value fails
-// does not exist either. So a misspelt name in such a field makes pools disappear without an error. To detect this, a
-// module with such comparisons is evaluated once more, with a hidden field next to each comparison that contains the
-// tested expression. A hidden field that fails for any reason but absence is reported.
+// A comparison with bottom, as in `if v.class != _|_`, tests whether a field exists. CUE treats a field whose value has
+// an error in the same way as an absent field. So a misspelt name in such a field makes pools disappear without an
+// error. To detect this, Corral evaluates a module with such comparisons once more, with a hidden field next to each
+// comparison. The hidden field contains the tested expression. Corral reports a hidden field that fails for any reason
+// but absence.
 
-// guardPrefix is the prefix of the names of these fields.
+// guardPrefix is the prefix of the names of the hidden fields.
 const guardPrefix = "_corralGuard"
 
 // guard is one comparison with bottom.
@@ -45,7 +46,7 @@ func (c *compilation) reportGuards(m *module, tags map[string]string) {
 	}
 	instances, err := guarded.load(tags)
 	if err != nil {
-		return // the module itself reports the same error
+		return // compileModule reports the same error
 	}
 	for _, instance := range instances {
 		if instance.Err == nil && len(instance.Files) > 0 {
@@ -55,12 +56,12 @@ func (c *compilation) reportGuards(m *module, tags map[string]string) {
 	}
 }
 
-// guardedModule is a module with a field next to each comparison.
+// guardedModule is a module with a hidden field next to each comparison.
 type guardedModule struct {
 	module
-	// guards by the name of their fields.
+	// guards contains the comparisons by the names of their hidden fields.
 	guards map[string]guard
-	// writers of the changed files.
+	// writers contains the writers of the changed files by file name.
 	writers map[string]*guardWriter
 }
 
@@ -75,7 +76,7 @@ func withGuards(m *module) *guardedModule {
 		}
 		file, err := parser.ParseFile(name, m.files[name])
 		if err != nil {
-			continue // the module itself reports the same error
+			continue // compileModule reports the same error
 		}
 		w := &guardWriter{source: string(m.files[name]), guards: g.guards}
 		ast.Walk(file, w.enter, w.leave)
@@ -84,11 +85,11 @@ func withGuards(m *module) *guardedModule {
 	return g
 }
 
-// guardWriter finds the comparisons with bottom in a file.
+// guardWriter finds the comparisons with bottom in a file, and inserts the hidden fields.
 type guardWriter struct {
 	source string
 	guards map[string]guard
-	// around are the nodes that enclose the current one.
+	// around contains the nodes that enclose the current node, outermost first.
 	around  []ast.Node
 	inserts []insert
 }
@@ -127,8 +128,8 @@ func comparedWithBottom(node ast.Node) ast.Expr {
 	return nil
 }
 
-// add inserts a field into the closest enclosing struct, or into the file, with the clauses that precede the
-// comparison.
+// add inserts a hidden field into the closest enclosing struct, or at the end of the file. The field repeats the
+// clauses that precede the comparison.
 func (w *guardWriter) add(compared ast.Expr) {
 	text := w.text(compared)
 	field := guardPrefix + fmt.Sprint(len(w.guards))
@@ -168,7 +169,7 @@ func (w *guardWriter) text(node ast.Node) string {
 	return w.source[node.Pos().Offset():node.End().Offset()]
 }
 
-// written returns the file with the fields.
+// written returns the text of the file with the hidden fields.
 func (w *guardWriter) written() string {
 	slices.SortStableFunc(w.inserts, func(a, b insert) int { return a.offset - b.offset })
 	var b strings.Builder
@@ -193,7 +194,7 @@ func (w *guardWriter) original(at token.Position) token.Position {
 	return at
 }
 
-// guardFields returns the inserted fields by their names.
+// guardFields returns the hidden fields by their names.
 func guardFields(files []*ast.File) map[string]ast.Node {
 	fields := map[string]ast.Node{}
 	for _, file := range files {
@@ -207,7 +208,7 @@ func guardFields(files []*ast.File) map[string]ast.Node {
 	return fields
 }
 
-// guardWalk finds the inserted fields in values.
+// guardWalk finds the hidden fields in values.
 type guardWalk struct {
 	guarded *guardedModule
 	fields  map[string]ast.Node
@@ -239,7 +240,7 @@ func (w *guardWalk) visit(v cue.Value, block bool) {
 	}
 }
 
-// judge checks each value that a comparison tested.
+// judge checks each value that a comparison tested, and reports values that fail for another reason than absence.
 func (w *guardWalk) judge(name string, field ast.Node, v cue.Value, block bool) {
 	elements, err := v.List()
 	for err == nil && elements.Next() {
@@ -254,7 +255,7 @@ func (w *guardWalk) judge(name string, field ast.Node, v cue.Value, block bool) 
 	}
 }
 
-// reportFailure reports a failure at its own position if that is in a user's file, else at the comparison.
+// reportFailure reports a failure at its own position if that is in a user's file, and otherwise at the comparison.
 func (w *guardWalk) reportFailure(g guard, e cueerrors.Error) {
 	at, compared := g.at, ""
 	for _, pos := range userPositions([]token.Pos{e.Position()}) {

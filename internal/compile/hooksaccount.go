@@ -20,7 +20,7 @@ const (
 	bindingKind = "RoleBinding"
 )
 
-// addHooksAccounts adds a ServiceAccount, a Role and a RoleBinding for each pool whose jobs run as pods and whose
+// addHooksAccounts adds a ServiceAccount, a Role and a RoleBinding for each pool whose jobs run in pods and whose
 // template names no ServiceAccount. The Role contains the permissions of the runner's container hooks. The objects have
 // the position of the pool.
 func (c *compilation) addHooksAccounts() {
@@ -62,8 +62,8 @@ func (c *compilation) addHooksAccounts() {
 	}
 }
 
-// hooksRules returns the permissions that the hooks need, from requiredPermissions in their source. In
-// KubernetesNoVolume mode they create no Jobs.
+// hooksRules returns the permissions that the hooks need, which the hooks' source lists in requiredPermissions. In
+// KubernetesNoVolume mode, the hooks create no Jobs.
 // https://github.com/actions/runner-container-hooks/blob/main/packages/k8s/README.md
 func hooksRules(mode v1alpha1.ContainerModeType) []any {
 	rule := func(group, resource string, verbs ...any) map[string]any {

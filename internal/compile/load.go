@@ -30,7 +30,8 @@ type pkg struct {
 	value cue.Value
 	// fields finds the positions of the user's fields.
 	fields *fieldIndex
-	// written returns the index of the user's literals and fields, which only errors need.
+	// written returns the index of the user's literals and fields. It is a function, because only packages with errors need
+	// the index.
 	written func() *written
 	// definitions is the schema package.
 	definitions cue.Value
@@ -86,7 +87,7 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 	c.reportGuards(m, tags)
 }
 
-// importable returns the import paths of the folders of a module.
+// importable returns the import paths of the folders of a module, and of the schema.
 func (m *module) importable(instances []*build.Instance) (paths []string) {
 	for _, name := range m.files.sortedNames() {
 		if folder := strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/"); path.Ext(name) == ".cue" && len(instances) > 0 && !within("cue.mod", folder) {
@@ -96,7 +97,7 @@ func (m *module) importable(instances []*build.Instance) (paths []string) {
 	return append(slices.Compact(paths), schema.Module)
 }
 
-// packagesOf returns a package and all packages that it imports.
+// packagesOf returns a package and all packages that it imports, directly or indirectly. It skips the packages in seen.
 func packagesOf(instance *build.Instance, seen map[string]bool) []*build.Instance {
 	packages := []*build.Instance{instance}
 	for _, imported := range instance.Imports {
@@ -108,8 +109,9 @@ func packagesOf(instance *build.Instance, seen map[string]bool) []*build.Instanc
 	return packages
 }
 
-// preferUndefined replaces the problems of a package from an index on by references to fields that do not exist, if there
-// are any. In a definition, CUE evaluates such a reference to an incomplete value, and reports only what follows from it.
+// preferUndefined replaces the problems of a package, which begin at an index, with the given diagnostics about undefined
+// fields, if there are any. In a definition, CUE evaluates a reference to an undefined field to an incomplete value, and
+// reports only the consequences.
 func (c *compilation) preferUndefined(from int, undefined []v1alpha1.Diagnostic) {
 	if len(undefined) == 0 {
 		return
@@ -214,7 +216,7 @@ func (c *compilation) compilePackage(instance *build.Instance, packages []*build
 	c.collect(p, p.value)
 	before := len(c.problems)
 	c.reportFindings(p, findings)
-	if len(findings) > 0 && len(c.problems) == before { // nothing may hide that the package has an error
+	if len(findings) > 0 && len(c.problems) == before { // a package with an error must have a problem
 		c.reportFinding(p, findings[0])
 	}
 }
@@ -241,7 +243,7 @@ func faultyPaths(findings []finding) map[string]bool {
 }
 
 // placeOf returns the package's file, or the folder of its last file if there are several: the loader puts the files of
-// the folders above first.
+// parent folders first.
 func placeOf(instance *build.Instance) string {
 	files := instance.Files
 	switch len(files) {
@@ -313,9 +315,9 @@ func (m *module) shownName(name string) string {
 }
 
 // checkPackageClauses reports files that CUE would ignore because they have no package clause, and folders with several
-// packages. A file with another package than the pools usually has a misspelt clause, and its pools would be
-// missing without an error. It also reports unresolved merge conflicts, because CUE accepts some of them as
-// definitions. It returns the folders with such errors; further errors there are only consequences.
+// packages. A file with another package than the pools usually has a misspelt clause, and its pools would be missing without
+// an error. It also reports unresolved merge conflicts, because CUE accepts some of them as definitions. It returns the
+// folders with such errors; further errors in these folders are only consequences.
 func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 	first := map[string]*ast.File{} // by folder
 	refused = map[string]bool{}
@@ -392,7 +394,7 @@ var (
 	conditionName = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
 )
 
-// tags returns the tags in the files of m.
+// tags returns the tags in the files of m, with their uses.
 func (m *module) tags() map[string]tagUse {
 	uses := map[string]tagUse{}
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {

@@ -20,7 +20,7 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// languageVersion is assumed for a tree without a module file.
+// languageVersion is the CUE language version of generated module files.
 const languageVersion = "v0.16.0"
 
 // schemaName is the prefix of the schema's file names in positions. No file of a tree can have such a name, because its
@@ -119,8 +119,9 @@ type registry struct {
 	folders map[string]string
 }
 
-// adapt checks that a module file requires no newer schema than the embedded one, and adds the modules that are served.
-// If there is no module file, it generates one, so that a folder with one CUE file is enough to begin.
+// adapt checks that a module file requires no newer schema than the embedded one, and adds the registry's modules to
+// its requirements. If there is no module file, it generates one, so that a folder with one CUE file is enough to
+// begin.
 func (r registry) adapt(data []byte, name string) ([]byte, error) {
 	if len(data) == 0 {
 		data = emptyModuleFile("corral.local/pools@v0")
@@ -173,7 +174,7 @@ func (r registry) addCopies(host, major string) {
 	r.folders[fmt.Sprintf("%s@%s %s.0.0", host, major, major)] = path.Join(vendorMount, host)
 }
 
-// hasCopy reports whether a module is vendored.
+// hasCopy reports whether a folder of vendored packages contains a module.
 func (r registry) hasCopy(importPath string) bool {
 	folder := path.Join(vendorMount, importPath) + "/"
 	for name := range r.files {
@@ -238,7 +239,8 @@ func (r registry) folder(m cuemodule.Version) (string, error) {
 	return folder, nil
 }
 
-// mounted returns the location of a module's files in load.Config.FS to the loader (module.OSRootFS).
+// mounted is the file system of a module. It gives the loader the location of the module's files in load.Config.FS
+// (module.OSRootFS).
 type mounted struct {
 	fs.FS
 	root string

@@ -25,7 +25,7 @@ var kindOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, "RunnerPool
 // applyOrder holds the kinds of all objects in the order in which they are applied, including generated kinds.
 var applyOrder = map[string]int{"GitHubConnection": 1, policyKind: 2, accountKind: 3, roleKind: 4, bindingKind: 5, "RunnerPool": 6}
 
-// refusals explain why other kinds are not allowed.
+// refusals explain why certain other kinds are not allowed.
 var refusals = map[string]string{
 	"PoolSource": "a PoolSource is not applied from a source, because anyone who can write to one repository could then have " +
 		"another team's credentials sent to any server: apply it with kubectl or your GitOps tool",
@@ -42,7 +42,8 @@ var refusals = map[string]string{
 const writtenForPools = "it is written for pools whose containerMode needs it; apply others with kubectl or your GitOps tool, and name " +
 	"the ServiceAccount in the template"
 
-// collect walks the regular fields and list elements of v for objects: structs with apiVersion and kind.
+// collect finds the objects in the regular fields and list elements of v, and compiles them. An object is a struct with
+// apiVersion and kind.
 func (c *compilation) collect(p *pkg, v cue.Value) {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -113,7 +114,7 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 }
 
 // reportParameters reports required fields that are not set in the parameters of an object, such as the row of a table. CUE
-// checks only what is part of the result. It returns whether there are any.
+// checks only values that are part of the result. It returns whether there are any.
 func (c *compilation) reportParameters(p *pkg, v cue.Value) bool {
 	before := len(c.problems)
 	fields, err := v.Fields(cue.Hidden(true))
@@ -128,8 +129,8 @@ func (c *compilation) reportParameters(p *pkg, v cue.Value) bool {
 	return len(c.problems) > before
 }
 
-// isParameter reports whether several fields give a hidden value: the template that uses it, and an object that sets it. A
-// type has only one declaration.
+// isParameter reports whether a hidden value is a parameter: at least two fields declare it, in the template that uses it
+// and in an object that sets it. A type has only one declaration.
 func (p *pkg) isParameter(v cue.Value) bool {
 	declared := map[*ast.Field]bool{}
 	for _, pos := range userPositions(operands(v)) {
@@ -181,8 +182,9 @@ func labelsOf(path string) []string {
 	return labels
 }
 
-// checkObject checks the object against the schema's rules and returns its JSON with defaults. It checks the data
-// alone, because a closed definition around the object must not forbid the defaults.
+// checkObject checks an object against the schema's rules, unless its definition has done so already (_checked), and returns
+// its JSON with defaults. It checks only the object's JSON, because a closed definition around the object must not forbid
+// the defaults.
 func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, error) {
 	data, err := v.MarshalJSON()
 	if err != nil {
@@ -198,7 +200,7 @@ func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, err
 	return checked.MarshalJSON()
 }
 
-// fits reports whether another object with size bytes of JSON is within the limits.
+// fits counts another object with size bytes of JSON, and reports whether it is within the limits.
 func (c *compilation) fits(size int) bool {
 	c.outputBytes += size
 	var message string

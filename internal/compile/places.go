@@ -21,10 +21,10 @@ import (
 type written struct {
 	// values are the texts of literals by position, without literals that are a type, a bound or an alternative.
 	values map[token.Position]string
-	// fields are all fields, outermost first. byFile has the fields of each file.
+	// fields are all fields, each before the fields inside it. byFile has the fields of each file.
 	fields []*ast.Field
 	byFile map[string][]*ast.Field
-	// rows are the fields with a struct, and the strings in lists, by their label or text.
+	// rows are the fields whose value is a struct, by label, and the strings in lists, by text.
 	rows map[string][]row
 	// lookups are index expressions, and names that a let clause gives to one.
 	lookups map[ast.Node]*ast.IndexExpr
@@ -161,7 +161,8 @@ func (w *written) around(pos token.Pos) *ast.Field {
 	return nil
 }
 
-// indentedBelow returns the field that the indentation of the field at a path makes it look part of, or "".
+// indentedBelow returns the name of the field to which the field at a path seems to belong because of its indentation, or
+// "".
 func (p *pkg) indentedBelow(path []string) string {
 	nodes, depth := p.fields.find(path)
 	for i, f := range p.written().fields {
@@ -176,7 +177,7 @@ func (p *pkg) indentedBelow(path []string) string {
 	return ""
 }
 
-// inField returns the position among candidates that is inside a field with the last name of a path.
+// inField returns the first of the candidates that is inside a field with the last name of a path.
 func (w *written) inField(candidates []token.Pos, path []string) (token.Pos, bool) {
 	leaf := ""
 	for _, label := range path {
@@ -269,13 +270,13 @@ const maxQuoted = 80
 type remedy struct {
 	at      token.Position
 	message string
-	// shared is set if at is one row of several: the position that they have in common. brief is the message there, if it
-	// is another one.
+	// shared is the position that several table rows have in common, if at is in one of these rows. brief is the message at
+	// that position, if it differs from message.
 	shared token.Position
 	brief  string
 }
 
-// place returns the position at which to fix a finding.
+// place returns the position at which to fix a finding, with the message.
 func (p *pkg) place(f finding) remedy {
 	if f.at.IsValid() {
 		return remedy{at: f.at, message: f.message}
@@ -302,7 +303,8 @@ func (p *pkg) place(f finding) remedy {
 	return p.placeOfRow(f, field, candidates, args)
 }
 
-// mustBeOther matches a message about a tag, which is a string unless it has another type.
+// mustBeOther matches a message about a string where another type is required. The value of a tag is a string, unless the
+// tag has a type.
 var mustBeOther = regexp.MustCompile(`must be (bool|int|number), not string$`)
 
 // typeHint says how to give a tag the type that its field must have.
@@ -314,7 +316,7 @@ func typeHint(message, tag string) string {
 	return fmt.Sprintf("; write @tag(%s,type=%s)", tag, kind[1])
 }
 
-// quoted returns a message with a value as its author wrote it.
+// quoted returns a message in which the value is written as in the user's file.
 func quoted(message, text string, args []string) string {
 	for _, arg := range args {
 		if number.MatchString(arg) && text[0] >= '0' && text[0] <= '9' { // CUE writes 50Gi as 53687091200
@@ -327,7 +329,8 @@ func quoted(message, text string, args []string) string {
 	return message
 }
 
-// lacks reports whether a finding is about a field that is missing in a row: the given field, or any.
+// lacks reports whether a field is missing in a row: the given field or, if field is nil, any field because the finding has
+// no position in a user's file.
 func (r row) lacks(field *ast.Field, candidates []token.Pos) bool {
 	return field == nil && len(candidates) == 0 || field != nil && r.fields[label(field.Label)] == nil
 }
@@ -400,7 +403,7 @@ func (p *pkg) placeOfRow(f finding, field *ast.Field, candidates []token.Pos, ar
 }
 
 // tagged returns the field with a tag at one of the positions. If a field there refers to a field with a tag, tagged returns
-// the latter. It returns nil if there is none.
+// the field with the tag. It returns nil if there is none.
 func (p *pkg) tagged(candidates []token.Pos) *ast.Field {
 	for _, pos := range candidates {
 		if field, _ := p.written().origin(pos); tagOf(field) != "" {

@@ -38,7 +38,7 @@ func IsPolicyData(name string) bool {
 }
 
 // compilePolicy creates one RunnerPolicy from the Rego files of a tree, without their tests, and from the data in their
-// folders. It does not check the rules: the policy engine does when it loads the policy.
+// folders. It does not check the rules, because the policy engine checks them when it loads the policy.
 func (c *compilation) compilePolicy(t *tree, name string) {
 	modules, data := map[string]any{}, map[string]any{}
 	files := t.policyFiles()

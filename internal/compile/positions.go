@@ -97,7 +97,7 @@ func label(l ast.Label) string {
 	return anyLabel
 }
 
-// find returns the nodes of the longest known part of path, and that part's length.
+// find returns the nodes of the longest prefix of path that the index contains, and the length of that prefix.
 func (x *fieldIndex) find(path []string) (nodes []ast.Node, depth int) {
 	nodes = x.nodes
 	if len(path) == 0 {
@@ -115,8 +115,9 @@ func (x *fieldIndex) find(path []string) (nodes []ast.Node, depth int) {
 	return nodes, depth
 }
 
-// position returns the best position to report for the field at path: the user's field, or else the first of the
-// evaluator's positions in a user's file, or else the closest enclosing field.
+// position returns the best position to report for the field at path. It prefers a position of the evaluator
+// (candidates) inside the field, or inside its closest known enclosing field. Otherwise it returns the field, then the
+// evaluator's last position in a user's file, then the enclosing field.
 func (p *pkg) position(path []string, candidates ...token.Pos) token.Position {
 	candidates = userPositions(candidates)
 	if p == nil {
@@ -150,7 +151,8 @@ func inside(nodes []ast.Node, positions []token.Pos) (ast.Node, token.Pos, bool)
 	return nil, token.NoPos, false
 }
 
-// nodeStart prefers the evaluator's position inside a scalar field (its value) to the position of the label.
+// nodeStart returns the position of the label for a field with a struct, and the evaluator's position for every other
+// node.
 func nodeStart(node ast.Node, c token.Pos) token.Position {
 	if field, ok := node.(*ast.Field); ok {
 		if _, isStruct := field.Value.(*ast.StructLit); isStruct {
@@ -172,7 +174,7 @@ func first(positions []token.Pos) token.Position {
 	return positions[0].Position()
 }
 
-// userPositions drops positions in the schema.
+// userPositions drops invalid positions and positions in the schema.
 func userPositions(positions []token.Pos) []token.Pos {
 	var out []token.Pos
 	for _, pos := range positions {

@@ -9,12 +9,13 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxNamed is how many of the removed pools a message names.
+// maxNamed is the maximum number of removed pools that a message names.
 const maxNamed = 10
 
-// RemovesTooMany returns why a revision needs confirmation to prune, or "". It needs confirmation if it removes all
-// pools or more than half of them: one pool of two may go, but not the only pool or two of three. PoolSources enforce
-// this, and reviews report it in advance.
+// RemovesTooMany returns why a revision needs confirmation to prune, or "". held is the number of pools that the source
+// holds, and pools the number that the revision declares. A revision needs confirmation if it removes all pools or more
+// than half of them: one pool of two may go, but not the only pool or two of three. PoolSources enforce this, and
+// reviews report it in advance.
 func RemovesTooMany(held int, removed []string, pools int) string {
 	switch {
 	case len(removed) == 0:

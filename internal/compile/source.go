@@ -11,12 +11,13 @@ type OneNamespace struct {
 	first map[[2]string]*Object
 }
 
-// IntoNamespace returns the checker for a PoolSource's namespace.
+// IntoNamespace returns a checker for a PoolSource's namespace.
 func IntoNamespace(name string) *OneNamespace {
 	return &OneNamespace{name, map[[2]string]*Object{}}
 }
 
-// Refusal returns the reason why the next object is refused, or "".
+// Refusal returns the reason why an object is refused, or "". It must be called once for each object of a revision,
+// because it also refuses an object that was declared before.
 func (n *OneNamespace) Refusal(o *Object) string {
 	if named := o.Manifest.GetNamespace(); named != "" && named != n.name {
 		return fmt.Sprintf("it names namespace %s, and a PoolSource applies only into its own, %s; leave metadata.namespace out", named, n.name)

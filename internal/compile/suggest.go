@@ -45,7 +45,7 @@ func (p *pkg) explainUnknown(f finding) finding {
 	v, patterned := p.definitions.LookupPath(cue.MakePath(cue.Def(kind))), false
 	for i, label := range f.path[object:] {
 		next, isNamed := descend(v, label), slices.Contains(fieldNames(v), label)
-		isLast := object+i+1 == len(f.path) // open structs accept any name, but this one is not allowed
+		isLast := object+i+1 == len(f.path) // an open v has any label, but CUE refused this one
 		patterned = patterned || !isNamed
 		if !next.Exists() || isLast && !isNamed {
 			f.path = f.path[:object+i+1]
@@ -113,7 +113,7 @@ func blockOf(given string, names []string) string {
 	return ""
 }
 
-// explainAlternatives explains a looked-up row for which several alternatives hold.
+// explainAlternatives explains a value for which several alternatives hold, such as a looked-up row.
 func (p *pkg) explainAlternatives(f finding) finding {
 	f.message = "several alternatives hold; say which one counts, or mark it with *"
 	l, ok := p.lookupOf(f)
@@ -172,8 +172,8 @@ func nameOf(expr ast.Expr) string {
 	return ""
 }
 
-// missing merges the findings about missing required fields of an object into one, and suggests another object that may
-// have been meant.
+// missing merges the findings about missing required fields of an object into one, and suggests another object that the user
+// may have meant.
 func (p *pkg) missing(findings []finding) []finding {
 	var out, missing []finding
 	for _, f := range findings {
@@ -225,7 +225,7 @@ func (p *pkg) meant(name string, others []string) string {
 	return didYouMean(name, others)
 }
 
-// minSimilar is the minimum length of a pool's name to be considered a misspelling of another name.
+// minSimilar is the minimum length of a name that meant suggests.
 const minSimilar = 4
 
 // valueAt returns the value at a path, which may begin with a hidden field or a definition of the package.

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// nameAndValue explains fields and defaults.
+// nameAndValue is the hint about the syntax of fields and defaults.
 const nameAndValue = "write NAME: VALUE, and a default as NAME: *VALUE | TYPE"
 
-// syntaxHint explains lines that match a pattern. If the pattern has a group, the group is the place to change.
+// syntaxHint explains lines that match a pattern. If the pattern has a group, the group marks the text to change.
 type syntaxHint struct {
 	line *regexp.Regexp
 	hint string
 }
 
-// otherLanguages explain lines that are not CUE, and that users of YAML, Helm or shells often write. Their brackets and quotes
-// mean nothing.
+// otherLanguages explain lines that are not CUE, but that users of YAML, Helm or shells often write. explainSyntax tries
+// them before it matches brackets, because the brackets and quotes of such lines have another meaning.
 var otherLanguages = []syntaxHint{
 	{regexp.MustCompile(`^\s*#(?:\s|$)|\s#\s|/\*`), "a comment begins with //"},
 	{regexp.MustCompile(`\{\{`), `CUE is not a template language: replace {{ … }} by the name of a field, or by \(NAME) in a string`},
@@ -31,7 +31,7 @@ var otherLanguages = []syntaxHint{
 
 const noSeparators = "a CUE file has no separators: remove the line"
 
-// syntaxHints explain lines that CUE cannot parse. The first hint whose pattern matches the line counts.
+// syntaxHints explain lines that CUE cannot parse. explainSyntax uses the first hint whose pattern matches the line.
 var syntaxHints = []syntaxHint{
 	{regexp.MustCompile(`^package\s+\w*[^\w\s]`), "the name of a package has letters, digits and _ only"},
 	{regexp.MustCompile(`^\s*import\b`), "put imports below the package clause, with their paths in double quotes"},
@@ -49,13 +49,15 @@ var syntaxHints = []syntaxHint{
 	{regexp.MustCompile(`\w/\w`), "put strings in double quotes"},
 }
 
-// maxLine is the maximum length of a line to explain. A generated file may have all its text in one line.
+// maxLine is the maximum length in bytes of a line that explainLine matches. A generated file may have all its text in one
+// line.
 const maxLine = 1000
 
 // saysNothing matches messages of the parser that only say where it stopped.
 var saysNothing = regexp.MustCompile(`^missing ','|^expected label or ':'`)
 
-// explainSyntax explains an error of the parser by the line that it is about, or by a bracket or a quote that does not fit.
+// explainSyntax explains an error of the parser with a hint about its line, or with a bracket or a quote that has no
+// counterpart.
 func explainSyntax(f finding, files Files) finding {
 	text := files[f.at.Filename]
 	lines := strings.Split(strings.ReplaceAll(string(text), "\r", ""), "\n")
@@ -71,7 +73,7 @@ func explainSyntax(f finding, files Files) finding {
 		f.at.Line, f.at.Column = placeIn(text, offset)
 		return f
 	}
-	if f.at.Line > 1 && f.at.Column == 1+len(line)-len(strings.TrimLeft(line, "\t ")) && strings.HasSuffix(lines[f.at.Line-2], ":") { // a value is missing there
+	if f.at.Line > 1 && f.at.Column == 1+len(line)-len(strings.TrimLeft(line, "\t ")) && strings.HasSuffix(lines[f.at.Line-2], ":") { // its value is missing
 		f.at.Line--
 		line = lines[f.at.Line-1]
 		f.at.Column = len(line) + 1
@@ -80,7 +82,7 @@ func explainSyntax(f finding, files Files) finding {
 	return f
 }
 
-// explainLine adds the first hint whose pattern matches the line of a finding. It reports whether there is one.
+// explainLine adds the first hint whose pattern matches the line to the finding. It reports whether a hint matches.
 func explainLine(f *finding, line string, hints []syntaxHint) bool {
 	if len(line) > maxLine {
 		return false

@@ -20,11 +20,11 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// maxEntries is how many directory entries are visited to find the files.
+// maxEntries is the maximum number of directory entries that Corral visits to find the files.
 const maxEntries = 100_000
 
-// vendored is where a module keeps its copy of the schema, for editors and the cue command. Corral uses the embedded
-// schema instead.
+// vendored is the folder in which a module keeps its copy of the schema, for editors and the cue command. Corral uses
+// the embedded schema instead.
 const vendored = "cue.mod/pkg/" + schema.ImportPath
 
 // Codes of diagnostics with a specific remedy.
@@ -59,9 +59,9 @@ type module struct {
 
 // Gather returns the files that Compile would read for path, by their path in fsys. These are the CUE files of the
 // module around path (the closest folder at or above it with a cue.mod) and of modules below path, and the Rego files
-// below path with the data next to them. If a CUE file embeds files, the other files are included, too. Exceeded limits
-// and unreadable files are diagnostics. So are a link, which is never followed, and a submodule at or below path:
-// otherwise their content would be missing without an error.
+// below path with the data next to them. If a CUE file embeds files, the other files are included, too. Gather reports
+// exceeded limits and unreadable files as diagnostics. It also reports links and submodules at or below path, because
+// it reads neither, and their content would be missing without an error.
 func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 	t, diagnostics := gather(fsys, path)
 	all := Files{}
@@ -70,7 +70,7 @@ func Gather(fsys fs.FS, path string) (Files, []v1alpha1.Diagnostic) {
 			maps.Copy(all, m.files)
 		}
 		if _, err := fs.Stat(all, t.path); err != nil {
-			all[t.path+"/"] = nil // exists, without anything to compile
+			all[t.path+"/"] = nil // the folder exists, but has nothing to compile
 		}
 	}
 	return all, diagnostics
@@ -119,7 +119,7 @@ type gatherer struct {
 	diagnostics           []v1alpha1.Diagnostic
 }
 
-// errLimit ends a walk whose diagnostic has already been reported.
+// errLimit ends a walk after its diagnostic was reported.
 var errLimit = errors.New("limit reached")
 
 // gatherModule reads the files of m and returns the modules below m.path.
@@ -172,8 +172,8 @@ func (w *walk) visit(name string, entry fs.DirEntry, err error) error {
 	return nil
 }
 
-// notRead returns the reason why an entry of the folder to compile cannot be read. It returns "" if it can, or if
-// nothing reads it.
+// notRead returns the reason why an entry of the folder to compile cannot be read. It returns "" if the entry can be
+// read, or if Corral does not need to read it.
 func (w *walk) notRead(name string, entry fs.DirEntry) string {
 	switch {
 	case !within(w.tree.path, name) || skipped(w.module.root, name):
@@ -185,7 +185,7 @@ func (w *walk) notRead(name string, entry fs.DirEntry) string {
 	return ""
 }
 
-// visitFolder skips folders that are not part of the module, and records modules in it.
+// visitFolder skips folders that are not part of the module, and records the modules nested in it.
 func (w *walk) visitFolder(name string) error {
 	if skipped(w.module.root, name) {
 		return fs.SkipDir
@@ -218,10 +218,11 @@ func (w *walk) readOthers() error {
 // Link is the reason why a link is not read.
 const Link = "a link, which is not followed; commit the file itself"
 
-// maxLinks is how many links in a row are followed to find out whether they lead to a folder.
+// maxLinks is the maximum length of a chain of links that linksFolder follows.
 const maxLinks = 8
 
-// linksFolder reports whether a link leads to a folder. For a link that leaves the tree, only its name gives a hint.
+// linksFolder reports whether a link leads to a folder. For a link that leaves the tree, it guesses from the name: a
+// name without an extension is probably a folder's.
 func linksFolder(fsys fs.FS, name string, links int) bool {
 	target, err := fs.ReadLink(fsys, name)
 	if err != nil || path.IsAbs(target) || links == 0 {
@@ -285,8 +286,8 @@ func (g *gatherer) refuse(file, format string, args ...any) error {
 	return errLimit
 }
 
-// isDefinition reports whether Corral compiles a file. CUE's own rule applies, without tests and tools, and without the
-// file that replaces modules on a developer's machine.
+// isDefinition reports whether Corral compiles a file. These are the files that CUE compiles, except tests, tools, and
+// the file that replaces modules on a developer's machine.
 func isDefinition(name string) bool {
 	base := path.Base(name)
 	return path.Ext(base) == ".cue" && !strings.HasPrefix(base, ".") && !strings.HasPrefix(base, "_") &&

@@ -24,14 +24,14 @@ import (
 	"github.com/corral-dev/corral/schema"
 )
 
-// VendorFolder is where "corral mod vendor" writes the modules that a repository's cue.mod/module.cue requires, below
-// the module's root. The cue command ignores this folder and continues to use its registry.
+// VendorFolder is the folder, relative to the module's root, into which "corral mod vendor" writes the modules that
+// cue.mod/module.cue requires. The cue command ignores this folder and continues to use its registry.
 const VendorFolder = "cue.mod/vendor"
 
 // vendorList is the file in VendorFolder that lists the modules with their digests.
 const vendorList = "modules.cue"
 
-// modulesMount is where the loader finds the modules of VendorFolder.
+// modulesMount is the folder in which the loader finds the modules of VendorFolder.
 const modulesMount = ".corral/modules"
 
 // VendoredModule is one module in VendorFolder.
@@ -52,7 +52,7 @@ func Requirements(moduleFile []byte, name string) ([]cuemodule.Version, error) {
 }
 
 // ModuleFiles returns the files of a module that Corral compiles: its definitions and, if one of them embeds files, the
-// other files as well. Files above the limits are an error.
+// other files as well. It omits policy files and VendorFolder. It returns an error if the files exceed the limits.
 func ModuleFiles(fsys fs.FS) (Files, error) {
 	m := &module{root: ".", path: ".", files: Files{}}
 	g := &gatherer{fsys: fsys, tree: &tree{path: "."}}
@@ -99,7 +99,8 @@ func digest(files Files) string {
 	return fmt.Sprintf("sha256:%x", sum.Sum(nil))
 }
 
-// addVendored serves the modules of VendorFolder. A module whose files do not match the digest in the list is an error.
+// addVendored adds the modules of VendorFolder to the registry. It returns an error if the files of a module do not
+// match the digest in the list.
 func (r registry) addVendored(m *module) error {
 	folder := path.Join(m.root, VendorFolder)
 	data, found := m.files[path.Join(folder, vendorList)]
@@ -113,7 +114,8 @@ func (r registry) addVendored(m *module) error {
 	}
 	for _, modulePath := range slices.Sorted(maps.Keys(list)) {
 		listed := list[modulePath]
-		// Both determine the paths of files, and no module may replace the embedded schema.
+		// The module path and the version become parts of file paths, so both must be valid. No module may replace the
+		// embedded schema.
 		if v, err := cuemodule.NewVersion(modulePath, listed.Version); err != nil || v.BasePath() == schema.ImportPath {
 			return fmt.Errorf("%s lists %q %q, which cannot be vendored: run corral mod vendor", path.Join(folder, vendorList), modulePath, listed.Version)
 		}
@@ -165,8 +167,8 @@ func (r registry) vendoredVersion(modulePath string) string {
 	return ""
 }
 
-// vendoredModFile returns the module file of a vendored module. It replaces the required versions of other modules by
-// the vendored versions, because there are no others.
+// vendoredModFile returns the module file of a vendored module. It replaces the required versions of other modules with
+// the vendored versions, because no other versions are available.
 func (r registry) vendoredModFile(folder string) (*modfile.File, error) {
 	name := path.Join(folder, "cue.mod/module.cue")
 	file, err := modfile.ParseNonStrict(r.files[name], name)

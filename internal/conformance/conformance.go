@@ -30,7 +30,7 @@ type Verdict string
 const (
 	// AsExpected means that Corral can rely on the behavior.
 	AsExpected Verdict = "as expected"
-	// Differs means that it cannot. The finding describes the consequence.
+	// Differs means that Corral cannot rely on the behavior. Finding.Means describes the consequence.
 	Differs Verdict = "differs"
 	// NotShown means that the check could not be completed.
 	NotShown Verdict = "not shown"
@@ -57,17 +57,18 @@ type Config struct {
 	Name string
 	// HookID is the webhook whose deliveries are listed; 0 is the App's own.
 	HookID int64
-	// Retry is the time between two attempts while a session blocks. Patience limits a held poll and these attempts.
-	// GitHub should hold a poll without a message for at least LeastHold.
+	// Retry is the time between two attempts to open a session while another session blocks it. Patience is the maximum
+	// time for these attempts, and for a poll. LeastHold is how long GitHub should at least hold a poll if there is no
+	// message.
 	Retry, Patience, LeastHold time.Duration
 	// OnFinding is called with each finding.
 	OnFinding func(Finding)
 }
 
-// run is the state of a run.
+// run is the state of one run of all checks.
 type run struct {
 	Config
-	// sets and others are clients with the same credentials, like two processes.
+	// sets and others are clients with the same credentials. They behave like two processes.
 	sets, others *scaleset.Client
 	rest         *rest.Client
 	findings     []Finding
@@ -105,7 +106,7 @@ func Run(ctx context.Context, c Config) (_ []Finding, err error) {
 	return r.findings, nil
 }
 
-// addFinding records a finding, which is as expected if err is nil.
+// addFinding records a finding, and reports whether the behavior is as expected. It is as expected if err is nil.
 func (r *run) addFinding(check, found string, err error, means string) bool {
 	f := Finding{Check: check, Verdict: AsExpected, Found: found}
 	if err != nil {
@@ -129,7 +130,8 @@ func (r *run) add(f Finding) {
 	r.OnFinding(f)
 }
 
-// isAway reports whether an error shows nothing about GitHub's behavior.
+// isAway reports whether an error reveals nothing about GitHub's behavior, because GitHub is unavailable or the run was
+// canceled.
 func isAway(err error) bool {
 	if e := new(rest.Error); errors.As(err, &e) {
 		return e.Reason == v1alpha1.GitHubUnavailableReason
@@ -263,7 +265,7 @@ func (r *run) sessions(ctx context.Context) {
 	}
 }
 
-// poll waits for a message that never arrives.
+// poll measures how long GitHub holds a poll if there is no message.
 func (r *run) poll(ctx context.Context) {
 	began := time.Now()
 	err := r.session.Poll(ctx, r.Patience)
@@ -294,7 +296,8 @@ func (r *run) abandoned(ctx context.Context) {
 	}
 }
 
-// untilFree opens a session as soon as the previous one allows it, and counts the refusals before that.
+// untilFree tries to open a session until the previous session does not block it any more, or Patience has passed. It
+// returns the number of refusals.
 func (r *run) untilFree(ctx context.Context) (refusals int, err error) {
 	for end := time.Now().Add(r.Patience); ; refusals++ {
 		if _, err = r.open(ctx, r.others, another); github.KindOf(err) != github.KindSessionConflict || time.Now().After(end) {

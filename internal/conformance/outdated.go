@@ -43,7 +43,7 @@ type outdatedRunner struct {
 	token   string
 }
 
-// jitConfig contains the needed parts of a JIT configuration.
+// jitConfig contains the parts of a JIT configuration that outdatedRunner needs.
 type jitConfig struct {
 	Settings struct {
 		AgentID                json.Number
@@ -114,8 +114,8 @@ func (r *outdatedRunner) authenticate(ctx context.Context) (token string, err er
 	return answer.AccessToken, err
 }
 
-// poll opens the runner's session, requests a message and closes the session. GitHub may refuse either of the first
-// two.
+// poll opens the runner's session, requests a message and closes the session. GitHub may refuse the session or the
+// request for a message.
 func (r *outdatedRunner) poll(ctx context.Context) error {
 	broker, settings := strings.TrimSuffix(r.config.Settings.ServerURLV2, "/"), r.config.Settings
 	open, err := json.Marshal(map[string]any{
@@ -140,7 +140,7 @@ func (r *outdatedRunner) poll(ctx context.Context) error {
 	return err
 }
 
-// answer contains the needed parts of GitHub's answers to a runner.
+// answer contains the parts of GitHub's answers that outdatedRunner needs.
 type answer struct {
 	AccessToken                        string `json:"access_token"`
 	SessionID, ErrorKind, ErrorMessage string

@@ -27,7 +27,7 @@ var startCauses = []v1alpha1.RunnerCause{
 	v1alpha1.CauseOutdated, v1alpha1.CauseNeverConnected, v1alpha1.CauseGitHub, v1alpha1.CauseCache, v1alpha1.CauseSlow,
 }
 
-// isConnections reports whether the reason of a pool may be that its connection is not ready.
+// isConnections reports whether a pool may have this reason because its connection is not ready.
 func isConnections(reason string) bool {
 	return reason == v1alpha1.GitHubUnavailableReason || slices.Contains(ofConnection, reason)
 }
@@ -41,8 +41,8 @@ func (f *PoolFacts) changes() []string {
 	return append(all, book.Sentences("changes-elsewhere", f)...)
 }
 
-// labels returns the labels that the pool's runners offer to jobs. Without a scale set, they include the labels that GitHub
-// adds to any runner.
+// labels returns the labels that the pool's runners offer to jobs. If the pool has no scale set, or only observes, they
+// include self-hosted, the operating system and the architecture.
 func (f *PoolFacts) labels() []string {
 	if f.isREST() || f.observes() {
 		return f.Pool.GetRegisteredLabels()
@@ -63,8 +63,8 @@ func (f *PoolFacts) hasRunner(cause v1alpha1.RunnerCause) bool {
 	return slices.ContainsFunc(f.Runners, func(r Runner) bool { return r.Cause == cause })
 }
 
-// isOfConnection reports whether the pool's problem is that its connection is not ready. The pool may continue with the
-// previous credentials.
+// isOfConnection reports whether the pool's problem is that its connection is not ready. The pool's own condition Ready may
+// still be True, because the pool continues with the previous credentials.
 func (f *PoolFacts) isOfConnection() bool {
 	ready := ConditionOf(f.Pool, v1alpha1.ReadyCondition)
 	return ready != nil && f.Connection.isFalse() && (ready.Status == metav1.ConditionTrue || slices.Contains(ofConnection, ready.Reason))
@@ -124,13 +124,13 @@ func MaxRemedy(p *v1alpha1.RunnerPool, now time.Time) string {
 // limitAdvice contains the data for advice about a pool's limits.
 type limitAdvice struct {
 	*PoolFacts
-	// Only is the limit asked about; "" for all.
+	// Only is min, max or idle if the advice is about one limit, and "" for all.
 	Only string
-	// Bound is the rule that limits max; nil for none. Schedule sets max; "" for none.
+	// Bound is the rule that limits max; nil for none. Schedule is the name of the schedule that sets max; "" for none.
 	Bound    *v1alpha1.LimitBound
 	Schedule string
 	Declared v1alpha1.Scale
-	// Wanted is how many runners the jobs and idle need.
+	// Wanted is the number of runners that all known jobs and the idle runners need.
 	Wanted int64
 }
 

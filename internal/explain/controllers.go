@@ -33,11 +33,12 @@ type watched interface {
 	Unreadable() error
 }
 
-// seen is an object with what its status says about the last reconciliation.
+// seen is an object, with what its status says about the last reconciliation.
 type seen struct {
 	of     object
 	object watched
-	// observed is the generation that was reconciled, and handled the last request to reconcile that was handled.
+	// observed is the generation that the controller last reconciled; negative before the first time. handled is the last
+	// reconciliation request, an annotation's value, that the controller handled.
 	observed int64
 	handled  string
 }
@@ -68,7 +69,7 @@ func (l *search) checkControllers() {
 	}
 }
 
-// differs reports whether two semantic versions differ. A build without a tag has no such version, and differs from none.
+// differs reports whether two semantic versions differ. A build without a tag has no semantic version, so it never differs.
 func differs(a, b string) bool {
 	first, err := version.ParseSemantic(a)
 	second, other := version.ParseSemantic(b)

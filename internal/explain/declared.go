@@ -49,7 +49,7 @@ func connectionSymptom(c *v1alpha1.GitHubConnection, s symptom, users []string) 
 // ofRepository lists the causes that concern a repository rather than its server.
 var ofRepository = []string{catalog.RepositoryUnavailable.Code, catalog.RepositoryRefused.Code}
 
-// checkPolicies finds policies that cannot be evaluated.
+// checkPolicies finds policies that are not ready.
 func (l *search) checkPolicies() {
 	for _, p := range l.policyObjects() {
 		s := seen{ofPolicy(p), p, p.GetPolicyStatus().ObservedGeneration, p.GetPolicyStatus().LastHandledReconcileAt}
@@ -79,7 +79,7 @@ func (l *search) checkSources() {
 			one.do = firstRemedy(src, ready)
 		}
 		one.pools, one.keepsWorking = pools[s.of.key()], true
-		if one.severity == Note { // otherwise Ready reports the problem
+		if one.severity == Note { // a more severe symptom already reports that the source is not read
 			one.key, one.pools = keyOf(one.key, sourceKind), nil
 			l.checkRead(s.of, src, ready)
 		}
@@ -95,7 +95,9 @@ func (l *search) checkCommitStatus(src *v1alpha1.PoolSource, of object) {
 	}
 }
 
-// keyOfServer returns a key for the server if the cause concerns the whole server, and otherwise the key of the symptom.
+// keyOfServer returns a key that the sources of one server share, so that a problem of the server is one finding. If the
+// server answered, sources share the key only if the details of their causes are alike. If the cause names no server,
+// keyOfServer returns the key of the symptom.
 func keyOfServer(key string, c *v1alpha1.Cause) string {
 	server, err := url.Parse(c.Parameter("location"))
 	if err != nil || server.Host == "" {
@@ -108,8 +110,8 @@ func keyOfServer(key string, c *v1alpha1.Cause) string {
 	return keyOf(key, alike(c.Detail))
 }
 
-// checkRead finds sources that have not been read for an hour, or for three of their intervals if that is longer. Later
-// commits are unknown.
+// checkRead finds sources that have not been read for an hour, or for three of their intervals if that is longer. Corral
+// does not know their later commits.
 func (l *search) checkRead(of object, src *v1alpha1.PoolSource, ready *Condition) {
 	if l.Now.Sub(ready.Since.Time) < max(time.Hour, 3*src.Spec.Interval.Duration) {
 		return

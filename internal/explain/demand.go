@@ -13,10 +13,10 @@ import (
 type Demand struct {
 	// Sources in the order of the spec; none if only min and idle set the number of runners.
 	Sources []Source `json:"sources,omitempty"`
-	// Webhooks lists the GitHubConnections that receive events for it, as NAMESPACE/NAME; absent if they are unknown, or if
-	// no source counts events.
+	// Webhooks lists the GitHubConnections that receive events for the pool, as NAMESPACE/NAME; absent if they are unknown,
+	// or if no source counts events.
 	Webhooks *[]string `json:"webhooks,omitempty"`
-	// Refused is why the webhook of the pool's connection, or all of Webhooks, refuse events.
+	// Refused is why events are refused: by the webhook of the pool's connection, or by all of Webhooks.
 	Refused string `json:"refused,omitempty"`
 
 	// AllRefuse is true if all Webhooks refuse events because of their signature.

@@ -30,12 +30,13 @@ const (
 
 // JobEvents is what a pool knows about a job from GitHub's events.
 type JobEvents struct {
-	// Webhooks lists the GitHubConnections with spec.webhook in its namespace for the same GitHub server.
+	// Webhooks lists the GitHubConnections with spec.webhook in the pool's namespace for the same GitHub server.
 	Webhooks []string `json:"webhooks,omitempty"`
 	// Excluded is true if spec.demand.webhook.repositories excludes the repository.
 	Excluded bool `json:"excluded,omitempty"`
 	// Winner is the pool that counts such a job, as NAMESPACE/NAME; absent if there is none, or the labels of the job are
-	// unknown. Over is the next best pool. Why explains why Winner is preferred to Over, or to the pool that this is about.
+	// unknown. Over is the next best pool. Why explains why Winner is preferred to Over, or to the pool to which this
+	// JobEvents belongs.
 	Winner string `json:"winner,omitempty"`
 	Over   string `json:"over,omitempty"`
 	Why    string `json:"why,omitempty"`

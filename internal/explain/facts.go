@@ -35,7 +35,7 @@ type PoolFacts struct {
 	// Webhooks lists the GitHubConnections that receive events for the pool, as NAMESPACE/NAME: the ones in its namespace
 	// with spec.webhook and the same GitHub server; nil if unknown.
 	Webhooks *[]string
-	// EventsRefused is why all of them refuse events; "" if at least one accepts them.
+	// EventsRefused is why all of these connections refuse events; "" if at least one accepts them.
 	EventsRefused string
 	// Unknown lists what could not be read, and why.
 	Unknown []string
@@ -109,7 +109,7 @@ func ConditionOf(o Conditioned, name string) *Condition {
 	return nil
 }
 
-// Row returns the row of the catalog of its first cause, or of its reason.
+// Row returns the catalog's row for the first cause of the condition or, without causes, for its reason.
 func (c *Condition) Row() *catalog.Row {
 	if len(c.Causes) > 0 {
 		return catalog.Of(c.Causes[0].Code)
@@ -117,7 +117,8 @@ func (c *Condition) Row() *catalog.Row {
 	return catalog.Of(c.Reason)
 }
 
-// Problem returns the message, except for the cause that describes what stays in force.
+// Problem returns the message without the causes that describe what stays in force. If a previous revision stays in force,
+// the message says so without the name of the revision, because each pool has its own.
 func (c *Condition) Problem() string {
 	if len(c.Causes) == 0 {
 		return c.Message
@@ -178,7 +179,7 @@ type JobFacts struct {
 	URL JobURL
 	// RunsOn lists the labels that the job requests; empty if unknown.
 	RunsOn []string
-	// Pods of the job's workflow run. Unseen is true if some runners could not be read.
+	// Pods of the job's workflow run. Unseen is true if not all runners of the cluster were read.
 	Pods   []JobPod
 	Unseen bool
 	// Pools of the cluster, or of the namespaces that can be read, sorted.

@@ -26,9 +26,10 @@ type GoneFacts struct {
 type GoneAnswer struct {
 	// Pool as NAMESPACE/NAME.
 	Pool string `json:"pool"`
-	// Deleted is when the deletion reached its runners; absent if it did not.
+	// Deleted is when the deletion of its first runner was requested; absent if no runner is being
+	// deleted.
 	Deleted *metav1.Time `json:"deleted,omitempty"`
-	// Runners that still exist. Those with a job finish it.
+	// Runners that still exist. Runners with a job finish it.
 	Runners []LeftRunner `json:"runners"`
 	// Unknown lists what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`

@@ -57,7 +57,7 @@ func findingOf(v view, of symptoms) Finding {
 		f.Since, f.By, f.Next = earlier(f.Since, s.since), earlier(f.By, s.by), earlier(f.Next, s.next)
 	}
 	if f.Reason == v1alpha1.MaxReachedReason && slices.ContainsFunc(of, func(s symptom) bool { return s.do != f.Do }) {
-		f.Do = catalog.MaxReached.Remedy // each pool has its own max
+		f.Do = catalog.MaxReached.Remedy // the remedies of the pools name different limits, so the general one applies
 	}
 	for name, waits := range of.pools((*symptom).keepsJobs) {
 		f.Hurts.Pools++
@@ -78,7 +78,7 @@ func findingOf(v view, of symptoms) Finding {
 // failedAt returns when the last runner failed, or the zero time.
 func (s *symptom) failedAt() time.Time { return cmp.Or(s.failed, &v1alpha1.RunnerFailure{}).Time.Time }
 
-// count counts an object. Pools are counted separately, by whether they are affected.
+// count increments the counter for the kind of an object. findingOf counts the affected pools.
 func (h *Hurts) count(kind string) {
 	counts := map[string]*int{sourceKind: &h.Sources, connectionKind: &h.Connections, policyKind: &h.Policies, clusterPolicyKind: &h.Policies, runnerKind: &h.Runners}
 	*cmp.Or(counts[kind], new(int))++

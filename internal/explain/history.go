@@ -38,8 +38,8 @@ const (
 	historySuffix = "-decisions"
 )
 
-// HistoryName returns the name of the ConfigMap with a pool's history: POOL-decisions. A long pool name is cut and ends in a
-// hash.
+// HistoryName returns the name of the ConfigMap with a pool's history: POOL-decisions. If the name of the pool is too long,
+// it is cut, and ends in a hash of the whole name.
 func HistoryName(pool string) string {
 	if len(pool)+len(historySuffix) <= maxName {
 		return pool + historySuffix
@@ -58,8 +58,8 @@ type Entry struct {
 	// Jobs and Runners on which the decision was based. Jobs is absent if their number was unknown.
 	Jobs    *int32                `json:"jobs,omitempty"`
 	Runners v1alpha1.RunnerCounts `json:"runners"`
-	// Decision that applies from then on. For several decisions, it is the last one, with the numbers from before the first
-	// one.
+	// Decision that applies from that time on. For several decisions, it is the last one, and its field Before has the numbers
+	// from before the first one.
 	Decision *v1alpha1.Decision `json:"decision,omitempty"`
 	// Template is the policies' verdict on the template, if it changed.
 	Template *v1alpha1.TemplateVerdict `json:"template,omitempty"`
@@ -171,8 +171,9 @@ func (h *History) trim() {
 // String returns the text to store: a JSON list with one entry per line.
 func (h *History) String() string { return "[\n" + strings.Join(h.lines, ",\n") + "\n]" }
 
-// ParseHistory reads a stored text. An empty text is an empty history. A text that is longer than Corral stores is an error:
-// anyone who can write the ConfigMap could make a few hundred thousand entries of a megabyte.
+// ParseHistory reads a stored text. An empty text is an empty history. A text that is longer than Corral stores is an
+// error: anyone who can write the ConfigMap could otherwise store a megabyte that decodes to a few hundred thousand
+// entries.
 func ParseHistory(text string) ([]Entry, error) {
 	if len(text) > MaxHistoryBytes {
 		return nil, fmt.Errorf("reading the history: it has %d bytes, more than %d", len(text), MaxHistoryBytes)

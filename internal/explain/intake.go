@@ -30,8 +30,8 @@ func unserved(s *v1alpha1.RunnerPoolStatus) int32 {
 	return max(0, ptr.Deref(Known(s), 0)-s.Runners.Busy)
 }
 
-// More returns how many waiting jobs are not among the pool's jobs: jobs that only other sources than its scale set report,
-// above the number that the pool accepts.
+// More returns how many waiting jobs the pool's status.jobs does not include. If the pool has several sources of demand,
+// status.jobs includes jobs above the announced capacity, so More subtracts them from the waiting jobs.
 func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	if len(s.Demand) == 0 || s.Decision == nil {
 		return s.JobsWaiting
@@ -39,8 +39,8 @@ func More(s *v1alpha1.RunnerPoolStatus) int32 {
 	return max(0, s.JobsWaiting-max(0, s.GetJobs()-s.Decision.Announced))
 }
 
-// closed returns why the pool accepts no jobs regardless of its decision. The reason is empty if nothing blocks it. The message session
-// announces the decision to GitHub, so without a session the decision has no effect.
+// closed returns why the pool accepts no jobs regardless of its decision. The reason is empty if the decision applies. The
+// message session announces the decision to GitHub, so without a session the decision has no effect.
 func (f *PoolFacts) closed() (held Held) {
 	if f.isREST() || f.observes() {
 		return held

@@ -29,25 +29,25 @@ type JobAnswer struct {
 	JobID int64 `json:"jobID,omitempty"`
 	// Summary is one or two sentences.
 	Summary string `json:"summary"`
-	// Found lists the jobs of the run that have a runner here.
+	// Found lists the jobs of the run that have or had a runner in this cluster.
 	Found []FoundJob `json:"found,omitempty"`
 	// Pools that may serve the repository. Pools that offer the requested labels come first.
 	Pools []Candidate `json:"pools,omitempty"`
-	// Others is the number of pools that serve other accounts.
+	// Others is the number of pools that cannot serve the repository.
 	Others int `json:"otherPools"`
 	// Beyond lists what only GitHub knows.
 	Beyond []string `json:"notKnownFromHere,omitempty"`
 	// Unknown lists what could not be read, and why.
 	Unknown []string `json:"unknown,omitempty"`
 
-	// RunsOn lists the labels that the job requests, if known. Unseen is true if some runners could not be read.
+	// RunsOn lists the labels that the job requests, if known. Unseen is true if not all runners of the cluster were read.
 	RunsOn []string `json:"-"`
 	Unseen bool     `json:"-"`
 
 	now time.Time
 }
 
-// FoundJob is a job with a runner in this cluster.
+// FoundJob is a job that has or had a runner in this cluster.
 type FoundJob struct {
 	Runner string                `json:"runner"`
 	Pool   string                `json:"pool"`
@@ -60,7 +60,7 @@ type FoundJob struct {
 type Candidate struct {
 	// Pool as NAMESPACE/NAME.
 	Pool string `json:"pool"`
-	// Serves is the scope of its connection. Certain is false if the repository may not be part of it.
+	// Serves is the scope of its connection. Certain is false if it is unknown whether the repository belongs to that scope.
 	Serves  string `json:"serves"`
 	Certain bool   `json:"certain"`
 	Offer
@@ -105,7 +105,7 @@ type Offer struct {
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Job explains why a job waits.
+// Job explains why a job waits, or which runner has it.
 func Job(f JobFacts) JobAnswer {
 	a := JobAnswer{
 		Repository: f.URL.Repository(), RunID: f.URL.RunID, JobID: f.URL.JobID, Unknown: f.Unknown,
@@ -204,8 +204,9 @@ func (o *Offer) isREST() bool { return o.Registration == v1alpha1.RegisterREST }
 // isOut reports whether the runners do not have all labels that the job requests.
 func (o *Offer) isOut() bool { return o.Matches != nil && !*o.Matches }
 
-// rank returns the sort order of a candidate, best first. Worst are pools without a requested label, then pools that only
-// observe, pools that may not serve the repository, and pools that lose the job to another pool.
+// rank returns the sort order of a candidate, best first. Last are pools that do not offer a requested label. Before them
+// are pools that only observe, then pools to whose scope the repository may not belong, then pools that lose the job to
+// another pool.
 func (c *Candidate) rank() int {
 	rank := 0
 	for i, worse := range []bool{c.loses(), !c.Certain, c.Observes, c.isOut()} {
@@ -216,8 +217,8 @@ func (c *Candidate) rank() int {
 	return rank
 }
 
-// situate fills in whether the pool accepts jobs, and describes why not or how many more. Without a scale set, GitHub gives jobs to the
-// runners directly, and the pool announces no capacity.
+// situate sets Open, Brief and Situation of a candidate: whether the pool accepts jobs, and why not, or how many more.
+// Without a scale set, GitHub assigns jobs to the runners directly, and the pool announces no capacity.
 func (f *PoolFacts) situate(c *Candidate) {
 	s := struct {
 		*Candidate

@@ -26,7 +26,8 @@ var templates string
 // zeros matches the units at the end of a duration that are zero.
 var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
-// book renders the answers. Its functions must not call phrase: they would depend on it.
+// book renders the answers. Its functions must not call phrase: phrase uses book, so the initialization of
+// book would depend on itself.
 var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	"when": when, "prefixed": strings.HasPrefix,
 	"oldest": func(all []Entry) instant { return all[len(all)-1].start() }, "clock": clock, "stamp": stamp,
@@ -58,7 +59,7 @@ type moment struct {
 // phrase renders a template as one line.
 func phrase(name string, data any) string { return book.Phrase(name, data) }
 
-// further is a line break in a value.
+// further matches a line break in a value, with the white space around it.
 var further = regexp.MustCompile(`[ ]*` + wording.FurtherLine + `[\s\v]*`)
 
 // answerText renders an answer for people. Further lines of a value are indented below its first.
@@ -84,7 +85,7 @@ func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func stamp(t instant) string { return t.UTC().Format(time.RFC3339) }
 
-// distance writes how long ago a time was, or in how long it comes, as kubectl does.
+// distance returns how long ago a time was, or how far in the future it is, in the format of kubectl.
 func distance(t, now time.Time) string {
 	switch d := now.Sub(t); {
 	case d < -time.Second:

@@ -112,7 +112,7 @@ type Limit struct {
 
 // Held describes what holds a pool back.
 type Held struct {
-	// What names the part that is held back: policy, update, health, intake.
+	// What names the part that is held back: intake, policy, health, update, definitions or runner group.
 	What   string       `json:"what"`
 	Reason string       `json:"reason"`
 	Since  *metav1.Time `json:"since,omitempty"`
@@ -156,7 +156,7 @@ func past(f PoolFacts) (PoolAnswer, error) {
 	entry, ok := At(f.History, f.At)
 	latest := f.Pool.Status.Decision
 	if latest != nil && !latest.Time.After(f.At) && (!ok || latest.Time.After(entry.Time.Time)) {
-		// The history is written once a minute, so it may lack the last decision.
+		// The history is written once a minute, so the last decision may be missing from it.
 		entry, ok = Entry{Time: latest.Time, Jobs: f.Pool.Status.Jobs, Runners: f.Pool.Status.Runners, Decision: latest}, true
 	}
 	if !ok {
@@ -228,7 +228,7 @@ func (f *PoolFacts) held() []Held {
 	return slices.DeleteFunc(all, func(h Held) bool { return h.Reason == "" })
 }
 
-// heldBy is a condition that may hold back a pool, as the templates need it.
+// heldBy contains the data for the template that describes what a condition of a pool holds back.
 type heldBy struct {
 	Pool      *v1alpha1.RunnerPool
 	Condition *Condition
@@ -248,7 +248,8 @@ func RunnersText(c v1alpha1.RunnerCounts) string {
 	return phrase("runners", c)
 }
 
-// briefReason returns a decision's reason without its rules, which the limits list.
+// briefReason returns a decision's reason without the rules that changed a limit, because the answer lists them with the
+// limits.
 func briefReason(d *v1alpha1.Decision) string {
 	if d.Limits == nil || len(d.Limits.Bounds) == 0 {
 		return d.Reason

@@ -64,7 +64,7 @@ func (l *search) checkConditions(p *v1alpha1.RunnerPool, look seen, causes map[o
 		s.keepsWorking = c.name == v1alpha1.DrainableCondition
 		l.add(s)
 	}
-	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // Ready reports a problem before the suspension
+	if p.Spec.Stops() && !said[v1alpha1.SuspendedReason] { // Ready reports another problem instead of the suspension
 		l.add(found(look.of, catalog.Suspended.With()))
 	}
 }
@@ -105,7 +105,8 @@ func (v view) causeOf(p *v1alpha1.RunnerPool, s symptom, causes map[object]strin
 	return s
 }
 
-// keyOfMissing returns a key that all pools share whose connection does not exist.
+// keyOfMissing returns a key that all pools with the same missing connection share; for other pools, the key of the
+// symptom.
 func (v view) keyOfMissing(connection types.NamespacedName, s symptom) string {
 	if v.connections[connection.String()] == nil && s.reason != v1alpha1.GitHubUnavailableReason {
 		return keyOf(s.reason, connection.String())
@@ -113,7 +114,7 @@ func (v view) keyOfMissing(connection types.NamespacedName, s symptom) string {
 	return s.key
 }
 
-// versionEnds turns the end of a runner version into an upcoming event until that day.
+// versionEnds reports the end of a runner version as an upcoming problem until that day.
 func versionEnds(now time.Time, p *v1alpha1.RunnerPool, s symptom) symptom {
 	version := p.Status.RunnerVersion
 	if version == nil || version.UpdateBy == nil {
@@ -138,7 +139,7 @@ func (l *search) checkJobs() {
 		}
 		switch isHurt := hurt[nameOf(p)]; {
 		case isHurt && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.SaturatedCondition):
-		case jobs > d.Desired: // accepted jobs, or jobs known without a scale set
+		case jobs > d.Desired: // jobs that the pool has accepted, or that it knows without a scale set
 			s := found(ofPool(p), catalog.RunnersBelowJobs.With(nameOf(p), wording.Count(d.Desired, "runner"), wording.Count(jobs, "job")).Detailed(d.Reason)).from(d.Time.Time)
 			s.do = MaxRemedy(p, l.Now)
 			l.add(s)
@@ -149,8 +150,8 @@ func (l *search) checkJobs() {
 	}
 }
 
-// checkHolds adds what corral explain reports about pools without other known problems, so that the two commands never
-// disagree.
+// checkHolds adds what corral explain reports about pools without other known problems, so that corral status and corral
+// explain never disagree.
 func (l *search) checkHolds() {
 	causes := l.found.causes()
 	for p := range pointers(l.Pools) {

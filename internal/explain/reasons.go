@@ -14,7 +14,7 @@ import (
 // varying matches the parts of a text that differ between objects with the same cause.
 var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\d+`)
 
-// alike returns a text of another program, or a parameter, without names and numbers.
+// alike returns a text of another program, or a parameter, with * in place of quoted names and numbers.
 func alike(text string) string { return varying.ReplaceAllString(text, "*") }
 
 // likeness returns a key for conditions with the same cause in several objects. It consists of codes, and of parameters and

@@ -70,7 +70,7 @@ func OutageRemedy(o *v1alpha1.GitHubOutage) string {
 }
 
 // RunnerRemedy returns the remedy for a runner that does not start or that failed, given its cause; "" if no action is
-// needed. If GitHub refused something, the reason of its condition says what.
+// needed. If GitHub refused a request, the remedy is the one for the runner's condition Ready.
 func RunnerRemedy(r *Runner) string {
 	ready, outage := ConditionOf(r.Object, v1alpha1.ReadyCondition), r.Object.Status.Outage
 	isRefused := r.Cause == v1alpha1.CauseGitHub && ready.isFalse()

@@ -69,7 +69,7 @@ type RunnerProgress struct {
 // RunnerRegistration is a runner's registration on GitHub.
 type RunnerRegistration struct {
 	// REST contains the runner group and labels of a runner without a scale set. Outdated names the pool's fields that have
-	// changed since.
+	// changed since the registration.
 	REST     *v1alpha1.RESTRegistration `json:"rest,omitempty"`
 	Outdated []string                   `json:"outdated,omitempty"`
 	// RunnerID on GitHub; 0 for none.

@@ -15,10 +15,10 @@ import (
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
-// nearlyFull is the percentage of a quota from which a finding reports it.
+// nearlyFull is the used percentage of a quota from which a finding reports the quota.
 const nearlyFull = 90
 
-// reasonsOf maps causes that hold up runners to the reason of their pool.
+// reasonsOf maps causes that delay runners to the reason that their pool reports.
 var reasonsOf = map[v1alpha1.RunnerCause]string{
 	v1alpha1.CauseQuota: v1alpha1.QuotaExceededReason, v1alpha1.CauseCache: v1alpha1.CacheUnavailableReason, v1alpha1.CauseGitHub: v1alpha1.GitHubUnavailableReason,
 }
@@ -51,7 +51,7 @@ func (l *search) checkRunners() {
 	}
 }
 
-// checkSpec finds runners that never start.
+// checkSpec adds a symptom for a runner that will never start.
 func (l *search) checkSpec(r *v1alpha1.Runner) {
 	why, row := NeverStarts(r), catalog.RunnerUnowned
 	if why == nil {

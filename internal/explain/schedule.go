@@ -16,14 +16,14 @@ import (
 type Schedule struct {
 	// Declared is the number of schedules of the pool.
 	Declared int `json:"declared"`
-	// Seen is true once the controller has reconciled them.
+	// Seen is true once the controller has reconciled the schedules.
 	Seen bool `json:"seen"`
 	// Holding lists the active schedules, in the order of the spec.
 	Holding []HoldingSchedule `json:"holding,omitempty"`
 	// Numbers in force, and the numbers in spec.scale.
 	Numbers v1alpha1.Scale `json:"numbers"`
 	Spec    v1alpha1.Scale `json:"spec"`
-	// Next is when that changes; absent if no change is known.
+	// Next is when the active schedules change; absent if no change is known.
 	Next *metav1.Time `json:"next,omitempty"`
 
 	decides map[string]string // name of the schedule that sets a number, by field
@@ -65,7 +65,8 @@ func (f *PoolFacts) schedule() *Schedule {
 	return s
 }
 
-// holding lists the numbers of a schedule, and adds the ones that no earlier schedule sets to decides.
+// holding lists the numbers of a schedule. It records the schedule in decides for each number that no earlier
+// schedule sets.
 func holding(d *v1alpha1.Schedule, decides map[string]string) HoldingSchedule {
 	h := HoldingSchedule{Name: d.Name}
 	for _, n := range []struct {

@@ -34,7 +34,7 @@ type Snapshot struct {
 	Policies        []v1alpha1.RunnerPolicy
 	ClusterPolicies []v1alpha1.ClusterRunnerPolicy
 	Quotas          []corev1.ResourceQuota
-	// Version of the command; empty if it doesn't matter.
+	// Version of the command, to compare it with the versions of controllers; empty to omit the comparison.
 	Version string
 	// Leases with which controllers elect a leader; empty if there are none.
 	Leases []Lease
@@ -92,7 +92,7 @@ const (
 // severities, the most severe first.
 var severities = []Severity{Critical, Error, Warning, Ahead, Note}
 
-// Page is the answer.
+// Page is the answer of corral status.
 type Page struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -132,7 +132,7 @@ type Finding struct {
 	// Objects that are affected, as KIND/NAMESPACE/NAME: the first 20. More is the number of others.
 	Objects []string `json:"objects,omitempty"`
 	More    int      `json:"more,omitempty"`
-	// Message of the first object.
+	// Message of the most severe symptom.
 	Message string `json:"message,omitempty"`
 	// LastFailure is the runner that failed last, for pools whose runners fail.
 	LastFailure *v1alpha1.RunnerFailure `json:"lastFailure,omitempty"`
@@ -162,10 +162,12 @@ type Totals struct {
 	Connections int `json:"connections"`
 	Policies    int `json:"policies"`
 	Pools       int `json:"pools"`
-	// Runners by state, and Jobs, as in the status of pools. They include jobs that wait on GitHub for a full pool.
+	// Runners by state, and Jobs, as in the status of pools. Both include the remaining runners of deleted pools. Jobs
+	// also include jobs that wait on GitHub for a full pool; for a pool whose number of jobs is unknown, the busy
+	// runners count.
 	Runners v1alpha1.RunnerCounts `json:"runners"`
 	Jobs    int32                 `json:"jobs"`
-	// JobsUnknown is the number of pools whose jobs were never counted.
+	// JobsUnknown is the number of pools whose number of jobs is unknown.
 	JobsUnknown int `json:"jobsUnknown,omitempty"`
 	// Waiting is the number of jobs without a runner.
 	Waiting int32 `json:"waiting"`

@@ -28,7 +28,7 @@ const (
 	quotaKind         = "ResourceQuota"
 )
 
-// object names an object.
+// object identifies an object.
 type object struct{ kind, namespace, name string }
 
 func (o object) String() string {
@@ -59,7 +59,8 @@ type symptom struct {
 	of     object
 	reason string
 	cause  v1alpha1.Cause // the first cause of a condition
-	// severity and short title. During the grace period a symptom is only a note with the title lately, because it may pass by itself.
+	// severity of the symptom, and its short title, what. During the grace period, it is only a note with the title lately,
+	// because the problem may pass by itself.
 	severity     Severity
 	what, lately string
 	grace        time.Duration
@@ -71,7 +72,7 @@ type symptom struct {
 	next    time.Time // time of the next attempt
 	// failed is the pool's last failed runner, if the problem is about failed runners.
 	failed *v1alpha1.RunnerFailure
-	// pools that are affected, as NAMESPACE/NAME. With keepsWorking, no job waits because of the symptom.
+	// pools that are affected, as NAMESPACE/NAME. If keepsWorking is true, no job waits because of the symptom.
 	pools        []string
 	keepsWorking bool
 }
@@ -86,7 +87,8 @@ func (s *symptom) keepsJobs() bool {
 }
 
 // causes returns the key of the first symptom of each object. It ignores symptoms that cannot be the cause of other
-// problems: objects that were not reconciled, upcoming problems, and problems with which pools and connections keep working.
+// problems: objects that were not reconciled, refused events, upcoming problems, and problems with which pools keep
+// working.
 func (all symptoms) causes() map[object]string {
 	keys := map[object]string{}
 	for _, s := range all {
@@ -112,7 +114,7 @@ func (all symptoms) byReason() map[saying]string {
 	return keys
 }
 
-// pools returns the affected pools as NAMESPACE/NAME, and whether keeps is true of any of their symptoms.
+// pools returns the affected pools as NAMESPACE/NAME, and whether keeps is true of any symptom that affects them.
 func (all symptoms) pools(keeps func(*symptom) bool) map[string]bool {
 	pools := map[string]bool{}
 	for s := range pointers(all) {
@@ -130,7 +132,8 @@ func (all symptoms) pools(keeps func(*symptom) bool) map[string]bool {
 // keyOf returns the key of symptoms that have these parts in common.
 func keyOf(parts ...string) string { return strings.Join(parts, "|") }
 
-// found returns a symptom that no condition reports. Symptoms with the same reason and the same further parts of the key have one cause.
+// found returns a symptom that no condition reports. Symptoms have the same key, and count as one problem, if their reasons
+// and all values of more are the same.
 func found(of object, c catalog.Cause, more ...string) symptom {
 	row := catalog.Of(c.Code)
 	reason := catalog.Of(row.Reason)

@@ -25,7 +25,7 @@ const (
 // Text renders the page for people.
 func (p Page) Text() string { return answerText("status", p.Time.Time, &p) }
 
-// problems returns a message in one line.
+// problems returns a message on one line.
 func problems(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
@@ -81,7 +81,7 @@ func (p *Page) Changes(former *Page) []string {
 		slices.DeleteFunc(p.gone(former), func(was Finding) bool { return !p.isOver(&was) }),
 		p.unseen(), former.unseen(),
 	})
-	for i, line := range lines { // messages may come from anyone
+	for i, line := range lines { // messages may contain text from any user or program
 		lines[i] = strings.ReplaceAll(line, "\n", " ")
 	}
 	return lines
@@ -94,16 +94,18 @@ func (p *Page) gone(former *Page) []Finding {
 	})
 }
 
-// isOver reports whether a finding that disappeared is resolved. It is unknown if the objects could not be read.
+// isOver reports whether a finding that this page no longer has is resolved. This is certain if this page read
+// everything, or if exactly the same objects were unread when the problem was found.
 func (p *Page) isOver(f *Finding) bool { return len(p.NotLookedAt) == 0 || p.unseen() == f.unseen }
 
-// Keep adds the findings of an earlier page that may not be resolved, so that the next page is compared with them.
+// Keep adds the findings of an earlier page that may still exist although this page does not have them, so that the
+// next page is compared with them too.
 func (p *Page) Keep(former *Page) {
 	kept := slices.DeleteFunc(p.gone(former), func(was Finding) bool { return p.isOver(&was) })
 	p.Findings = append(p.Findings, kept...)
 }
 
-// line identifies a finding. If it changes, the finding is reported again.
+// line returns the parts of a finding that matter to the reader. If they change, Changes reports the finding again.
 func (f *Finding) line() string {
 	return fmt.Sprint(f.Severity, f.What, f.Hurts, f.named())
 }

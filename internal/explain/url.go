@@ -24,7 +24,8 @@ type JobURL struct {
 	RunID, JobID int64
 }
 
-// jobPath matches owner, repository, run and optionally job. It is compiled on first use, because that takes 5 ms.
+// jobPath matches owner, repository, run and optionally job. It is compiled on first use, because compiling it
+// takes 5 ms.
 var jobPath = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^/([A-Za-z0-9_.-]{1,100})/([A-Za-z0-9_.-]{1,100})/actions/runs/([1-9][0-9]{0,17})(?:/attempts/[0-9]{1,9})?(?:/jobs?/([1-9][0-9]{0,17}))?/?$`)
 })

@@ -78,7 +78,7 @@ func (v view) poolOf(set *v1alpha1.RunnerScaleSet) *v1alpha1.RunnerPool {
 	return nil
 }
 
-// poolsBy groups the pools, as NAMESPACE/NAME, by owner.
+// poolsBy groups the pools, as NAMESPACE/NAME, by the result of owner.
 func (v view) poolsBy(owner func(*v1alpha1.RunnerPool) string) map[string][]string {
 	pools := map[string][]string{}
 	for p := range pointers(v.Pools) {

@@ -26,9 +26,9 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// Causes of errors. Every error with one of these causes wraps it.
+// Causes of errors. Callers test for them with errors.Is.
 var (
-	// ErrNotFound: the artifact no longer exists. source-controller only keeps the latest ones.
+	// ErrNotFound: the artifact no longer exists. source-controller keeps only the latest artifacts.
 	ErrNotFound = errors.New("artifact not found")
 	// ErrDigest: the content does not match the digest.
 	ErrDigest = errors.New("digest does not match")
@@ -45,10 +45,10 @@ var (
 // advice is what to do about an artifact that is too large.
 const advice = "exclude files with the source's spec.ignore, or use a separate repository for definitions"
 
-// maxRedirects is how many redirects are followed, all of them on the same host.
+// maxRedirects is the maximum number of redirects that Client follows, all of them on the same host.
 const maxRedirects = 3
 
-// Limits of one artifact. A zero field stands for its default.
+// Limits of one artifact. A field that is zero has its default.
 type Limits struct {
 	// DownloadBytes is the maximum size of the download in bytes. Default: 8 MiB.
 	DownloadBytes int64
@@ -79,7 +79,7 @@ type Artifact struct {
 type Client struct {
 	// Limits of each artifact.
 	Limits Limits
-	// Host, if set, replaces the host of each URL, as HOST or HOST:PORT. It is for running outside of the cluster,
+	// Host, if set, replaces the host of each URL, as HOST or HOST:PORT. Set it if the program runs outside of the cluster,
 	// where the cluster's names do not resolve.
 	Host string
 }
@@ -87,7 +87,8 @@ type Client struct {
 // transport is shared to reuse idle connections.
 var transport = newTransport()
 
-// maxHeader is the maximum size of an answer's header in bytes. Go accepts 10 MiB, which take many times as much once they are parsed.
+// maxHeader is the maximum size of a response's headers in bytes. Go accepts 10 MiB by default, which take many times as
+// much memory when they are parsed.
 const maxHeader = 32 << 10
 
 func newTransport() *http.Transport {
@@ -96,8 +97,8 @@ func newTransport() *http.Transport {
 	return t
 }
 
-// Fetch reads an artifact until the context's deadline. Its errors wrap one of the causes above, or are the context's.
-// Links are memfs.Link.
+// Fetch downloads an artifact, verifies its digest and returns its files. An error wraps one of the causes above; if the
+// context was canceled, it is the context's error. Links in the artifact become memfs.Link.
 func (c *Client) Fetch(ctx context.Context, artifact Artifact) (fs.FS, error) {
 	sum, err := digest.Parse(artifact.Digest)
 	if err != nil {
@@ -130,7 +131,7 @@ func (c *Client) location(text string) (*url.URL, error) {
 	return location, nil
 }
 
-// download returns the content of a URL, at most limit bytes.
+// download returns the content of a URL. If there are more than limit bytes, it returns ErrTooLarge.
 func download(ctx context.Context, location string, limit int64) (content []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
 	if err != nil {
@@ -173,7 +174,7 @@ func sameHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// explain wraps a network error in one of this package's causes.
+// explain adds one of this package's causes to a network error.
 func explain(ctx context.Context, host string, err error) error {
 	for _, cause := range []error{ErrNotFound, ErrTooLarge, ErrUnusable, ErrUnavailable} {
 		if errors.Is(err, cause) {

@@ -29,8 +29,8 @@ const (
 type unpacker struct {
 	limits  Limits
 	files   memfs.FS
-	entries int // of the archive
-	held    int // files and folders; an archive may omit entries for its folders
+	entries int // number of entries of the archive
+	held    int // number of files and folders, because an archive may omit entries for its folders
 	bytes   int64
 }
 
@@ -89,7 +89,7 @@ func (u *unpacker) add(header *tar.Header, content io.Reader) error {
 	case tar.TypeSymlink:
 		return u.hold(name, memfs.Link(header.Linkname))
 	case tar.TypeLink:
-		return u.hold(name, memfs.Link("/"+header.Linkname)) // always to a file
+		return u.hold(name, memfs.Link("/"+header.Linkname)) // a hard link's target is relative to the root
 	}
 	return nil // folders are created with their files
 }

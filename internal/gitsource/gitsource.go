@@ -23,14 +23,14 @@ import (
 	"github.com/corral-dev/corral/internal/neterr"
 )
 
-// Causes of errors. Every error with one of these causes wraps it and says what to do.
+// Causes of errors. An error wraps its cause, and its text says what to do.
 var (
 	// ErrNotAllowed: the request itself is not allowed, for example because of a malformed URL, a scheme that is not
 	// allowed, or credentials in the URL.
 	ErrNotAllowed = errors.New("not allowed")
 	// ErrNotFound: the repository does not exist or is not visible with these credentials.
 	ErrNotFound = errors.New("repository not found")
-	// ErrAuthRefused: the server requires other credentials, or any.
+	// ErrAuthRefused: the server refuses the credentials or requires some, or the ssh key cannot be used.
 	ErrAuthRefused = errors.New("credentials refused")
 	// ErrRefNotFound: the repository does not have the branch, tag or commit.
 	ErrRefNotFound = errors.New("reference not found")
@@ -38,26 +38,27 @@ var (
 	ErrTimeout = errors.New("timed out")
 	// ErrTooLarge: the repository exceeds one of the Limits.
 	ErrTooLarge = errors.New("too large")
-	// ErrUntrusted: the server's host key differs from the known one.
+	// ErrUntrusted: the server's host key is unknown or differs from the known key, or the known_hosts cannot be used.
 	ErrUntrusted = errors.New("server not trusted")
 	// ErrUnsigned: no known key has signed the commit or tag.
 	ErrUnsigned = errors.New("not verified")
-	// ErrUnknownSigner is an ErrUnsigned with a signature by an unknown key.
+	// ErrUnknownSigner is an ErrUnsigned: the commit or tag is signed, but by an unknown key.
 	ErrUnknownSigner = errors.New("the key is not known")
 	// ErrUnusable: a tree or an answer cannot be used, for example because of a corrupt object or an invalid file name.
 	ErrUnusable = errors.New("unusable")
 )
 
-// advice is what to do about a repository that is too large. The limits apply to all of it, because all of it is
-// received.
+// advice says what to do about a repository that is too large. The limits apply to all files of a revision and not only
+// to the definitions, because Corral downloads all of them.
 const advice = "keep definitions in a repository of their own"
 
-// FetchBytes is the maximum memory of one call with the default Limits.
+// FetchBytes is the maximum memory that one call uses with the default Limits, in bytes.
 const FetchBytes = 200 << 20
 
-// Limits of one checkout. A zero field stands for its default.
+// Limits of one checkout. A field that is zero has its default.
 type Limits struct {
-	// ListBytes is the maximum size of the list of references in bytes. A reference takes at least 45. Default: 16 MiB.
+	// ListBytes is the maximum size of the list of references in bytes. A reference takes at least 45 bytes. Default:
+	// 16 MiB.
 	ListBytes int64
 	// DownloadBytes is the maximum size of the received objects in bytes. Default: 64 MiB.
 	DownloadBytes int64
@@ -81,11 +82,11 @@ func (l Limits) orDefaults() Limits {
 
 // Ref is the reference to check out. Exactly one of its fields is set.
 type Ref struct {
-	// Branch is a branch, which stands for its tip.
+	// Branch is the name of a branch, whose tip is checked out.
 	Branch string
-	// Tag is an annotated or lightweight tag.
+	// Tag is the name of an annotated or lightweight tag.
 	Tag string
-	// SemVer is a range of versions, which stands for the highest tag in it.
+	// SemVer is a range of versions. The tag with the highest version in the range is checked out.
 	SemVer string
 	// Commit is a hash with 40 hexadecimal digits.
 	Commit string
@@ -98,18 +99,18 @@ type Auth struct {
 	Username, Password string
 	// BearerToken is sent instead of Username and Password if it is set.
 	BearerToken string
-	// CAPEM holds certificates to trust in addition to the system's.
+	// CAPEM holds certificates that are trusted in addition to the system's certificates.
 	CAPEM []byte
-	// Proxy is the proxy for https, with its credentials; nil means the proxy of the environment.
+	// Proxy is the proxy for https, with its credentials; if it is nil, the proxy variables of the environment apply.
 	Proxy *url.URL
 	// Identity is the private key for ssh, in the PEM format of ssh-keygen.
 	Identity []byte
-	// KnownHosts holds the host keys of ssh servers, in the format of known_hosts in sshd(8). Other servers are
-	// refused.
+	// KnownHosts holds the host keys of ssh servers, in the format of known_hosts in sshd(8). Servers without a key in
+	// it are refused.
 	KnownHosts []byte
 }
 
-// Request describes what to read, and the credentials for it.
+// Request names a revision of a repository, and the credentials to read it.
 type Request struct {
 	// URL of the repository: https:// or ssh://, and http:// or file:// if the Client allows it.
 	URL string
@@ -121,7 +122,7 @@ type Request struct {
 	Verify *Verification
 }
 
-// Checkout is one revision.
+// Checkout is one revision with its files.
 type Checkout struct {
 	// Revision is NAME@sha1:COMMIT, or sha1:COMMIT if a commit was requested. NAME is the branch or tag; for a range,
 	// it is the chosen tag.
@@ -141,18 +142,18 @@ type Client struct {
 	AllowHTTP bool
 }
 
-// repository is an existing repository with known references.
+// repository is an open repository.
 type repository interface {
 	// tags returns the names of all tags, in any order.
 	tags() ([]string, error)
-	// resolve returns the target of a reference, which must not be a range.
+	// resolve returns the target of a reference, which must not be a range of versions.
 	resolve(Ref) (target, error)
 	// fetch returns a storage with the commit, all its trees and files, and the tag.
 	fetch(context.Context, target) (storer.EncodedObjectStorer, error)
 	close()
 }
 
-// target is the object that a reference stands for.
+// target contains the objects to which a reference points.
 type target struct {
 	commit plumbing.Hash
 	tag    plumbing.Hash // the hash of the annotated tag object; zero if there is none
@@ -179,7 +180,8 @@ func (c *Client) Resolve(ctx context.Context, request Request) (string, error) {
 	return revision(ref, found.commit), nil
 }
 
-// Fetch reads the current revision of the reference. Its errors wrap one of the causes above, or are network errors.
+// Fetch reads the current revision of the reference. An error wraps one of the causes above, or is a network error or
+// the context's error.
 func (c *Client) Fetch(ctx context.Context, request Request) (Checkout, error) {
 	if err := c.check(request); err != nil {
 		return Checkout{}, err
@@ -309,8 +311,8 @@ func revision(ref Ref, commit plumbing.Hash) string {
 	return "sha1:" + commit.String()
 }
 
-// explain wraps an error of go-git or of the network in one of this package's causes, if one applies, and gives it a
-// text that does not change between attempts.
+// explain adds one of this package's causes to an error of go-git or of the network, if one applies, and gives the
+// error a text that does not change between attempts.
 func explain(ctx context.Context, err error) error {
 	switch {
 	case isExplained(err):

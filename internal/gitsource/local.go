@@ -15,7 +15,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// local is a repository on this machine, with or without a work tree. Its objects are read in place.
+// local is a repository on this machine, with or without a work tree. Corral reads its objects without copying them.
 type local struct {
 	repository *git.Repository
 	limits     Limits

@@ -25,12 +25,12 @@ import (
 
 const extensionsSection = "extensions"
 
-// harmless are the repository format extensions, in lower case, that do not affect reading: git-config(1),
-// extensions.*.
+// harmless lists the repository format extensions, in lower case, that do not affect reading: see extensions.* in
+// git-config(1).
 var harmless = []string{"noop", "noop-v1", "partialclone", "preciousobjects", "worktreeconfig"}
 
-// reading is the storage of a repository that is only read. The library would refuse extensions that do not matter for
-// that, and does not support all ways to share objects with other repositories.
+// reading is the storage of a repository that Corral only reads. go-git's own storage refuses repositories with
+// extensions that do not affect reading, and does not support all ways to share objects with other repositories.
 type reading struct {
 	*filesystem.Storage
 	// others are repositories that share their objects with this one (gitrepository-layout(5), info/alternates).
@@ -75,7 +75,7 @@ func (r reading) IterEncodedObjects(kind plumbing.ObjectType) (storer.EncodedObj
 	return storer.NewMultiEncodedObjectIter(all), err
 }
 
-// Config returns the configuration without harmless extensions.
+// Config returns the configuration without harmless extensions, so that go-git does not refuse the repository.
 func (r reading) Config() (*config.Config, error) {
 	c, err := r.Storage.Config()
 	if err != nil || c.Raw == nil || !c.Raw.HasSection(extensionsSection) {
@@ -139,8 +139,8 @@ func isBare(folder string) bool {
 	})
 }
 
-// gitFiles returns the repository's files for a work tree: the .git folder, or the folder named in the .git file, or
-// both for one of several work trees. common is the folder that all work trees share.
+// gitFiles returns the repository's files for a work tree: the .git folder, or the folder that the .git file names. For
+// one of several work trees, it adds the files of the folder common, which all work trees share.
 func gitFiles(top string) (files billy.Filesystem, common string, err error) {
 	own := filepath.Join(top, git.GitDirName)
 	if info, err := os.Stat(own); err == nil && !info.IsDir() {
@@ -168,7 +168,8 @@ func gitFiles(top string) (files billy.Filesystem, common string, err error) {
 // mostAlternates is the maximum length of a chain of alternates, as in Git.
 const mostAlternates = 5
 
-// alternates opens the object storages that the repository in a folder uses, including the alternates of those.
+// alternates opens the object storages that a repository lists in info/alternates, and their own alternates, up to most
+// levels. repository is the path of the .git folder.
 func alternates(repository string, recent cache.Object, most int) ([]*filesystem.ObjectStorage, error) {
 	list, err := os.ReadFile(filepath.Join(repository, "objects/info/alternates"))
 	if errors.Is(err, os.ErrNotExist) || most == 0 {
@@ -202,7 +203,7 @@ func from(folder, named string) string {
 	return filepath.Join(folder, named)
 }
 
-// lackOf adds a reason to an error about a missing object, if the kind of clone explains it.
+// lackOf adds an explanation to an error about a missing object if the repository is a partial clone.
 func lackOf(repository *git.Repository, err error) error {
 	if !errors.Is(err, plumbing.ErrObjectNotFound) {
 		return err

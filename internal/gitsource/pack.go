@@ -48,9 +48,9 @@ func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, erro
 	return objects, nil
 }
 
-// weigh reads a packfile without keeping anything, and refuses it if it has too many objects or would inflate to too
-// much. An object inflates to the size in its header, which the scanner enforces. Applying a delta also takes the target
-// size at its start, which is enforced when it is applied (gitformat-pack(5)).
+// weigh reads a packfile without keeping its content. It refuses a packfile with too many objects, or one that would
+// inflate to too many bytes. An object inflates to the size in its header, which the scanner enforces. A delta also makes
+// an object of the target size at its start, which the parser enforces when it applies the delta (gitformat-pack(5)).
 func weigh(pack io.Reader, limits Limits) error {
 	scanner := packfile.NewScanner(pack)
 	_, count, err := scanner.Header()
@@ -103,7 +103,7 @@ func (l Limits) checkFile(size int64) error {
 	return nil
 }
 
-// prefix keeps the first bytes that are written to it: enough for two sizes.
+// prefix keeps the first bytes that are written to it, which are enough for the two sizes at the start of a delta.
 type prefix struct {
 	bytes [2 * binary.MaxVarintLen64]byte
 	n     int

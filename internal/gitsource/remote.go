@@ -33,7 +33,7 @@ type session interface {
 	UploadPack(context.Context, *packp.UploadPackRequest) (*packp.UploadPackResponse, error)
 }
 
-// carrier is the transport of a session.
+// carrier is the connection of a session.
 type carrier interface {
 	// explain returns the original cause of an error that go-git has wrapped or replaced.
 	explain(error) error
@@ -141,8 +141,8 @@ func (r *remote) resolveName(name plumbing.ReferenceName) (target, error) {
 	return target{commit: hash}, nil
 }
 
-// resolveCommit fails only if the server would refuse: not every server serves a commit that is not the tip of a
-// reference.
+// resolveCommit fails only if the server would refuse to send the commit: without the capabilities below, a server
+// sends only the tips of its references.
 func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
 	capabilities := r.advertised.Capabilities
 	if capabilities.Supports(capability.AllowReachableSHA1InWant) || capabilities.Supports(capability.AllowTipSHA1InWant) {
@@ -159,14 +159,14 @@ func (r *remote) resolveCommit(commit plumbing.Hash) (plumbing.Hash, error) {
 		ErrRefNotFound, commit)
 }
 
-// fetch receives the commit without its history, and the tag. It receives everything before it inflates anything, so
-// that the declared sizes can be checked against the limits first.
+// fetch receives the commit and the tag, without the history if the server supports that. It receives all objects
+// before it inflates any, so that it can check the declared sizes against the limits first.
 func (r *remote) fetch(ctx context.Context, found target) (storer.EncodedObjectStorer, error) {
 	request, err := r.newUploadRequest(found)
 	if err != nil {
 		return nil, err
 	}
-	r.advertised = nil // frees its memory for the objects
+	r.advertised = nil // allows the objects to use its memory
 	response, err := r.UploadPack(ctx, request)
 	if err != nil {
 		return nil, r.explain(err)
@@ -183,7 +183,7 @@ func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error
 	request := packp.NewUploadPackRequestFromCapabilities(r.advertised.Capabilities)
 	request.Wants = []plumbing.Hash{found.commit}
 	if !found.tag.IsZero() {
-		request.Wants = []plumbing.Hash{found.tag} // the tip, whose commit is sent as well
+		request.Wants = []plumbing.Hash{found.tag} // the server sends the tag's commit as well
 	}
 	if r.advertised.Capabilities.Supports(capability.NoProgress) {
 		if err := request.Capabilities.Set(capability.NoProgress); err != nil {
@@ -199,7 +199,7 @@ func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error
 	return request, nil
 }
 
-// demultiplexed returns the part of the answer that contains the packfile.
+// demultiplexed returns a reader of the packfile in the response.
 func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader {
 	switch {
 	case capabilities.Supports(capability.Sideband64k):
@@ -210,7 +210,8 @@ func demultiplexed(response io.Reader, capabilities *capability.List) io.Reader 
 	return response
 }
 
-// meter sends requests over HTTP and fails if an answer exceeds its limit. Answers are counted after decompression.
+// meter sends requests over HTTP, and fails if a response is larger than its limit. It counts the bytes of a response
+// after decompression.
 type meter struct {
 	next     *http.Transport
 	limits   Limits
@@ -220,8 +221,8 @@ type meter struct {
 }
 
 // checkRedirect allows redirects on the same host, for example to another path or from http to https. It refuses
-// redirects to other hosts: the spec names the server to trust, and a server outside could redirect into a network that
-// only the controller can reach.
+// redirects to other hosts: the user trusts only the server in the URL, and an external server could redirect the
+// controller to a host that only the controller can reach.
 func (m *meter) checkRedirect(request *http.Request, via []*http.Request) error {
 	from, to := via[0].URL, request.URL
 	upgraded := from.Scheme == "http" && to.Scheme == "https" && from.Hostname() == to.Hostname()
@@ -232,7 +233,7 @@ func (m *meter) checkRedirect(request *http.Request, via []*http.Request) error 
 	return ErrNotAllowed
 }
 
-// RoundTrip sends a request and limits its answer.
+// RoundTrip sends a request and limits the size of the response.
 func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := m.next.RoundTrip(request)
 	if err != nil {
@@ -249,7 +250,7 @@ func (m *meter) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (m *meter) close() { m.next.CloseIdleConnections() }
 
-// explain returns the original error if it came from the limit, a redirect or the network.
+// explain returns the original error if the limit, a refused redirect or the network caused err.
 func (m *meter) explain(err error) error {
 	if to := m.astray.Load(); to != nil {
 		return fmt.Errorf("%w: the server redirects to another host, %.100s://%.200s; if that is right, name it in the URL", ErrNotAllowed, to.Scheme, to.Host)

@@ -39,7 +39,7 @@ type Revision struct {
 	Absent bool
 }
 
-// ReadRevision reads the definitions of a folder at a revision of its repository. The revision is any name of a commit,
+// ReadRevision reads the definitions of a folder at a revision of its repository. The revision is a name of a commit,
 // such as main, origin/main, HEAD~2, v1.2 or a hash. It does not read the work tree, and the folder need not exist
 // there. A bare repository is an error. Errors wrap ErrNotFound, ErrRefNotFound, ErrTooLarge or ErrUnusable.
 func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (*Revision, error) {
@@ -74,7 +74,8 @@ func ReadRevision(ctx context.Context, folder, revision string, limits Limits) (
 	return r, lackOf(repository, err)
 }
 
-// within returns a folder's path relative to the top, with slashes.
+// within returns a folder's path relative to top, with slashes. It resolves symbolic links if the folder is not below
+// top otherwise.
 func within(top, folder string) (string, error) {
 	absolute, err := filepath.Abs(folder)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	// revisionForm matches the supported part of gitrevisions(7): a name, and steps from there to ancestors.
+	// revisionForm matches the supported forms of gitrevisions(7): a name, followed by steps to ancestors.
 	// git-check-ref-format(1) allows no other characters in names.
 	revisionForm = regexp.MustCompile(`^([^\x00-\x20\x7f~^:?*\[\\]+)((?:~[0-9]*|\^[0-9]*|\^\{(?:commit)?\})*)$`)
 	revisionStep = regexp.MustCompile(`\^\{(?:commit)?\}|[~^][0-9]*`)
@@ -27,11 +27,11 @@ var (
 	hashForm     = regexp.MustCompile(`^[0-9a-f]{4,40}$`)
 )
 
-// mostSteps is how many ancestors are followed.
+// mostSteps is the maximum number in a step such as ~N.
 const mostSteps = 100_000
 
-// commitNamed finds the commit for a revision. It refuses forms that Git would interpret differently: the reflog, a
-// file's content, a search, a range.
+// commitNamed finds the commit for a revision. It refuses forms of Git that it does not support: the reflog, a file's
+// content, a search, a range.
 func commitNamed(repository *git.Repository, revision string) (*object.Commit, error) {
 	parts := revisionForm.FindStringSubmatch(revision)
 	if parts == nil || strings.HasPrefix(revision, "-") || strings.Contains(revision, "@{") || strings.Contains(revision, "..") {
@@ -60,8 +60,8 @@ func isUnborn(repository *git.Repository) bool {
 	return errors.Is(err, plumbing.ErrReferenceNotFound)
 }
 
-// commitBy finds the commit for a name in the order of gitrevisions(7): a whole hash, a reference, the beginning of a
-// hash.
+// commitBy finds the commit for a name. It tries the interpretations in the order of gitrevisions(7): a complete hash,
+// a reference, an abbreviated hash.
 func commitBy(repository *git.Repository, name string) (*object.Commit, error) {
 	if name == "@" {
 		name = "HEAD"
@@ -87,7 +87,8 @@ func commitBy(repository *git.Repository, name string) (*object.Commit, error) {
 	return nil, plumbing.ErrReferenceNotFound
 }
 
-// abbreviated finds the only commit whose hash, or whose tag's hash, has a prefix.
+// abbreviated finds the commit for the prefix of a commit's or a tag's hash. It fails if several hashes have the
+// prefix.
 func abbreviated(repository *git.Repository, prefix string) (*object.Commit, error) {
 	var found []plumbing.Hash
 	for _, kind := range []plumbing.ObjectType{plumbing.CommitObject, plumbing.TagObject} {
@@ -114,7 +115,8 @@ func abbreviated(repository *git.Repository, prefix string) (*object.Commit, err
 	return nil, fmt.Errorf("%d objects match, such as %s and %s: give more digits", len(found), found[0], found[1])
 }
 
-// peelCommit returns the commit with a hash, or the commit that a tag stands for.
+// peelCommit returns the commit with a hash. If the hash is the hash of a tag, it returns the commit to which the tag
+// points.
 func peelCommit(repository *git.Repository, hash plumbing.Hash) (*object.Commit, error) {
 	for range maxTagDepth {
 		tag, err := object.GetTag(repository.Storer, hash)
@@ -132,8 +134,8 @@ func peelCommit(repository *git.Repository, hash plumbing.Hash) (*object.Commit,
 // maxTagDepth is the maximum length of a chain of tags.
 const maxTagDepth = 10
 
-// stepFrom returns an ancestor of a commit: ~N is the N-th by first parents, ^N the N-th parent, and ^0, ^{} and
-// ^{commit} the commit itself.
+// stepFrom returns an ancestor of a commit: ~N is the N-th ancestor along first parents, ^N the N-th parent, and ^0,
+// ^{} and ^{commit} the commit itself.
 func stepFrom(commit *object.Commit, step string) (*object.Commit, error) {
 	if strings.HasPrefix(step, "^{") {
 		return commit, nil

@@ -18,9 +18,9 @@ func checkRange(text string) error {
 	return nil
 }
 
-// highest returns the tag with the highest version in a range. It ignores tags that are not a version, with or without
-// a leading v, and pre-releases unless the range names one. If two tags have the same version, such as v1.0.0 and
-// 1.0.0, it chooses the tag that sorts last, so that the choice is stable.
+// highest returns the tag with the highest version in a range. It ignores tags that are not a version (with or without
+// a leading v), and ignores pre-releases unless the range names one. If two tags have the same version, such as v1.0.0
+// and 1.0.0, it chooses the tag that sorts last, so that the choice is stable.
 func highest(text string, tags []string) (string, error) {
 	wanted, err := semver.NewConstraint(text)
 	if err != nil {

@@ -23,7 +23,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Limits for the keys of signers. The keys come from a tenant's Secret, and a check takes longer with a larger key.
+// Limits for the keys of signers. The keys come from a tenant's Secret, and verifying a signature takes longer with a
+// larger key.
 const (
 	maxSignersBytes = 256 << 10
 	maxKeyBits      = 8192
@@ -87,7 +88,7 @@ func (s *Signers) readSSH(data []byte) error {
 	return nil
 }
 
-// readPGP reads one or more blocks.
+// readPGP reads one or more armored blocks of keys.
 func (s *Signers) readPGP(data []byte) error {
 	const end = "-----END PGP PUBLIC KEY BLOCK-----"
 	for {
@@ -147,7 +148,8 @@ func checkKeySizes(keys []byte) error {
 	}
 }
 
-// check returns an error that describes the actual signer, as the end of a sentence.
+// check verifies a signature. Its error names the actual signer, and continues a sentence that begins with the commit
+// or the tag.
 func (s *Signers) check(payload, signature []byte) error {
 	if blocks(signature) > 1 {
 		return errors.New("carries several signatures; sign it once")
@@ -169,7 +171,7 @@ func (u unknownSigner) Error() string { return string(u) }
 // Is implements the interface of errors.Is.
 func (u unknownSigner) Is(target error) bool { return target == ErrUnknownSigner }
 
-// checkSSH follows PROTOCOL.sshsig of OpenSSH; Git signs in the namespace git.
+// checkSSH verifies a signature in the format of OpenSSH's PROTOCOL.sshsig. Git signs in the namespace git.
 func (s *Signers) checkSSH(payload, armored []byte) error {
 	signature, err := sshsig.Unarmor(armored)
 	if err != nil {
@@ -202,7 +204,7 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	return fmt.Errorf("claims to be signed by %s, but the signature is not valid: %w", name, err)
 }
 
-// issuer returns the key that an OpenPGP signature claims to be made with.
+// issuer returns a description of the key that an OpenPGP signature names as its issuer.
 func issuer(armored []byte) string {
 	block, err := armor.Decode(bytes.NewReader(armored))
 	if err != nil {
@@ -221,7 +223,7 @@ func issuer(armored []byte) string {
 	return "an unknown OpenPGP key"
 }
 
-// String returns the number of keys.
+// String returns the numbers of keys, for messages.
 func (s *Signers) String() string {
 	return fmt.Sprintf("%d OpenPGP and %d SSH keys of those who may sign", len(s.pgp), len(s.ssh))
 }

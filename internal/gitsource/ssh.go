@@ -22,7 +22,7 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// maxStderr is how many bytes of a server's standard error are kept.
+// maxStderr is the number of bytes of a server's standard error that are kept for error messages.
 const maxStderr = 2048
 
 // sshSession runs git-upload-pack on a server (gitprotocol-pack(5), "SSH Transport"). go-git's own transport supports
@@ -31,13 +31,13 @@ type sshSession struct {
 	conn    *countedConn
 	client  *ssh.Client
 	session *ssh.Session
-	release func() bool // releases the context
+	release func() bool // stops watching the context
 
-	download int64 // the limit for objects
+	download int64 // the limit for objects in bytes
 	stdin    io.WriteCloser
 	stdout   io.Reader
 	stderr   boundedBuffer
-	asked    bool // for objects
+	asked    bool // whether objects were requested
 }
 
 func openSSH(ctx context.Context, location *url.URL, auth Auth, limits Limits) (repository, error) {
@@ -75,7 +75,8 @@ func openSSH(ctx context.Context, location *url.URL, auth Auth, limits Limits) (
 	return newRemote(ctx, s, s, limits)
 }
 
-// uploadPack returns the command for a path, quoted for a POSIX shell as Git does it (sq_quote_buf).
+// uploadPack returns the command for a path, which is quoted for a POSIX shell in the same way as in Git
+// (sq_quote_buf).
 func uploadPack(path string) (string, error) {
 	if strings.ContainsFunc(path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return "", fmt.Errorf("%w: the URL's path has control characters", ErrNotAllowed)
@@ -106,7 +107,8 @@ func (s *sshSession) start(address, command string, config *ssh.ClientConfig) er
 	return s.session.Start(command)
 }
 
-// AdvertisedReferencesContext reads the server's first message. The connection has the deadline.
+// AdvertisedReferencesContext reads the server's references from its first message. When the context of openSSH ends,
+// the connection is closed, so the call returns.
 func (s *sshSession) AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error) {
 	advertised := packp.NewAdvRefs()
 	err := advertised.Decode(s.output(ctx))
@@ -127,7 +129,7 @@ func (s *sshSession) refusal(err error) error {
 	if errors.As(err, &line) {
 		message = line.Text
 	} else if errors.Is(err, packp.ErrEmptyInput) {
-		_ = s.session.Wait() // until all output has arrived
+		_ = s.session.Wait() // wait until all output has arrived
 		message = s.stderr.String()
 	}
 	message = strings.TrimSpace(message)
@@ -142,7 +144,7 @@ func (s *sshSession) refusal(err error) error {
 	return fmt.Errorf("the server says %.300q", message)
 }
 
-// UploadPack requests objects without their history. It announces no objects of our own.
+// UploadPack requests objects and returns the server's response. It announces no objects that the client already has.
 func (s *sshSession) UploadPack(ctx context.Context, request *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	s.asked = true
 	s.conn.limit = s.download
@@ -164,7 +166,8 @@ func (s *sshSession) UploadPack(ctx context.Context, request *packp.UploadPackRe
 	return response, nil
 }
 
-// output returns what the server sends. Its end is an error if the deadline or the limit caused it.
+// output returns a reader of the server's output. If the deadline or the limit ended the output, the reader returns an
+// error for that instead of io.EOF.
 func (s *sshSession) output(ctx context.Context) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		n, err := s.stdout.Read(p)
@@ -184,12 +187,12 @@ type readerFunc func([]byte) (int, error)
 // Read calls the function.
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// explain returns a specific error if the limit or the key caused it.
+// explain replaces an error that the limit or the key caused with a more specific one.
 func (s *sshSession) explain(err error) error {
 	switch {
 	case s.conn.exceeded.Load():
 		return sentTooMuch(s.conn.limit)
-	case strings.Contains(err.Error(), "unable to authenticate"): // x/crypto has no type for it
+	case strings.Contains(err.Error(), "unable to authenticate"): // x/crypto has no type for this error
 		return fmt.Errorf("%w: the server does not accept the key in identity for this user; a server may also answer so when the key is registered nowhere", ErrAuthRefused)
 	}
 	return err
@@ -214,7 +217,7 @@ type countedConn struct {
 	exceeded atomic.Bool
 }
 
-// Read counts the bytes.
+// Read fails with ErrTooLarge when more bytes arrive than the limit allows.
 func (c *countedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.left.Add(-int64(n)) < 0 {
@@ -227,13 +230,13 @@ func (c *countedConn) Read(p []byte) (int, error) {
 // drop closes the connection. An error of Close would have no consequence.
 func (c *countedConn) drop() { _ = c.Close() }
 
-// boundedBuffer keeps the first bytes that are written to it.
+// boundedBuffer keeps the first maxStderr bytes that are written to it.
 type boundedBuffer struct {
 	mu   sync.Mutex
 	kept []byte
 }
 
-// Write drops bytes that exceed the limit.
+// Write drops the bytes beyond maxStderr.
 func (w *boundedBuffer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

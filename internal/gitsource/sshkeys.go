@@ -18,11 +18,11 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Limits for keys and known hosts. They come from a tenant's Secret, and some valid contents take practically unlimited
-// time to process.
+// Limits for the private key and known_hosts, in bytes unless noted. Both come from a tenant's Secret, and processing
+// some valid contents would take practically unlimited time.
 const (
 	maxIdentityBytes   = 16 << 10
-	maxRounds          = 256 // of bcrypt_pbkdf(3); the defaults of ssh-keygen are 16 or 24
+	maxRounds          = 256 // rounds of bcrypt_pbkdf(3); ssh-keygen uses 16 or 24 by default
 	maxKnownHostsBytes = 64 << 10
 	maxWildcards       = 128
 	maxWildcardsEach   = 2
@@ -77,7 +77,7 @@ func keyRounds(data []byte) uint32 {
 	return options.Rounds
 }
 
-// hostKeys verifies servers by their keys.
+// hostKeys verifies servers by their host keys.
 type hostKeys struct {
 	known   *knownhosts.HostKeyDB
 	refused error // the last refusal, which the handshake may hide
@@ -128,7 +128,7 @@ func writeTemporary(data []byte) (name string, err error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
-// check is called for each server before authentication.
+// check verifies the host key of a server. The ssh package calls it before authentication.
 func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error {
 	err := h.known.HostKeyCallback()(host, remote, key)
 	if err == nil {
@@ -150,7 +150,7 @@ func (h *hostKeys) check(host string, remote net.Addr, key ssh.PublicKey) error 
 	return err
 }
 
-// explain returns the refusal of a host key if it caused the failed handshake.
+// explain returns the error of check if check made the handshake fail, and err otherwise.
 func (h *hostKeys) explain(err error) error {
 	if h.refused != nil {
 		return h.refused

@@ -32,8 +32,8 @@ const (
 	maxHeaders = 64 << 10
 )
 
-// readCommit checks the size of a commit's headers, which end at the first empty line, before go-git reads them.
-// go-git's parser takes quadratic time.
+// readCommit reads a commit. It first checks the size of the headers, which end at the first empty line, because go-git's
+// parser takes quadratic time.
 func readCommit(objects storer.EncodedObjectStorer, hash plumbing.Hash) (commit *object.Commit, err error) {
 	encoded, err := objects.EncodedObject(plumbing.CommitObject, hash)
 	if errors.Is(err, plumbing.ErrObjectNotFound) {
@@ -79,8 +79,8 @@ func readTree(ctx context.Context, objects storer.EncodedObjectStorer, hash plum
 	return readFiles(ctx, objects, commit.TreeHash, limits)
 }
 
-// readFiles reads the files of a tree. Its errors quote file names in one line, because anyone with push access chooses
-// them.
+// readFiles reads the files of a tree. Its errors escape control characters, because anyone with push access chooses the
+// file names that they contain.
 func readFiles(ctx context.Context, objects storer.EncodedObjectStorer, tree plumbing.Hash, limits Limits) (fs.FS, error) {
 	r := &reader{objects: objects, limits: limits, files: memfs.FS{}}
 	if err := r.readFolder(ctx, ".", tree, 0); err != nil {
@@ -89,7 +89,7 @@ func readFiles(ctx context.Context, objects storer.EncodedObjectStorer, tree plu
 	return r.files, nil
 }
 
-// inOneLine is an error whose text contains no control characters for terminals.
+// inOneLine is an error whose text has no line breaks and no control characters for terminals.
 type inOneLine struct{ error }
 
 func (e inOneLine) Error() string { return wording.Escape(e.error.Error(), "") }
@@ -176,13 +176,13 @@ func (r *reader) readFile(name string, hash plumbing.Hash) (data []byte, err err
 	return data, nil
 }
 
-// Messages about a list of files, and about a file, that is too large.
+// Messages about a folder with too many files, and about a file that is too large.
 const (
 	largeFolder = "%w: the folder %s has too many files: their list is %d bytes, more than %d; %s"
 	largeFile   = "%w: %s is %d bytes, more than %d a file; %s"
 )
 
-// check checks the size of a file, or of a folder's list of files, before it is read.
+// check checks the size of a file, or of a folder's list of files, before the caller reads it.
 func (r *reader) check(name string, hash plumbing.Hash, tooLarge string) error {
 	size, err := r.objects.EncodedObjectSize(hash)
 	if err != nil {

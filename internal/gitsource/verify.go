@@ -13,7 +13,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// Verification describes the signatures that a revision must have. Nil means that it needs none.
+// Verification describes the signatures that a revision must have. A nil *Verification requires none.
 type Verification struct {
 	// Commit is true if the commit must be signed.
 	Commit bool
@@ -23,8 +23,8 @@ type Verification struct {
 	Signers *Signers
 }
 
-// Digest identifies the requirements, so that an accepted revision is verified again when the signers change. The digest
-// of nil is empty.
+// Digest identifies the requirements, so that Corral verifies an accepted revision again when they change. The digest of nil
+// is empty.
 func (v *Verification) Digest() string {
 	if v == nil {
 		return ""
@@ -32,7 +32,7 @@ func (v *Verification) Digest() string {
 	return fmt.Sprintf("commit=%t tag=%t %s", v.Commit, v.Tag, v.Signers.digest)
 }
 
-// checkRef rejects a verification that cannot succeed for any revision of the Ref.
+// checkRef refuses a verification that cannot succeed for any revision of the Ref.
 func (v *Verification) checkRef(ref Ref) error {
 	if v != nil && v.Tag && ref.Tag == "" && ref.SemVer == "" {
 		return fmt.Errorf("%w: verify.mode requires a signed tag, but ref names no tag: set ref.tag or ref.semver, or set verify.mode to HEAD", ErrNotAllowed)

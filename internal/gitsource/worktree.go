@@ -20,9 +20,9 @@ import (
 )
 
 // LeftOut returns the parts of a folder in a work tree that a clone would not contain: the submodules below the folder,
-// and the given files that Git ignores and does not track. All names are relative to the folder, with slashes. A folder
-// outside of a work tree has none. The ignore rules come from the repository, not from the user's configuration. Errors
-// wrap ErrUnusable or ErrNotFound.
+// and the given files that Git ignores and does not track. All names are relative to the folder, with slashes. For a
+// folder outside of a work tree, both lists are empty. The ignore rules come from the repository, not from the user's
+// configuration. Errors wrap ErrUnusable or ErrNotFound.
 func LeftOut(folder string, files []string) (submodules, ignored []string, err error) {
 	repository, entries, below, err := indexed(folder)
 	if repository == nil && errors.Is(err, ErrNotFound) {
@@ -60,8 +60,8 @@ func LeftOut(folder string, files []string) (submodules, ignored []string, err e
 }
 
 // Sparse returns the files below a folder that a sparse checkout leaves out of its work tree, relative to the folder,
-// with slashes. It returns none for a folder outside of a work tree or in an unsupported one; LeftOut returns the
-// error.
+// with slashes. If the folder is outside of a work tree, or if the repository cannot be read, it returns no files; in
+// the second case, LeftOut returns the error.
 func Sparse(folder string) ([]string, error) {
 	repository, entries, below, err := indexed(folder)
 	if repository == nil {
@@ -79,15 +79,16 @@ func Sparse(folder string) ([]string, error) {
 		if !entry.SkipWorktree || err != nil || !filepath.IsLocal(name) {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(folder, name)); errors.Is(err, fs.ErrNotExist) { // others exist despite the sparse checkout
+		if _, err := os.Lstat(filepath.Join(folder, name)); errors.Is(err, fs.ErrNotExist) { // other files exist anyway
 			missing = append(missing, filepath.ToSlash(name))
 		}
 	}
 	return missing, nil
 }
 
-// isSparse reports whether a work tree may be a sparse checkout: git-sparse-checkout(1) sets it for the work tree or
-// for the repository.
+// isSparse reports whether a work tree may be a sparse checkout. git-sparse-checkout(1) enables this in the
+// configuration of the repository or of the work tree. isSparse does not read the second file, and returns true if
+// there may be one.
 func isSparse(repository *git.Repository) bool {
 	c, err := repository.Storer.(reading).Storage.Config()
 	if err != nil {
@@ -96,8 +97,8 @@ func isSparse(repository *git.Repository) bool {
 	return c.Raw.Section("core").Option("sparseCheckout") == "true" || c.Raw.Section(extensionsSection).Option("worktreeConfig") == "true"
 }
 
-// indexed reads the index of a folder's repository; the repository is nil if it cannot be opened. below is the folder's
-// path from the top of the work tree.
+// indexed reads the index of a folder's repository. If the repository cannot be opened, repository is nil. below is the
+// folder's path relative to the top of the work tree.
 func indexed(folder string) (repository *git.Repository, entries []*index.Entry, below string, err error) {
 	repository, top, err := repositoryOf(folder)
 	if err != nil {

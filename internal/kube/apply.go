@@ -20,8 +20,8 @@ import (
 // FieldOwner is the field manager of everything the controllers apply.
 const FieldOwner = client.FieldOwner("corral")
 
-// Apply creates or updates an object by server-side apply. It takes over fields of other field managers. A typed object must
-// not have a status.
+// Apply creates or updates an object by server-side apply. It takes ownership of fields that other field managers own. It
+// ignores the status of a typed object.
 func Apply(ctx context.Context, c client.Client, obj client.Object) error {
 	return ApplyAs(ctx, c, obj, FieldOwner)
 }
@@ -57,7 +57,8 @@ func toUnstructured(c client.Client, obj client.Object) (*unstructured.Unstructu
 	return u, nil
 }
 
-// PutConfigMap creates a ConfigMap or, if version is the version of an existing one, replaces its data.
+// PutConfigMap creates a ConfigMap if version is empty. Otherwise it sets the labels, annotations and data of an existing
+// ConfigMap, which must still have this resource version. It keeps the keys that config does not contain.
 func PutConfigMap(ctx context.Context, c client.Client, config *corev1.ConfigMap, version string) error {
 	if version == "" {
 		if err := c.Create(ctx, config, FieldOwner); err != nil {

@@ -16,9 +16,9 @@ import (
 // Queue is a controller's work queue.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// EventSource is a source.Source of wake-ups that do not come from a watch. It wakes the controllers that watch it. Wake-ups
-// are lost while no controller runs and when the process ends, because controllers reconcile everything when they start. The
-// zero value is ready for use.
+// EventSource is a source.Source that triggers reconciliations without a watch event. Each wake-up reaches all controllers
+// that use it as a source. Wake-ups are lost while no controller runs and when the process ends. This is harmless, because
+// controllers reconcile everything when they start. The zero value is ready for use.
 type EventSource struct {
 	mu     sync.Mutex
 	queues []Queue

@@ -22,18 +22,19 @@ type Gathered struct {
 	now       func() time.Time
 
 	mu    sync.Mutex
-	since map[types.UID]time.Time // time of the first change that is not written yet
+	since map[types.UID]time.Time // time of each object's first change that is not written yet
 	// parts counts the writes of each namespace in the current window.
 	parts map[string]int
 	// window is the length of the current window, and end the Unix time at which it ends, both in seconds. The window is one
-	// second long, unless the number of namespaces exceeds perSecond. Then it is long enough for one write of each namespace.
+	// second long, unless more than perSecond namespaces had writes in the previous window. Then it is long enough for one
+	// write of each namespace.
 	window, end int64
 }
 
-// Gather returns a Gathered that writes an object's changes at the given time after the first of them. While more than
-// perSecond writes are due, it waits up to five times as long. It then delays news, too, so that reports about some objects
-// do not slow down the work on others; only Urgent writes are never delayed. Namespaces share the rate, so that changes in
-// one namespace do not delay changes in another.
+// Gather returns a Gathered that delays the write of a status until the duration after has passed since its first unwritten
+// change. While more than perSecond writes are due, it delays writes up to five times as long. It then also delays news (see
+// isNews), so that reports about some objects do not slow down the work on others. Only Urgent writes are never delayed.
+// Namespaces share the rate, so that changes in one namespace do not delay changes in another.
 func Gather(after time.Duration, perSecond int, now func() time.Time) *Gathered {
 	return &Gathered{
 		after: after, perSecond: perSecond, rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), now: now,
@@ -73,11 +74,12 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
-// stretch is the factor by which a delay may grow. It always applies to objects that are being deleted, because they are
-// usually gone before a user could read their status.
+// stretch is the factor by which a delay may grow while too many writes are due. The longest delay always applies to objects
+// that are being deleted, because they are usually gone before a user could read their status.
 const stretch = 5
 
-// left returns how much longer to delay the status of an object; 0 if the write is due. News is due at once.
+// left returns how much longer to delay the status of an object; 0 if the write is due. News is due at once, unless too many
+// writes are due.
 func (g *Gathered) left(obj Object, news bool) time.Duration {
 	uid, after := obj.GetUID(), g.after
 	switch {
@@ -117,8 +119,8 @@ func (a *Attempt) putOff(done Done, outcome error) time.Duration {
 	return 0
 }
 
-// isNews reports whether a condition changed in a way that a user or a program may be waiting for: its status or reason
-// changed. For Quiet kinds, this counts only if the outcome is a problem.
+// isNews reports whether the status or the reason of a condition changed. A user or a program may be waiting for such a
+// change. For Quiet kinds, this counts only if the outcome is a problem.
 func (a *Attempt) isNews(outcome error) bool {
 	if a.reporter.Quiet && (outcome == nil || IsProgress(outcome)) {
 		return false
@@ -126,7 +128,7 @@ func (a *Attempt) isNews(outcome error) bool {
 	return !equality.Semantic.DeepEqual(statuses(a.saved.GetConditions()), statuses(a.obj.GetConditions()))
 }
 
-// statuses returns the status and reason of each condition, by type. Programs read nothing else of a condition.
+// statuses returns the status and reason of each condition, by type. Programs read no other fields of a condition.
 func statuses(conditions []metav1.Condition) map[string]string {
 	short := make(map[string]string, len(conditions))
 	for _, c := range conditions {

@@ -16,8 +16,9 @@ func IsRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// Refusal returns the API server's reasons for rejecting an object, each with the field's path below the given one. It omits
-// the object's name, because it is used for objects that the user did not name.
+// Refusal returns the API server's reasons for rejecting an object, each with the path of the field, prefixed with below. It
+// omits the name of the object, because callers use it for objects that Corral named. If the API server named no causes,
+// Refusal returns the text of the error.
 func Refusal(err error, below string) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {

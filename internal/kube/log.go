@@ -18,7 +18,7 @@ import (
 // warning is the level between info and error, for which logr has no name. The log sink writes it as a warning.
 const warning = -1
 
-// Warn logs a problem that is temporary or retried. Data loss and broken components are errors.
+// Warn logs a problem that is temporary or retried. Log data loss and broken components as errors instead.
 func Warn(ctx context.Context, message string, about ...any) {
 	if sink := log.FromContext(ctx).GetSink(); sink != nil {
 		sink.Info(warning, message, about...)

@@ -47,24 +47,25 @@ func (o *outcome) Unwrap() []error {
 // first cause is the most important one. This also applies to the functions below.
 func Stall(causes ...catalog.Cause) error { return &outcome{stalled, 0, causes} }
 
-// Wait ends a reconciliation as "not ready yet" and retries after the given time. It does not count as a failure.
+// Wait ends a reconciliation as "not ready yet" and retries after the given time. The work queue does not count it as a
+// failure, so the delay does not grow.
 func Wait(after time.Duration, causes ...catalog.Cause) error {
 	return &outcome{waiting, after, causes}
 }
 
-// Progress ends a reconciliation as in progress. Nothing is wrong. The next one starts when a watch triggers it, or after
-// the given time unless it is 0.
+// Progress ends a reconciliation as in progress. Nothing is wrong. The next reconciliation starts when a watch triggers it,
+// or after the given time unless that is 0.
 func Progress(after time.Duration, causes ...catalog.Cause) error {
 	return &outcome{progressing, after, causes}
 }
 
 // Starting ends a reconciliation that does not know the object's state yet because the process has just started. The status
-// keeps its conditions if they describe the current generation. Otherwise it is the same as Progress.
+// keeps its conditions if they describe the current generation. Otherwise Starting is the same as Progress.
 func Starting(after time.Duration, causes ...catalog.Cause) error {
 	return &outcome{starting, after, causes}
 }
 
-// With adds causes to an outcome. It returns a plain error unchanged, which is retried with back-off.
+// With adds causes to an outcome. It returns a plain error unchanged, because such an error has no causes.
 func With(err error, more ...catalog.Cause) error {
 	o := new(outcome)
 	if !errors.As(err, &o) {
@@ -73,7 +74,7 @@ func With(err error, more ...catalog.Cause) error {
 	return &outcome{o.kind, o.after, append(slices.Clip(o.causes), more...)}
 }
 
-// CausesOf returns the causes of an error. For a plain error, the cause is that an attempt failed.
+// CausesOf returns the causes of an error. For a plain error, it returns the cause ProgressingWithRetry.
 func CausesOf(err error) []catalog.Cause {
 	if o := new(outcome); errors.As(err, &o) {
 		return o.causes
@@ -87,7 +88,7 @@ func Has(err error, row *catalog.Row) bool {
 }
 
 // CausesAt returns the causes of an object's condition, to report them for another object. If the condition has no causes,
-// because an older release wrote it, it is returned as a cause.
+// because an older release wrote it, CausesAt converts its reason and message into a cause.
 func CausesAt(obj Object, condition string) []catalog.Cause {
 	var all []catalog.Cause
 	for _, c := range v1alpha1.CausesOf(*obj.Causes(), condition) {
@@ -111,7 +112,7 @@ func NewState(condition string, status metav1.ConditionStatus, causes ...catalog
 	return &State{metav1.Condition{Type: condition, Status: status, Reason: catalog.Reason(catalog.Plain(causes)), Message: messageOf(causes)}, causes}
 }
 
-// SetOn sets the condition of an object, and its causes. It does nothing if the state is nil.
+// SetOn sets the condition of an object and the causes of this condition. It does nothing if the state is nil.
 func (s *State) SetOn(obj Object) {
 	if s == nil {
 		return
@@ -125,7 +126,7 @@ func (s *State) SetOn(obj Object) {
 	}
 }
 
-// Mark sets a condition of an object to False.
+// Mark sets a condition of an object to False, with the given causes.
 func Mark(obj Object, condition string, causes ...catalog.Cause) {
 	NewState(condition, metav1.ConditionFalse, causes...).SetOn(obj)
 }
@@ -134,8 +135,8 @@ func messageOf(causes []catalog.Cause) string {
 	return wording.Truncate(catalog.Messages(catalog.Plain(causes)), maxConditionMessage)
 }
 
-// ReasonOf returns the condition reason an outcome carries, or fallback for a
-// plain error.
+// ReasonOf returns the condition reason of a Stall or a Wait. For every other outcome and for a plain error, it returns
+// fallback.
 func ReasonOf(err error, fallback string) string {
 	if o := new(outcome); errors.As(err, &o) && (o.kind == stalled || o.kind == waiting) {
 		return catalog.Reason(catalog.Plain(o.causes))

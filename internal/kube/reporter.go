@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube contains the Kubernetes code that all controllers share: converting the outcome of a reconciliation into
-// conditions, one status write, one event and one log line; and server-side apply.
+// Package kube contains the Kubernetes code that all controllers share: it converts the outcome of a reconciliation into
+// conditions, one status write, one event and one log line; and it contains server-side apply, cache indexes and work
+// queues.
 package kube
 
 import (
@@ -61,15 +62,16 @@ type Reporter struct {
 	Events events.EventRecorder
 	// Notifier, if set, also receives each event, except events of Runners, because there are too many of them.
 	Notifier Notifier
-	// Quiet omits events for kinds with many short-lived objects. Their important events are emitted with Event. With
-	// Gathered, only problems are written at once.
+	// Quiet omits the events about changes of Ready. Set it for kinds with many short-lived objects, whose controllers emit
+	// the important events with Event. With Gathered, only problems are written at once.
 	Quiet bool
 	// Mirrored omits events and log lines of objects whose Ready condition another object repeats, so that each cause is
-	// reported once. If the deletion of such an object is blocked, it is reported nevertheless.
+	// reported once. While such an object is being deleted, Reporter reports problems nevertheless.
 	Mirrored bool
-	// Gathered delays writes that are not urgent; nil writes each change at once.
+	// Gathered delays status writes that are not urgent. If it is nil, each change is written at once.
 	Gathered *Gathered
-	// Written contains objects that were written but may not be in the cache yet; nil if objects are read without a cache.
+	// Written contains objects whose status was written but may not be in the cache yet; nil if objects are read without a
+	// cache.
 	Written *Written
 	// Now is the clock for conditions; nil for the system clock.
 	Now func() time.Time
@@ -86,14 +88,15 @@ type Attempt struct {
 
 // Done is the result of a successful reconciliation.
 type Done struct {
-	// Message of the Ready condition. Notes are appended to it, and are causes of the condition although it is True.
+	// Message is the message of the Ready condition. Notes are appended to the message, and are causes of the condition
+	// although it is True.
 	Message string
 	Notes   []catalog.Cause
 	// After is the delay until the next reconciliation; 0 for none. It also applies to a Stalled outcome.
 	After time.Duration
 	// Urgent writes the status at once, even if writes are gathered.
 	Urgent bool
-	// Elsewhere omits the event and the log line, because another object is the cause and reports the outcome.
+	// Elsewhere omits the event and the log line, because another object caused the outcome and reports it.
 	Elsewhere bool
 	// News emits an event and a log line even if the status, the reason and the causes of Ready did not change. This is
 	// needed if the object that should have reported the outcome did not, or if something else changed, such as the
@@ -104,16 +107,16 @@ type Done struct {
 	Unready []catalog.Cause
 }
 
-// Begin remembers the object as it was read. If its status has been written since, it replaces the contents of obj with the
-// written version. Call it before reading or changing obj.
+// Begin remembers the object as it was read. If Written contains a newer version, because the cache is late, Begin replaces
+// the contents of obj with it. Call Begin before reading or changing obj.
 func (r *Reporter) Begin(obj Object) *Attempt {
 	r.Written.renew(obj)
 	before := obj.DeepCopyObject().(Object)
 	return &Attempt{reporter: r, obj: obj, before: before, saved: before}
 }
 
-// Unreadable stalls an object with fields that cannot be decoded. The controller changes neither the object nor what it
-// created for it.
+// Unreadable returns a Stall for an object with fields that cannot be decoded; otherwise nil. The controller then changes
+// neither this object nor the objects that it created for it.
 func Unreadable(obj Object) error {
 	if err := obj.Unreadable(); err != nil {
 		return Stall(catalog.InvalidSpec.With().Wrap(err))
@@ -125,7 +128,8 @@ func Unreadable(obj Object) error {
 func (a *Attempt) About(metadata map[string]string) { a.about = metadata }
 
 // Finish converts the outcome into conditions and writes the status once if it changed. Then it emits an event and a log
-// line if Ready changed. It returns a plain error, so that the work queue retries with back-off.
+// line if Ready changed. If Gathered delays the write, a later call does both. It returns an outcome that is a plain error,
+// so that the work queue retries with back-off.
 func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Result, error) {
 	a.obj.SetObservedGeneration(a.obj.GetGeneration())
 	result, retry := a.summarize(done, outcome)
@@ -151,7 +155,7 @@ func (a *Attempt) Finish(ctx context.Context, done Done, outcome error) (ctrl.Re
 }
 
 // Save writes the status if it differs from the status that was read or last saved. It ignores objects that no longer exist,
-// and cuts texts that are too long for the API server.
+// and truncates texts that are too long for the API server.
 func (a *Attempt) Save(ctx context.Context) error {
 	a.settle()
 	status := reflect.ValueOf(a.obj).Elem().FieldByName("Status").Addr().Interface()
@@ -247,8 +251,8 @@ func (a *Attempt) underWay(causes []catalog.Cause) {
 	conditions.MarkReconciling(a.obj, v1alpha1.ProgressingReason, "%s", ready.Message)
 }
 
-// settle keeps the causes of current conditions, up to a maximum number, in the order of the conditions: causes of Ready are
-// first.
+// settle removes the causes of conditions that no longer exist or that have another reason now. It sorts the other causes by
+// condition, with Ready first, and limits their number.
 func (a *Attempt) settle() {
 	list := a.obj.Causes()
 	now := time.Now
@@ -266,7 +270,7 @@ func (a *Attempt) settle() {
 }
 
 // keepBeginnings keeps the transition time of conditions with an unchanged status and reason. A different message is not a
-// transition, and must not hide since when a problem exists. Other conditions changed now.
+// transition: the time must show when the problem began. Other conditions changed now.
 func (a *Attempt) keepBeginnings() {
 	is := slices.Clone(a.obj.GetConditions())
 	for i := range is {
@@ -293,7 +297,7 @@ func (a *Attempt) isMirrored(outcome error) bool {
 }
 
 // isKnown reports whether Ready has the same status, reason and causes as before and, if the spec changed, the same details.
-// It also returns true if an older release recorded no causes.
+// It also returns true for a calm wait, and if an older release recorded no causes.
 func (a *Attempt) isKnown(was, is *metav1.Condition, outcome error) bool {
 	if was == nil || was.Status != is.Status || was.Reason != is.Reason {
 		return false
@@ -310,7 +314,7 @@ func (a *Attempt) emitReadyChange(ctx context.Context, isNews bool, outcome erro
 	if is == nil || a.isMirrored(outcome) || !isNews && a.isKnown(was, is, outcome) {
 		return
 	}
-	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // in progress, as after each start; the result is reported
+	if is.Status == metav1.ConditionUnknown && !a.reporter.Quiet { // in progress; the result is reported later
 		return
 	}
 	kind, say := corev1.EventTypeNormal, log.FromContext(ctx).Info

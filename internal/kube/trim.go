@@ -15,7 +15,8 @@ import (
 )
 
 // Trim is a cache.TransformFunc that removes everything that controllers do not read: managed fields and the last-applied
-// annotation. Of objects without a Go type, which are Flux sources, it keeps only the artifact and the conditions.
+// annotation. For objects without a Go type, which are Flux sources, it keeps only the metadata, the artifact and the
+// conditions.
 func Trim(obj any) (any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		u.Object = map[string]any{"apiVersion": u.Object["apiVersion"], "kind": u.Object["kind"], "metadata": u.Object["metadata"], "status": artifactOf(u.Object["status"])}
@@ -41,7 +42,7 @@ func trim(obj any, isRead func(annotation string) bool) (any, error) {
 	return obj, nil
 }
 
-// artifactOf returns the parts of a Flux object's status that are used. It treats an invalid status as empty.
+// artifactOf returns the parts of a Flux object's status that Corral uses. It treats an invalid status as empty.
 func artifactOf(status any) any {
 	known, _ := status.(map[string]any)
 	left := map[string]any{}

@@ -22,8 +22,8 @@ import (
 const restartInterval = 30 * time.Second
 
 const (
-	// ghostAge is how long a cache may show an object that the API server no longer has. If an object is not reported again
-	// within ghostMemory, the cache no longer shows it.
+	// ghostAge is how long a cache may show an object that the API server no longer has, before Ghost ends all watches. If
+	// no caller reports the object again within ghostMemory, Ghost assumes that the cache no longer shows it.
 	ghostAge, ghostMemory = 10 * time.Second, time.Minute
 	// relistInterval is the minimum time between two restarts of all watches because of ghosts.
 	relistInterval = 5 * time.Minute
@@ -31,7 +31,7 @@ const (
 
 // Watches restarts watches that deliver no events although requests work. client-go detects broken connections, but not a
 // proxy or an API server that keeps the stream open without sending anything. It also makes client-go list objects again if
-// resource versions went back. The zero value is ready for use once Now is set.
+// resource versions decreased, because etcd was restored from a backup. The zero value is ready for use once Now is set.
 type Watches struct {
 	Now func() time.Time
 
@@ -40,16 +40,18 @@ type Watches struct {
 	restarted map[string]time.Time
 	ghost     ghost
 	relisted  time.Time
-	expired   map[string]int // how many of the next watches of a path are answered that their version has expired
+	expired   map[string]int // by path: how many of the next watch requests Wrap answers with 410 Gone
 }
 
-// ghost is an object that a cache shows and the API server does not have: when that was first and last reported.
+// ghost is an object that a cache shows although the API server does not have it. first and last are the times of the first
+// and the last report.
 type ghost struct {
 	uid         types.UID
 	first, last time.Time
 }
 
-// Wrap returns a transport that tracks the watches that use it.
+// Wrap returns a transport that tracks the watches that use it. It answers 410 Gone to a watch that would miss events, so
+// that client-go lists the objects again.
 func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		isWatch, since := r.URL.Query().Get("watch") != "", r.URL.Query().Get("resourceVersion")
@@ -79,8 +81,8 @@ func (w *Watches) Wrap(next http.RoundTripper) http.RoundTripper {
 
 // wentBack requests the current resource version before client-go resumes a watch. After etcd was restored from a backup,
 // the current version is lower than the watch's. The API server would then accept the watch and deliver nothing until it
-// reaches that version again. In this case wentBack returns an answer that the version has expired, so that client-go lists
-// all objects again. Otherwise it returns nil.
+// reaches that version again. In this case wentBack returns a response with the status 410 Gone, so that client-go lists all
+// objects again. Otherwise it returns nil.
 func wentBack(next http.RoundTripper, watch *http.Request, since string) (*http.Response, error) {
 	list := watch.Clone(watch.Context())
 	list.URL.RawQuery = "limit=1"
@@ -102,7 +104,7 @@ func wentBack(next http.RoundTripper, watch *http.Request, since string) (*http.
 	return expired(watch)
 }
 
-// expired answers a watch that its resource version has expired.
+// expired returns the API server's response to a watch whose resource version has expired: 410 Gone.
 func expired(watch *http.Request) (*http.Response, error) {
 	status := apierrors.NewResourceExpired("resource versions went back").Status()
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
@@ -114,7 +116,7 @@ func expired(watch *http.Request) (*http.Response, error) {
 
 // Ghost records that the API server does not have an object that a cache shows. If a cache still shows it after ten seconds,
 // etcd was restored and reached the previous resource version again before the watch resumed, so the watch never reports the
-// deletion. Ghost then has client-go list all objects again, and reports that it did.
+// deletion. Ghost then makes client-go list the objects of all watches again, and returns true.
 func (w *Watches) Ghost(uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +125,7 @@ func (w *Watches) Ghost(uid types.UID) bool {
 		w.ghost = ghost{uid: uid, first: now, last: now}
 	}
 	if uid != w.ghost.uid {
-		return false // one ghost is enough evidence
+		return false // Ghost tracks one object at a time, which is enough evidence
 	}
 	w.ghost.last = now
 	if now.Sub(w.ghost.first) < ghostAge || now.Sub(w.relisted) < relistInterval {
@@ -150,12 +152,12 @@ func (w *Watches) isExpired(path string) bool {
 // end ends a watch as if the API server had ended it. The caller holds w.mu.
 func (w *Watches) end(body *watchBody) {
 	delete(w.open, body)
-	_ = body.ReadCloser.Close() // this ends its Read
+	_ = body.ReadCloser.Close() // this makes a blocked Read return
 }
 
-// Restart ends the watches of a resource, given by its plural name, so that client-go opens them again after the last
-// delivered event. It does nothing within restartInterval of the previous restart, and reports whether it restarted the
-// watches.
+// Restart ends the watches of a resource, given by its plural name, so that client-go opens them again and resumes after the
+// last event that it received. It does nothing within restartInterval of the previous restart, and reports whether it
+// restarted the watches.
 func (w *Watches) Restart(resource string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// writtenLife is the maximum time for which an object is kept. Caches are usually late by milliseconds, and rarely by
-// seconds.
+// writtenLife is the maximum time for which Written keeps an object. Caches are usually late by milliseconds, and
+// rarely by seconds.
 const writtenLife = time.Minute
 
 // Written keeps objects as the API server returned them after a status write, until the cache shows them. Otherwise, a
@@ -23,14 +23,14 @@ type Written struct{ objects *cache.Expiring }
 // NewWritten returns an empty Written.
 func NewWritten() *Written { return &Written{objects: cache.NewExpiring()} }
 
-// keep stores an object that was written.
+// keep stores an object as the API server returned it after a write.
 func (w *Written) keep(obj Object) {
 	if w != nil {
 		w.objects.Set(obj.GetUID(), obj, writtenLife)
 	}
 }
 
-// renew replaces the contents of obj with the version that was written, if that is newer.
+// renew replaces the contents of obj with the stored version, if that is newer.
 func (w *Written) renew(obj Object) {
 	if w == nil {
 		return

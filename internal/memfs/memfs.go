@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memfs holds files in memory as an fs.FS. Opening a file or a folder takes time in proportion to its own
-// folder, however many others there are, because their number is not trusted. It is a separate package because two
-// adapters write what the compiler and the command line read, and none of these may import another.
+// Package memfs is a file system (fs.FS) in memory. The time to open a file or a folder depends only on the size of its
+// own folder, because untrusted users choose the total number of files. It is a separate package because gitsource and
+// fluxsource create such file systems, and the compiler, which reads them, may not import adapters.
 package memfs
 
 import (
@@ -13,8 +13,8 @@ import (
 	"testing/fstest"
 )
 
-// FS maps each folder's name to its content. The zero value is empty and read-only.
-type FS map[string]fstest.MapFS // an fs.FS over a map, useful outside of tests as well; it searches all entries to find a folder
+// FS maps the name of each folder to the folder's entries. The zero value is empty and read-only.
+type FS map[string]fstest.MapFS // one MapFS per folder, because a MapFS searches all its entries to list a folder
 
 // Open opens a file or a folder (fs.FS).
 func (f FS) Open(name string) (fs.File, error) {
@@ -41,22 +41,22 @@ func (f FS) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// Link returns a link to target that is not followed. It is listed as a link, and opening it returns fs.ErrNotExist, so
-// that a reader gets an error.
+// Link returns a symbolic link to target that is not followed. A listing of its folder shows it as a link, but opening
+// it returns fs.ErrNotExist, so that a reader gets an error.
 func Link(target string) *fstest.MapFile {
-	return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/"), Sys: target} // MapFS would follow the path in Data
+	return &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/"), Sys: target} // MapFS would follow a link to a valid path in Data
 }
 
-// Submodule stands for a folder of another repository that is not fetched. It is listed, and is neither a file nor a
-// folder.
+// Submodule is the entry for a Git submodule, whose files are not fetched. A listing of its folder shows it, but it is
+// neither a file nor a folder.
 var Submodule = &fstest.MapFile{Mode: fs.ModeIrregular}
 
-// dir stands for each folder in the one above it.
+// dir is the entry of each folder in its parent folder.
 var dir = &fstest.MapFile{Mode: fs.ModeDir | 0o555}
 
-// Add adds or replaces a file, and adds the folders above it. It returns how many files and folders are new. It fails
-// if the name is invalid (fs.ValidPath), or if a path is both a file and a folder. It must not be called while f is
-// read.
+// Add adds or replaces a file, and adds its parent folders. It returns the number of files and folders that are new. It
+// fails if the name is invalid (fs.ValidPath), or if a path is both a file and a folder. It must not be called while f
+// is read.
 func (f FS) Add(name string, file *fstest.MapFile) (added int, err error) {
 	if name == "." || !fs.ValidPath(name) {
 		return 0, fmt.Errorf("%q is not the name of a file", name)
@@ -72,7 +72,7 @@ func (f FS) Add(name string, file *fstest.MapFile) (added int, err error) {
 		}
 		f[folder][name] = file
 		if other != nil {
-			break // and so do the folders above it
+			break // its parent folders exist, too
 		}
 		added++
 	}

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neterr describes network errors in texts that do not change between attempts, because a status with the text
-// is written when it changes. It is a separate package because five adapters need it, and they may not import each other.
+// Package neterr describes network errors in texts that do not change between attempts. Statuses contain these texts, and
+// a controller would have to write the status after each attempt if the text changed. It is a separate package because
+// several adapters need it, and adapters may not import each other.
 package neterr
 
 import (
@@ -13,7 +14,7 @@ import (
 	"strings"
 )
 
-// NoAnswer describes why there was no answer.
+// NoAnswer describes why a request got no response.
 func NoAnswer(err error) string {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return "no answer in time"

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package notify posts events to Flux's notification-controller, or to another receiver of the same format: JSON of
-// eventv1.Event, see https://fluxcd.io/flux/components/notification/events/. It never blocks its callers.
+// Package notify posts events to Flux's notification-controller, or to another receiver of the same format, eventv1.Event as
+// JSON: see https://fluxcd.io/flux/components/notification/events/. It never blocks its callers.
 package notify
 
 import (
@@ -36,9 +36,11 @@ import (
 )
 
 const (
-	// queueLength is how many events may wait, with a quarter at most for one namespace; further events are dropped.
+	// queueLength is the maximum number of queued events. A namespace may use a quarter of it, and further events of the
+	// namespace are dropped. If the queue is full, the namespace with the most events loses its oldest event to a namespace
+	// with fewer.
 	queueLength = 1000
-	// timeout of one attempt, as in Flux's own controllers.
+	// timeout limits one attempt. Flux's own controllers have the same timeout.
 	timeout = 5 * time.Second
 	// retries is the maximum number of retries of one event.
 	retries = 2
@@ -48,7 +50,7 @@ const (
 	controllerName = "corral"
 )
 
-// Results of a post, as labels of the metric.
+// Results of posting an event, which are the values of the metric's label.
 const (
 	sent      = "sent"
 	duplicate = "duplicate"
@@ -67,7 +69,7 @@ func Collectors() []prometheus.Collector { return []prometheus.Collector{posts} 
 type Options struct {
 	// URL to post to, http:// or https://.
 	URL string
-	// Scheme contains the kinds of the events' objects.
+	// Scheme contains the kinds of the objects that events are about.
 	Scheme *runtime.Scheme
 	// Instance is the name of this process; may be empty.
 	Instance string
@@ -85,10 +87,10 @@ type Poster struct {
 
 	mu      sync.Mutex
 	queue   *share.Map[*eventv1.Event, struct{}]
-	waiting chan struct{} // has an entry when events may wait
+	waiting chan struct{} // signals to Start that the queue may have events
 }
 
-// New returns a Poster, which must be added to a manager.
+// New returns a Poster. The caller adds it to a manager, which starts it.
 func New(o Options) (*Poster, error) {
 	location, err := url.Parse(o.URL)
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
@@ -107,7 +109,8 @@ func New(o Options) (*Poster, error) {
 	}, nil
 }
 
-// retriesFaults is the policy of retryablehttp, except that notification-controller answers 429 to an event that it already has.
+// retriesFaults is retryablehttp.ErrorPropagatedRetryPolicy, except that it does not retry after status 429, which
+// notification-controller returns for an event that it already has.
 func retriesFaults(ctx context.Context, response *http.Response, err error) (bool, error) {
 	if response != nil && response.StatusCode == http.StatusTooManyRequests {
 		return false, nil
@@ -115,8 +118,8 @@ func retriesFaults(ctx context.Context, response *http.Response, err error) (boo
 	return retryablehttp.ErrorPropagatedRetryPolicy(ctx, response, err)
 }
 
-// Notify queues an event. The type is one of corev1.EventType…; the keys of metadata must have Corral's group as
-// prefix. Events about objects without a namespace are dropped, because each of Flux's alerts is for a namespace.
+// Notify queues an event. The type is one of corev1.EventType…; the keys of metadata must have Corral's group as prefix.
+// Events about objects without a namespace are dropped, because a Flux Alert selects objects in namespaces.
 func (p *Poster) Notify(object client.Object, eventType, reason, message string, metadata map[string]string) {
 	involved, err := reference.GetReference(p.options.Scheme, object)
 	if err != nil || involved.Namespace == "" {
@@ -141,10 +144,11 @@ func (p *Poster) Notify(object client.Object, eventType, reason, message string,
 	}
 }
 
-// maxAnnotations limits the annotations of an object in an event, in bytes. Events wait in memory.
+// maxAnnotations limits the annotations of an object in an event, in bytes, because events wait in memory.
 const maxAnnotations = 4 << 10
 
-// withAnnotations adds an object's annotations for notification-controller, as Flux's own controllers do.
+// withAnnotations adds the annotations of an object that are meant for notification-controller, as Flux's own controllers
+// do.
 func withAnnotations(metadata, annotations map[string]string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, metadata)
@@ -162,7 +166,7 @@ func withAnnotations(metadata, annotations map[string]string) map[string]string 
 // NeedLeaderElection returns false, because controllers on every replica may emit events.
 func (*Poster) NeedLeaderElection() bool { return false }
 
-// Start posts events until the context ends. It drops the events that still wait then.
+// Start posts events until the context ends. Events that are still queued then are lost.
 func (p *Poster) Start(ctx context.Context) error {
 	for {
 		select {
@@ -189,7 +193,8 @@ func (p *Poster) next() *eventv1.Event {
 	return event
 }
 
-// deliver posts an event, and retries if the receiver is unreachable or fails.
+// deliver posts an event, and retries if the receiver is unreachable or responds with a server error. result is a value of
+// the metric's label.
 func (p *Poster) deliver(ctx context.Context, event *eventv1.Event) (result string, err error) {
 	body, err := json.Marshal(event)
 	if err != nil {

@@ -20,15 +20,15 @@ import (
 )
 
 // workFolderEnv is the variable from which config.sh reads the work folder; run.sh removes it from the environment. For
-// a runner that runs one job, the registration contains the folder, too.
+// a runner that takes one job, the registration contains the folder, too.
 const workFolderEnv = "ACTIONS_RUNNER_INPUT_WORK"
 
 // Template returns the template for the pool's runners: spec.template with the additions from other fields. If none of
-// these fields is set, it is spec.template, byte for byte. It contains every declared difference between pods of the
-// pool, so that any such change is a new revision. Errors name the field of the pool.
+// these fields is set, it is spec.template, byte for byte. It contains everything that the pool declares about its
+// pods, so that each change of it leads to a new revision. An error names the field of the pool.
 func Template(pool *v1alpha1.RunnerPool) ([]byte, error) {
 	s, declared := &pool.Spec, pool.Spec.Template.Raw
-	if len(declared) == 0 { // the API server's definitions may be newer
+	if len(declared) == 0 { // the CRD in the cluster may be newer and not require it
 		return nil, errors.New("spec.template: it must be set")
 	}
 	isPlain := s.ContainerMode == nil && s.Cache == nil && s.WorkFolder == "" && s.ObjectMetadata == nil
@@ -75,20 +75,22 @@ func (x *expansion) addMode(mode *v1alpha1.ContainerMode, account string) error 
 	return x.addHooks(mode, account)
 }
 
-// runnersFolders contain the runner program, in its folder; systemFolders belong to the image.
+// runnersFolders are the folders of the runner program in runnerFolder. systemFolders belong to the image. Corral
+// refuses them as work folder and as mount path of a cache.
 var (
 	runnersFolders = []string{"_diag", "bin", "externals", "k8s", "k8s-novolume"}
 	systemFolders  = []string{"/bin", "/boot", "/dev", "/etc", "/home", runnerFolder, "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var", socketFolder}
 	driveOnly      = regexp.MustCompile(`^[A-Za-z]:[^/\\]`)
 )
 
-// isTaken reports whether a folder, given as a clean path, belongs to the runner program or to its system.
+// isTaken reports whether a folder, given as a clean path, is one of systemFolders, or is in one of runnersFolders.
 func isTaken(folder string) bool {
 	name, _, _ := strings.Cut(strings.TrimPrefix(folder, runnerFolder+"/"), "/")
 	return slices.Contains(systemFolders, folder) || slices.Contains(runnersFolders, name)
 }
 
-// workFolder returns the folder for jobs: the template's, or else the pool's.
+// workFolder returns the work folder: the value of the template's variable, or else the pool's spec.workFolder or its
+// default.
 func (x *expansion) workFolder(s *v1alpha1.RunnerPoolSpec) (string, error) {
 	folder := s.GetWorkFolder()
 	for _, e := range x.declaredRunner().Env {
@@ -120,14 +122,14 @@ func workPath(folder string) string {
 	return path.Join(runnerFolder, folder)
 }
 
-// addWorkFolder sets the runner's work folder.
+// addWorkFolder sets the variable for the runner's work folder.
 func (x *expansion) addWorkFolder(s *v1alpha1.RunnerPoolSpec) {
 	if s.WorkFolder != "" {
 		add(x.runner(), "env", env(workFolderEnv, s.WorkFolder))
 	}
 }
 
-// WorkFolder returns the folder for jobs of a template's runners; empty for GitHub's default.
+// WorkFolder returns the work folder of a template's runners; empty for GitHub's default.
 func WorkFolder(template []byte) string {
 	_, runner := runnerWith(template, workFolderEnv)
 	if runner == nil {
@@ -162,7 +164,7 @@ func (x *expansion) addCache(c *v1alpha1.CacheSpec) error {
 	return nil
 }
 
-// addMetadata adds labels and annotations that the template does not set.
+// addMetadata adds the labels and annotations of spec.objectMetadata that the template does not set.
 func (x *expansion) addMetadata(s *v1alpha1.RunnerPoolSpec) {
 	if s.ObjectMetadata == nil {
 		return

@@ -11,13 +11,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// maxTemplateBytes limits a template, as v1alpha1.MaxContainers and MaxVolumes do. The cost of library policies grows with it.
+// maxTemplateBytes is the maximum size of a template in bytes. Like v1alpha1.MaxContainers and MaxVolumes, it limits the
+// cost of library policies, which grows with the template.
 const maxTemplateBytes = 128 << 10
 
-// Fits reports whether a pool may have a template of that size.
+// Fits reports whether a template is not too large for a pool.
 func Fits(template []byte) bool { return checkSize(template) == nil }
 
-// checkSize refuses templates that are too large, before they are processed.
+// checkSize refuses a template that is too large. Call it before processing the template.
 func checkSize(template []byte) error {
 	if len(template) > maxTemplateBytes {
 		return fmt.Errorf("spec.template: it has %d bytes, more than %d: keep scripts and configuration in the image, or in ConfigMaps", len(template), maxTemplateBytes)

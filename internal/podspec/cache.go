@@ -19,16 +19,16 @@ import (
 const (
 	// cacheVolume is the volume with the claim of the pool's cache.
 	cacheVolume = "corral-cache"
-	// claimPrefix is the prefix of the names of all cache claims, so that a template that references one can be
-	// detected.
+	// claimPrefix is the prefix of the names of all cache claims, so that Corral can detect a template that references
+	// one.
 	claimPrefix = "corral-cache-"
-	// SpecimenClaim stands for the claim of any runner. No pool has it, because the names of real claims end in a
-	// number.
+	// SpecimenClaim is the name of the claim in a specimen. No real claim has it, because the names of real claims end
+	// in a number.
 	SpecimenClaim = claimPrefix + "specimen"
 )
 
-// ClaimName returns the name of a claim of a pool's cache, by its number. There are only as many names as allowed
-// claims, so that a stale informer cache cannot lead to more.
+// ClaimName returns the name of a claim of a pool's cache, by its number. There are only as many names as the pool may
+// have claims, so a controller with a stale cache cannot create too many.
 func ClaimName(pool string, number int) string {
 	return claimPrefix + pool + "-" + strconv.Itoa(number)
 }
@@ -42,8 +42,8 @@ func MountsCache(template []byte) bool {
 	return err == nil && slices.ContainsFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == cacheVolume })
 }
 
-// mountCache replaces the placeholder volume in the template with the runner's claim, and reports whether there was
-// one. If the runner has no claim, it removes the volume.
+// mountCache replaces the placeholder volume in the template with the runner's claim, and reports whether it did. If
+// the runner has no claim, it removes the volume.
 func mountCache(spec *corev1.PodSpec, runner int, claim string) bool {
 	i := slices.IndexFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == cacheVolume })
 	if i >= 0 && claim == "" {
@@ -59,7 +59,7 @@ func mountCache(spec *corev1.PodSpec, runner int, claim string) bool {
 }
 
 // checkClaims refuses references to cache claims, and volumes with the name of the cache volume that Template did not
-// add. A claim belongs to a single runner, and the template must not choose which.
+// add. Only one runner at a time may use a claim, so a template must not choose one.
 func checkClaims(spec *corev1.PodSpec) error {
 	for i, v := range spec.Volumes {
 		if v.Name == cacheVolume && v.Ephemeral == nil {
@@ -72,8 +72,8 @@ func checkClaims(spec *corev1.PodSpec) error {
 	return cmp.Or(checkCacheMounts("containers", spec.Containers, v1alpha1.RunnerContainerName), checkCacheMounts("initContainers", spec.InitContainers, ""))
 }
 
-// checkCacheMounts refuses mounts of the cache volume, except in one container: each container with the mount writes to
-// the claim, and may outlive the runner's container.
+// checkCacheMounts refuses mounts of the cache volume, except in the container that but names. Another container with
+// the mount could write to the claim after the runner's container ended.
 func checkCacheMounts(field string, list []corev1.Container, but string) error {
 	for i, c := range list {
 		for j, m := range c.VolumeMounts {
@@ -85,7 +85,8 @@ func checkCacheMounts(field string, list []corev1.Container, but string) error {
 	return nil
 }
 
-// checkCacheMode refuses a cache that no step could see.
+// checkCacheMode refuses a cache if the runner's hooks run the steps of jobs in other pods, which do not mount the
+// claim.
 func checkCacheMode(pool *v1alpha1.RunnerPool) error {
 	if mode := pool.Spec.ContainerMode; pool.Spec.Cache != nil && mode.UsesHooks() {
 		return fmt.Errorf("spec.cache: must not be set with spec.containerMode.type %s: the runner's hooks run steps in other pods, which do not have the claim; remove it, or choose type Docker", mode.Type)

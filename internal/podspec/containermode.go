@@ -43,7 +43,7 @@ const (
 	hooksEnv        = "ACTIONS_RUNNER_CONTAINER_HOOKS"
 	hookTemplateEnv = "ACTIONS_RUNNER_CONTAINER_HOOK_TEMPLATE"
 	claimEnv        = "ACTIONS_RUNNER_CLAIM_NAME"
-	hostEnv         = "DOCKER_HOST" // of the Docker client
+	hostEnv         = "DOCKER_HOST" // read by the Docker client
 )
 
 // hooks are the paths of the container hooks in the runner's image.
@@ -52,19 +52,19 @@ var hooks = map[v1alpha1.ContainerModeType]string{
 	v1alpha1.KubernetesNoVolumeMode: "/home/runner/k8s-novolume/index.js",
 }
 
-// runnerGroup is the group of the runner's user in its image, which writes to the work volume.
+// runnerGroup is the group ID of the user in the runner's image. This user writes to the work volume.
 const runnerGroup = 1001
 
-// object is a part of a template as JSON. Additions are written in this form and not as Go types, because the encoding
-// of those can change with their library, and with it the digests of all templates.
+// object is a part of a template as JSON. Additions are written in this form because the encoding of Kubernetes' Go types
+// can change with their library. That would change the digests of all templates.
 type object = map[string]any
 
 // expansion is a template with its additions.
 type expansion struct {
 	template *corev1.PodTemplateSpec // as declared
-	index    int                     // of the runner's container
+	index    int                     // index of the runner's container
 	content  object
-	work     string // the folder for jobs
+	work     string // path of the work folder; "" if it is a Windows path
 }
 
 func newExpansion(pool *v1alpha1.RunnerPool) (*expansion, error) {
@@ -126,7 +126,7 @@ func setDefault(o object, field string, value any) {
 
 func env(name, value string) object { return object{"name": name, "value": value} }
 
-// addDocker adds the daemon, and what the runner shares with it.
+// addDocker adds the Docker daemon, and the volumes and variables through which the runner uses it.
 func (x *expansion) addDocker(declared *v1alpha1.DockerSpec) error {
 	work, err := x.checkDocker(declared)
 	if err != nil {
@@ -173,7 +173,7 @@ func dockerDaemon(d *v1alpha1.DockerSpec, work corev1.VolumeMount) object {
 	for _, mirror := range d.RegistryMirrors {
 		args = append(args, "--registry-mirror="+mirror)
 	}
-	if d.MTU != nil { // of the default network, and of the networks that the runner creates for jobs
+	if d.MTU != nil { // for the default network, and for the networks that the runner creates for jobs
 		args = append(args, fmt.Sprintf("--mtu=%d", *d.MTU), fmt.Sprintf("--default-network-opt=bridge=com.docker.network.driver.mtu=%d", *d.MTU))
 	}
 	c := object{
@@ -216,8 +216,8 @@ func (x *expansion) find(name string) string {
 	return ""
 }
 
-// checkDocker refuses settings that would not work, and returns the runner's mount of its work folder, which the
-// containers of jobs mount by the same path.
+// checkDocker refuses settings that would not work. It returns the runner's mount of its work folder. The daemon must have
+// the same mount, because the containers of jobs mount the work folder by the runner's path.
 func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount, err error) {
 	own := x.find(dockerContainer)
 	if own != "" && d != nil {
@@ -242,12 +242,12 @@ func (x *expansion) checkDocker(d *v1alpha1.DockerSpec) (work corev1.VolumeMount
 	return work, x.checkOwnDaemon(own, work)
 }
 
-// socketElsewhere returns the index of the runner's only mount of the socket's volume if its Docker client does not
-// look there, and otherwise -1.
+// socketElsewhere returns the index of a mount of the socket's volume if no such mount is at a path where the runner's
+// Docker client looks for the socket. Otherwise it returns -1.
 func (x *expansion) socketElsewhere() int {
 	at := -1
 	for i, m := range x.declaredRunner().VolumeMounts {
-		if m.Name == socketVolume && strings.HasSuffix(socketFolder, folderOf(m)) { // /run is the same
+		if m.Name == socketVolume && strings.HasSuffix(socketFolder, folderOf(m)) { // /var/run is a link to /run
 			return -1
 		}
 		if m.Name == socketVolume && !hasEnv(x.declaredRunner(), hostEnv) {
@@ -270,8 +270,9 @@ func (x *expansion) workMount() int {
 	return slices.IndexFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == workVolume })
 }
 
-// checkOwnDaemon refuses a daemon of the template's own that mounts the volume of the work folder, but not at the runner's path. It may mount the
-// volume elsewhere as well. Jobs that run no containers need no mount at all: see DaemonApart.
+// checkOwnDaemon refuses a daemon in the template that mounts the volume of the work folder, but not at the runner's path.
+// The daemon may also mount the volume at other paths. Without any such mount, it can serve only jobs that run no
+// containers; DaemonApart warns about it.
 func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
 	for _, c := range containersOf(&x.template.Spec) {
 		if c.Name != dockerContainer || isApart(c, work) {
@@ -290,13 +291,13 @@ func (x *expansion) checkOwnDaemon(own string, work corev1.VolumeMount) error {
 	return nil
 }
 
-// isApart reports whether a daemon mounts nothing of the runner's work folder.
+// isApart reports whether a daemon mounts neither the volume nor the path of the runner's work folder.
 func isApart(daemon *corev1.Container, work corev1.VolumeMount) bool {
 	return !slices.ContainsFunc(daemon.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == work.Name || folderOf(m) == folderOf(work) })
 }
 
-// DaemonApart returns a warning if the template declares its own Docker daemon, and the daemon mounts nothing of the work folder; otherwise it
-// is empty. Such a daemon builds images, but the containers of jobs would find an empty work folder.
+// DaemonApart returns a warning if the template declares a Docker daemon that does not mount the work folder; otherwise it
+// returns "". Such a daemon builds images, but the containers of jobs would find an empty work folder.
 func DaemonApart(pool *v1alpha1.RunnerPool) string {
 	if mode := pool.Spec.ContainerMode; mode == nil || mode.Type != v1alpha1.DockerMode {
 		return ""
@@ -314,7 +315,7 @@ func DaemonApart(pool *v1alpha1.RunnerPool) string {
 	return ""
 }
 
-// mountText is a mount as one writes it.
+// mountText returns a mount in YAML, for messages.
 func mountText(m corev1.VolumeMount) string {
 	text := fmt.Sprintf("{name: %q, mountPath: %q", m.Name, m.MountPath)
 	if m.SubPath != "" {
@@ -342,7 +343,7 @@ func (x *expansion) addHooks(mode *v1alpha1.ContainerMode, account string) error
 	if mode.Type == v1alpha1.KubernetesMode {
 		x.addWork(h.WorkVolumeClaim)
 	} else {
-		add(x.runner(), "env", env("ACTIONS_RUNNER_IMAGE", x.declaredRunner().Image)) // from which the hooks copy externals
+		add(x.runner(), "env", env("ACTIONS_RUNNER_IMAGE", x.declaredRunner().Image)) // the hooks copy externals from it
 	}
 	if t := h.HookTemplate; t != nil {
 		add(x.runner(), "env", env(hookTemplateEnv, hooksFolder+"/"+t.Key))
@@ -363,10 +364,10 @@ func (x *expansion) addWork(claim *v1alpha1.WorkVolumeClaim) {
 	add(x.runner(), "volumeMounts", object{"name": workVolume, "mountPath": x.work})
 	setDefault(x.spec(), "securityContext", object{})
 	setDefault(x.spec()["securityContext"].(object), "fsGroup", runnerGroup)
-	if claim == nil { // the volume is the template's
+	if claim == nil { // the template declares the volume
 		own := x.volume(workVolume)
 		if shared := x.template.Spec.Volumes[own].PersistentVolumeClaim; shared != nil {
-			add(x.runner(), "env", env(claimEnv, shared.ClaimName)) // otherwise the hooks look for POD-work
+			add(x.runner(), "env", env(claimEnv, shared.ClaimName)) // otherwise the hooks use the claim POD-work
 		}
 		return
 	}
@@ -433,8 +434,7 @@ func (x *expansion) checkWork(claim *v1alpha1.WorkVolumeClaim) error {
 	return nil
 }
 
-// HooksMayRead returns a warning if jobs of the pool could read the credentials of its connection; otherwise it is
-// empty.
+// HooksMayRead returns a warning if jobs of the pool could read the credentials of its connection; otherwise it returns "".
 func HooksMayRead(pool *v1alpha1.RunnerPool) string {
 	ref := pool.Spec.ConnectionRef
 	if !pool.Spec.ContainerMode.UsesHooks() || ref.From(pool.Namespace).Namespace != pool.Namespace {
@@ -443,8 +443,8 @@ func HooksMayRead(pool *v1alpha1.RunnerPool) string {
 	return fmt.Sprintf("jobs can read each Secret of the namespace, and GitHubConnection %s is in it: keep its credentials in another, and name this one in its spec.allowedNamespaces", ref.Name)
 }
 
-// HooksAccount returns the ServiceAccount with which the container hooks of a template create pods; empty if it has no
-// such hooks.
+// HooksAccount returns the ServiceAccount with which the container hooks of a template create pods; empty if the template
+// has no such hooks, or if they have no token.
 func HooksAccount(template []byte) string {
 	t, runner := runnerWith(template, hooksEnv)
 	if runner == nil {
@@ -456,8 +456,8 @@ func HooksAccount(template []byte) string {
 	return cmp.Or(t.Spec.ServiceAccountName, t.Spec.DeprecatedServiceAccount, "default")
 }
 
-// runnerWith returns a template and its runner's container if that has an environment variable. Otherwise, or for an
-// invalid template, it returns nil. It does not decode templates without the variable.
+// runnerWith returns a template and its runner's container if the container has the given environment variable. Otherwise,
+// or for an invalid template, it returns nil. It does not decode templates without the variable.
 func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *corev1.Container) {
 	if !bytes.Contains(template, []byte(variable)) {
 		return nil, nil
@@ -473,8 +473,9 @@ func runnerWith(template []byte, variable string) (*corev1.PodTemplateSpec, *cor
 	return t, &t.Spec.Containers[i]
 }
 
-// DeclaredPath returns the path at which a field of the expanded template is declared. Containers of spec.containerMode
-// come before the labels of spec.template, and labels and annotations may come from spec.objectMetadata.
+// DeclaredPath returns the path at which a field of the expanded template is declared. In the expanded template, the
+// containers of spec.containerMode precede the init containers of spec.template, and labels and annotations may come from
+// spec.objectMetadata.
 func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 	if of, ok := strings.CutPrefix(path, "spec.template.metadata."); ok && pool.Spec.ObjectMetadata != nil {
 		return declaredMetadata(pool, of)
@@ -501,7 +502,7 @@ func DeclaredPath(pool *v1alpha1.RunnerPool, path string) string {
 	return list + strconv.Itoa(i) + "]" + field
 }
 
-// declaredMetadata is DeclaredPath for labels and annotations, or one of them.
+// declaredMetadata is DeclaredPath for the path of all labels, of all annotations, or of a single key, relative to metadata.
 func declaredMetadata(pool *v1alpha1.RunnerPool, path string) string {
 	end := len(path)
 	if i := strings.IndexAny(path, ".["); i >= 0 {

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxRunnerName is the maximum length of a runner's name, given by labels and GitHub.
+	// maxRunnerName is the maximum length of a runner's name. Label values and GitHub limit it.
 	maxRunnerName = 57
-	// kinshipLength is how many characters distinguish pools with the same name.
+	// kinshipLength is the length of the hash that distinguishes pools with the same name.
 	kinshipLength = 5
 )
 
 // NameStem returns the prefix of the names of a pool's runners: the pool's name, and a hash that distinguishes it from
 // another pool with that name in another cluster, or from a deleted one in this cluster.
 //
-// Names are numbered. If a controller with a stale cache decides to create the next runner once more, it arrives at the
-// same name, and the API server refuses the second creation.
+// Names are numbered. If a controller with a stale cache decides to create the next runner a second time, it chooses
+// the same name, and the API server refuses the second creation.
 func NameStem(pool string, uid types.UID) string {
 	sum := sha256.Sum256([]byte(uid))
 	kin := strings.ToLower(base32.HexEncoding.EncodeToString(sum[:]))[:kinshipLength]
@@ -31,7 +31,7 @@ func NameStem(pool string, uid types.UID) string {
 	return strings.TrimRight(pool[:min(len(pool), room)], "-.") + "-" + kin + "-"
 }
 
-// NumberOf returns the number in a runner's name; 0 if the name does not have the prefix.
+// NumberOf returns the number in a runner's name; 0 if the name is not the prefix followed by a number.
 func NumberOf(stem, name string) int64 {
 	digits, found := strings.CutPrefix(name, stem)
 	n, err := strconv.ParseInt(digits, 10, 64)

@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	// caVolume and caFolder are where containers find their connection's certificates. update-ca-certificates(8) adds
-	// the files below /usr/local/share/ca-certificates to the trusted ones.
+	// caVolume and caFolder are the volume and the folder with the connection's certificates. update-ca-certificates(8)
+	// adds the files below /usr/local/share/ca-certificates to the trusted certificates.
 	caVolume, caFolder = "corral-ca", "/usr/local/share/ca-certificates/corral"
 	// caFile has the extension that update-ca-certificates requires.
 	caFile = "ca.crt"
 )
 
-// Variables of a proxy, which are also keys in a runner's Secret. Programs read one spelling or the other.
+// Environment variables of a proxy. They are also keys in a runner's Secret. Some programs read only the lower-case
+// names, so containers get both.
 const (
 	HTTPProxyKey  = "HTTP_PROXY"
 	HTTPSProxyKey = "HTTPS_PROXY"
 	NoProxyKey    = "NO_PROXY"
 )
 
-// Network determines what pods get of their connection's network. Nothing else in a pod depends on its connection.
+// Network says which network settings of a connection its pods get: proxies, certificates, or both. Apart from a
+// persistent runner's URL, nothing else in a pod depends on the connection.
 type Network struct{ Proxies, CA bool }
 
 // NetworkOf returns the network settings for the pods of a connection's runners.
@@ -37,9 +39,9 @@ func NetworkOf(spec *v1alpha1.GitHubConnectionSpec) Network {
 	return Network{Proxies: spec.Proxy != nil && spec.Proxy.GetScope() == v1alpha1.ProxyControllerAndRunners, CA: spec.CA != nil}
 }
 
-// useNetwork passes the network settings in the runner's Secret to all containers, because sidecars pull images with
-// them, too. Settings in the template take precedence. Keys may be missing from the Secret if the connection has
-// changed since its creation; they are then not set.
+// useNetwork passes the network settings in the runner's Secret to all containers, because sidecars such as a Docker
+// daemon need them, too. Settings in the template take precedence. If the connection has changed since the Secret was
+// created, keys may be missing from the Secret. Their variables are then not set.
 func useNetwork(pod *corev1.Pod, n Network) {
 	secret := SecretName(pod.Name)
 	n.CA = n.CA && !isWindows(&pod.Spec) // Windows trusts certificates in a different way
@@ -51,7 +53,7 @@ func useNetwork(pod *corev1.Pod, n Network) {
 	for _, container := range containersOf(&pod.Spec) {
 		for _, name := range []string{HTTPProxyKey, HTTPSProxyKey, NoProxyKey} {
 			lower := strings.ToLower(name)
-			if !n.Proxies || hasEnv(container, name) || hasEnv(container, lower) { // programs differ in which spelling they prefer
+			if !n.Proxies || hasEnv(container, name) || hasEnv(container, lower) { // programs prefer one or the other
 				continue
 			}
 			from := &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
@@ -66,8 +68,8 @@ func useNetwork(pod *corev1.Pod, n Network) {
 	}
 }
 
-// trust mounts the certificates where the image's run.sh adds them to the trusted ones, and sets the variable for
-// Node.js programs, which do not look there.
+// trust mounts the certificates into the folder from which the image's run.sh adds them to the trusted certificates. It
+// also sets the variable for Node.js programs, which do not use the system's trusted certificates.
 func trust(container *corev1.Container) {
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: caVolume, MountPath: caFolder, ReadOnly: true})
 	setEnv(container, "NODE_EXTRA_CA_CERTS", corev1.EnvVar{Value: caFolder + "/" + caFile})

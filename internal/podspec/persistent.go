@@ -21,8 +21,8 @@ const (
 	TokenEnv = "ACTIONS_RUNNER_INPUT_TOKEN"
 	// RegistrationTokenKey is the key of the registration token in a persistent runner's Secret.
 	RegistrationTokenKey = "registrationToken"
-	// registrationVolume and registrationFolder are where a persistent runner's registration survives restarts of its
-	// container.
+	// registrationVolume and registrationFolder are the volume and the folder in which a persistent runner's
+	// registration survives restarts of its container.
 	registrationVolume, registrationFolder = "corral-registration", "/opt/corral/registration"
 	// specimenOwner is the owner's label in a specimen. In real pods it differs between runners.
 	specimenOwner = "corral-owner-00000000"
@@ -37,14 +37,14 @@ const (
 //go:embed persistent.sh
 var registerScript string
 
-// SelfRegistration is what a persistent runner needs to register itself.
+// SelfRegistration contains the data with which a persistent runner registers itself.
 type SelfRegistration struct {
-	// URL of the connection, and Group of runners on GitHub.
+	// URL is the URL at which the runner registers, and Group its runner group on GitHub.
 	URL, Group string
 	Labels     []string
 }
 
-// RegistrationFor returns the registration of a persistent runner; nil for a runner that runs one job.
+// RegistrationFor returns the registration of a persistent runner; nil for a runner that takes one job.
 func RegistrationFor(r *v1alpha1.Runner) *SelfRegistration {
 	if !r.Persists() {
 		return nil
@@ -52,7 +52,7 @@ func RegistrationFor(r *v1alpha1.Runner) *SelfRegistration {
 	return &SelfRegistration{URL: r.Spec.REST.URL, Group: r.Spec.REST.RunnerGroup, Labels: r.Spec.REST.Labels}
 }
 
-// RegistrationOfSpecimen does the same for a specimen of a pool's runners.
+// RegistrationOfSpecimen returns the registration in a specimen of a pool's runners; nil if they take one job.
 func RegistrationOfSpecimen(p *v1alpha1.RunnerPool) *SelfRegistration {
 	if !p.Spec.Persists() {
 		return nil
@@ -60,8 +60,8 @@ func RegistrationOfSpecimen(p *v1alpha1.RunnerPool) *SelfRegistration {
 	return &SelfRegistration{URL: specimenURL, Group: p.Spec.GetRunnerGroup(), Labels: append(p.GetRegisteredLabels(), specimenOwner)}
 }
 
-// persist makes the runner's container register itself, and run again when it ends. A template with its own command has
-// to register the runner itself.
+// persist makes the runner's container register the runner, and restart whenever it exits. If the template sets a
+// command, that command must register the runner.
 func persist(spec *corev1.PodSpec, runner int, r Runner) {
 	spec.RestartPolicy = corev1.RestartPolicyAlways
 	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: registrationVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
@@ -78,7 +78,7 @@ func persist(spec *corev1.PodSpec, runner int, r Runner) {
 // arguments returns the arguments of config.sh.
 func (s *SelfRegistration) arguments(name string) []string {
 	args := []string{"--url", s.URL, "--name", name, "--labels", strings.Join(s.Labels, ",")}
-	if !strings.EqualFold(s.Group, v1alpha1.DefaultRunnerGroup) { // it can have another name, and repositories have no other group
+	if !strings.EqualFold(s.Group, v1alpha1.DefaultRunnerGroup) { // GitHub may use another name for it
 		args = append(args, "--runnergroup", s.Group)
 	}
 	for i, arg := range args {
@@ -87,7 +87,8 @@ func (s *SelfRegistration) arguments(name string) []string {
 	return args
 }
 
-// checkPersistent refuses settings that would prevent a persistent runner from registering, or from running again.
+// checkPersistent refuses settings that would prevent a persistent runner from registering, or its container from
+// restarting.
 func checkPersistent(spec *corev1.PodSpec, runner int) error {
 	container := &spec.Containers[runner]
 	field := fmt.Sprintf("spec.template.spec.containers[%d]", runner)
@@ -109,7 +110,8 @@ func checkPersistent(spec *corev1.PodSpec, runner int) error {
 	return nil
 }
 
-// idleAnnotations saves the template's eviction annotations, because the mark of a job replaces them.
+// idleAnnotations saves the template's eviction annotations under other keys, because Corral replaces them while the
+// runner has a job.
 func idleAnnotations(annotations map[string]string) map[string]string {
 	for _, key := range []string{SafeToEvictAnnotation, DoNotDisruptAnnotation} {
 		if value, set := annotations[key]; set {

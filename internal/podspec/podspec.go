@@ -32,11 +32,11 @@ import (
 const (
 	// JITEnv is the environment variable from which a runner reads its JIT configuration.
 	JITEnv = "ACTIONS_RUNNER_INPUT_JITCONFIG"
-	// ReturnOutdatedEnv makes the runner's image exit with code 7 if GitHub refuses its version; otherwise its
-	// run-helper.sh turns that into 0.
+	// ReturnOutdatedEnv makes the runner's image exit with code 7 if GitHub refuses its version; without it, the
+	// image's run-helper.sh exits with 0.
 	ReturnOutdatedEnv = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE"
-	// SafeToEvictAnnotation controls whether cluster-autoscaler may evict a pod to remove its node: it may if the
-	// runner has no job.
+	// SafeToEvictAnnotation controls whether cluster-autoscaler may evict a pod to remove its node. Corral allows this
+	// while the runner has no job.
 	SafeToEvictAnnotation = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	// DoNotDisruptAnnotation prevents Karpenter from evicting a pod.
 	DoNotDisruptAnnotation = "karpenter.sh/do-not-disrupt"
@@ -44,19 +44,19 @@ const (
 	JITKey = "jitToken"
 	// RunnerIDKey is the key of the registration's id in a runner's Secret.
 	RunnerIDKey = "runnerID"
-	// jitSuffix is the suffix of the name of every runner's Secret, so that a template that references one can be
-	// detected.
+	// jitSuffix is the suffix of the name of every runner's Secret, so that Corral can detect a template that
+	// references one.
 	jitSuffix = "-jit"
-	// revisionLength is how many hexadecimal digits of a template's digest are in the name of a revision.
+	// revisionLength is the number of hexadecimal digits of a template's digest in the name of a revision.
 	revisionLength = 10
-	// revisionNames is how many templates with the same digits can be stored at once.
+	// revisionNames is the maximum number of templates with the same digits that can be stored at once.
 	revisionNames = 10
 )
 
 // Runner describes the runner for which a pod is built.
 type Runner struct {
 	Namespace, Name, Pool, Revision string
-	// UID of the Runner, and of its namespace. Without them the pod is a draft without owners.
+	// UID is the UID of the Runner, and NamespaceUID of its namespace. Without NamespaceUID, the pod gets no owners.
 	UID, NamespaceUID types.UID
 	// ID of the registration on GitHub; 0 if there is none yet.
 	ID int64
@@ -78,14 +78,15 @@ func BelongsTo(pod *corev1.Pod, r *v1alpha1.Runner) bool {
 	return pod.Namespace == r.Namespace && pod.Annotations[v1alpha1.RunnerUIDAnnotation] == string(r.UID)
 }
 
-// SecretName returns the name of the Secret with a runner's JIT configuration.
+// SecretName returns the name of a runner's Secret, which contains its JIT configuration or registration token.
 func SecretName(runner string) string { return runner + jitSuffix }
 
-// Digest identifies a template by its content, in hexadecimal digits; formatting and key order do not matter.
+// Digest returns the SHA-256 digest of a template's content, in hexadecimal digits. Formatting and key order do not
+// matter.
 func Digest(template []byte) (string, error) {
 	var content any
 	d := json.NewDecoder(bytes.NewReader(template))
-	d.UseNumber() // two large numbers may be one float64
+	d.UseNumber() // two different large numbers may be the same float64
 	if err := d.Decode(&content); err != nil {
 		return "", fmt.Errorf("decoding the template: %w", err)
 	}
@@ -101,8 +102,8 @@ func Digest(template []byte) (string, error) {
 }
 
 // RevisionNames lists the names under which a template may be stored, in the order of preference. The first is short
-// enough for a label. It is so short that a tenant could find another template with the same name; the other names are
-// for that case.
+// enough for a label. It is so short that a tenant could construct another template with the same name. The other names
+// are for this case.
 func RevisionNames(pool, digest string) []string {
 	name := pool + "-" + digest[:min(len(digest), revisionLength)]
 	names := []string{name}
@@ -175,7 +176,7 @@ func runnerIndex(spec *corev1.PodSpec) (int, error) {
 	return i, nil
 }
 
-// owners returns the owners of a pod: see BelongsTo.
+// owners returns the owners of a pod. BelongsTo explains them.
 func owners(r Runner) []metav1.OwnerReference {
 	if r.NamespaceUID == "" {
 		return nil
@@ -186,7 +187,7 @@ func owners(r Runner) []metav1.OwnerReference {
 	}
 }
 
-// checkMetadata refuses labels and annotations that identify Corral's own objects.
+// checkMetadata refuses labels and annotations with keys of Corral's domain, which identify Corral's own objects.
 func checkMetadata(t *corev1.PodTemplateSpec) error {
 	check := func(field string, of map[string]string) error {
 		for _, key := range slices.Sorted(maps.Keys(of)) {
@@ -200,8 +201,8 @@ func checkMetadata(t *corev1.PodTemplateSpec) error {
 	return cmp.Or(check("labels", t.Labels), check("annotations", t.Annotations))
 }
 
-// checkRestarts refuses settings that would restart the runner's container, because it runs one job, unless the runner
-// is persistent.
+// checkRestarts refuses settings that would restart the container of a runner that takes one job, and applies
+// checkPersistent to a persistent runner. For both, it refuses rules that restart all containers.
 func checkRestarts(spec *corev1.PodSpec, runner int, persists bool) error {
 	if persists {
 		return cmp.Or(checkPersistent(spec, runner), checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
@@ -242,8 +243,8 @@ func checkRules(field string, list []corev1.Container) error {
 	return nil
 }
 
-// Trim reduces a pod to what the controllers read, as a cache.TransformFunc: its owner, its Corral metadata, and the
-// state of its containers. A complete pod is twenty times as large.
+// Trim is a cache.TransformFunc that reduces a pod to the parts that the controllers read, such as Corral's labels and
+// annotations, and the state of its containers. A complete pod is twenty times as large.
 func Trim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -264,12 +265,13 @@ func Trim(obj any) (any, error) {
 	}, nil
 }
 
-// maxMessage is the maximum size of a text in a pod's status in bytes, as in kubelets. Other writers may exceed it.
+// maxMessage is the maximum size of a text in a pod's status in bytes. Kubelets have the same limit, but other writers
+// may exceed it.
 const maxMessage = 4 << 10
 
 func short(text string) string { return wording.Truncate(text, maxMessage) }
 
-// trimConditions keeps the conditions that are read.
+// trimConditions keeps the conditions that the controllers read, and truncates their texts.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	var trimmed []corev1.PodCondition
 	for _, c := range conditions {
@@ -295,8 +297,8 @@ func trimState(state corev1.ContainerState) corev1.ContainerState {
 	return state
 }
 
-// memoryLimits keeps the runner's container with its memory limit. Without a limit, running out of memory is due to the
-// node.
+// memoryLimits keeps the runner's container with its memory limit. Corral needs the limit to find the cause if the
+// container runs out of memory: without a limit, the node had too little memory.
 func memoryLimits(containers []corev1.Container) []corev1.Container {
 	for _, c := range containers {
 		if c.Name != v1alpha1.RunnerContainerName {
@@ -457,7 +459,7 @@ func secretRefs(spec *corev1.PodSpec) []secretRef {
 	return refs
 }
 
-// volumeSecrets lists the Secrets of one volume of any kind.
+// volumeSecrets lists the Secrets that one volume references.
 func volumeSecrets(v *corev1.Volume) []string {
 	var names []string
 	if v.Secret != nil {
@@ -479,7 +481,7 @@ func volumeSecrets(v *corev1.Volume) []string {
 	return append(names, optionSecrets(v)...)
 }
 
-// optionSecrets lists the Secrets in the driver-specific options of a volume.
+// optionSecrets lists the values of a volume's driver-specific options whose key contains "secret".
 func optionSecrets(v *corev1.Volume) []string {
 	var options map[string]string
 	switch {

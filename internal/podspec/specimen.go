@@ -19,9 +19,10 @@ const (
 	specimenUID    = "00000000-0000-0000-0000-000000000000"
 )
 
-// Specimen builds a representative pod of the pool for checks and policies. It has placeholders where runners differ:
-// the names of the runner, its Secret and its claim. Pools with the same namespace, name and template have equal
-// specimens. Errors name the field of the template. It contains nothing of the connection's network.
+// Specimen builds a representative pod of the pool for checks and policies. It has placeholders where runners differ: the
+// names of the runner, its Secret and its claim. It depends only on the pool's namespace, name and template and, for
+// persistent runners, on the runner group and the labels. It has no network settings of the connection. An error names the
+// field of the template.
 func Specimen(pool *v1alpha1.RunnerPool) (*corev1.Pod, error) {
 	return SpecimenOver(pool, Network{})
 }
@@ -47,7 +48,7 @@ func RevisionOf(pool *v1alpha1.RunnerPool) (name string, template []byte, err er
 	return RevisionNames(pool.Name, digest)[0], template, nil
 }
 
-// SpecimenOf is Specimen for a revision of a pool's template.
+// SpecimenOf is SpecimenOver for a revision of a pool's template.
 func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n Network) (*corev1.Pod, error) {
 	return Build(Runner{
 		Namespace: pool.Namespace, Name: pool.Name + specimenSuffix, Pool: pool.Name, Revision: revision, UID: specimenUID,
@@ -55,8 +56,9 @@ func SpecimenOf(pool *v1alpha1.RunnerPool, revision string, template []byte, n N
 	}, template)
 }
 
-// Sketch returns the pod of an invalid template, so that its other mistakes can be reported. It returns nil if the
-// template cannot be decoded, or if spec.containerMode would add containers and volumes to which it refers.
+// Sketch returns the pod of an invalid template, so that its other mistakes can be reported. It returns nil if the template
+// cannot be decoded, or if the pool has spec.containerMode: the template may refer to containers and volumes that
+// spec.containerMode would add.
 func Sketch(pool *v1alpha1.RunnerPool) *corev1.Pod {
 	t, err := decode(pool.Spec.Template.Raw)
 	if err != nil || pool.Spec.ContainerMode != nil {
@@ -70,7 +72,8 @@ func Sketch(pool *v1alpha1.RunnerPool) *corev1.Pod {
 // runnerImage is GitHub's image of the runner, which has no entrypoint.
 const runnerImage = "ghcr.io/actions/actions-runner"
 
-// CommandMissing returns the field of the runner's container if it runs GitHub's image without a command; empty otherwise.
+// CommandMissing returns the path of the runner's container if the container runs GitHub's image without a command; empty
+// otherwise.
 func CommandMissing(template []byte) string {
 	t, err := decode(template)
 	if err != nil {

@@ -15,40 +15,42 @@ type Runner struct {
 	Since time.Time
 }
 
-// Suspects are runners, some of which seem to be missing on GitHub. GitHub's counts contain no names and are sometimes
-// wrong, so Corral looks up suspects until it finds the missing runners.
+// Suspects is a group of runners of which some seem to be missing on GitHub. GitHub's counts contain no names and are
+// sometimes wrong, so Corral looks up individual runners until it has found the missing ones.
 type Suspects struct {
-	// Names of all suspects, the longest in their state first. Empty if none is missing.
+	// Names lists all suspects, the longest in their state first. It is empty if no runner is missing.
 	Names []string
 	// Missing is the number of missing runners.
 	Missing int
 }
 
-// Connected holds the conclusions from GitHub's count of online runners about idle runners.
+// Connected is the result of comparing the idle runners with GitHub's count of online runners.
 type Connected struct {
-	// Suspects are idle runners that GitHub may not see.
+	// Suspects holds the idle runners past their deadline if GitHub counts too few online runners.
 	Suspects Suspects
-	// Ask is true if GitHub's count is older than the deadline of a runner to connect, or may include a runner that is gone.
+	// Ask is true if Corral should request a newer count: the count is older than the connect deadline of an idle runner, or
+	// it may include a runner that is gone.
 	Ask bool
-	// Next is the time until the next runner must be connected; 0 for none.
+	// Next is the time until the comparison must be repeated, because a runner reaches its deadline or the count becomes too
+	// old; 0 for none.
 	Next time.Duration
-	// Sure lists idle runners that GitHub has certainly seen.
+	// Sure lists idle runners that GitHub certainly counted as online.
 	Sure []Runner
 }
 
-// Online is the number of runners that GitHub counted as online.
+// Online is GitHub's count of online runners.
 type Online struct {
 	Count int
-	// At is the time of the count. Unsettled is the last time when a runner was leaving, which GitHub may still count.
+	// At is the time of the count. Unsettled is the last time at which a runner was ending, because GitHub may still count
+	// such a runner.
 	At, Unsettled time.Time
 }
 
-// countAgain is the age after which a count is repeated if only leaving runners make it doubtful.
+// countAgain is the age at which Corral requests a new count if ending runners are the only reason to doubt the count.
 const countAgain = time.Minute
 
-// Connections compares idle runners and the number of busy ones with how many runners
-// GitHub counted as online. A runner has to be online by its deadline after
-// its container started.
+// Connections compares the idle runners, and the number of busy ones, with GitHub's count of online runners. A runner
+// must be online by its deadline, which is counted from the time when it became idle.
 func Connections(idle []Runner, busy int, online Online, deadline time.Duration, now time.Time) Connected {
 	var c Connected
 	var old []Runner
@@ -66,12 +68,12 @@ func Connections(idle []Runner, busy int, online Online, deadline time.Duration,
 	if c.Ask {
 		return Connected{Ask: true}
 	}
-	// Runners before their deadline may be online too. Then the number of missing runners is too low until their deadline.
+	// Runners that have not reached their deadline may be online too. Missing is then too low until they reach it.
 	c.Suspects = suspects(old, len(old)+busy-online.Count)
 	switch age := now.Sub(online.At); {
 	case len(old) == 0 || c.Suspects.Missing > 0:
 	case !online.At.After(online.Unsettled) && age >= countAgain:
-		c.Ask = true // the count may include a runner that is gone by now instead of one of these
+		c.Ask = true // the count may include an ended runner in place of one of these
 	case !online.At.After(online.Unsettled):
 		c.wait(countAgain - age)
 	case len(idle)+busy <= online.Count:
@@ -80,22 +82,21 @@ func Connections(idle []Runner, busy int, online Online, deadline time.Duration,
 	return c
 }
 
-// wait limits Next to a time.
+// wait lowers Next to d.
 func (c *Connected) wait(d time.Duration) {
 	if c.Next == 0 || d < c.Next {
 		c.Next = d
 	}
 }
 
-// Overdue returns runners that count as busy although GitHub counted fewer busy runners
-// at a time: the completion of a job may have been lost.
-// It does not suspect runners that got their job just before the count.
+// Overdue returns the busy runners as suspects if GitHub counted fewer busy runners at the given time: the message about
+// the end of a job may have been lost. It omits runners that became busy after the count, or less than Settle before it.
 func Overdue(busy []Runner, counted int, at time.Time) Suspects {
 	old := slices.DeleteFunc(slices.Clone(busy), func(r Runner) bool { return at.Before(r.Since.Add(Settle)) })
 	return suspects(old, len(old)-counted)
 }
 
-// suspects returns the runners among which some are missing.
+// suspects returns the runners, sorted, as suspects; none if no runner is missing.
 func suspects(runners []Runner, missing int) Suspects {
 	if missing <= 0 {
 		return Suspects{}

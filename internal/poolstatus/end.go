@@ -17,36 +17,41 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// End describes how a pod ended, is ending, or was refused by its node. The zero value is for a pod that continues.
+// End describes how a pod ended, is ending, or was refused by its node. The zero value means that the pod continues.
 type End struct {
-	// Actor ended the pod.
+	// Actor is who ended the pod.
 	Actor v1alpha1.RunnerActor
-	// Reason is the constant of Kubernetes or of the container runtime, or ReasonDeleted.
+	// Reason is the reason in the status of the pod, of its condition DisruptionTarget or of a container; ReasonDeleted or
+	// reasonUnknown if there is none.
 	Reason string
-	// Message is the pod's message on one line; "" if only a container reports the end.
+	// Message is the message of the pod or of its condition DisruptionTarget, on one line; "" if only a container reports the
+	// end.
 	Message string
-	// Cause is the cause that the evidence proves, with or without a job. It is "" for a container that exited with code 0.
+	// Cause is the cause for which there is evidence, whether or not the runner had a job. It is "" if the container exited
+	// with code 0, or if Corral ended the pod.
 	Cause v1alpha1.RunnerCause
-	// JobLost is true if the runner had a job that was not over.
+	// JobLost is true if the pod or the runner's container ended during a job.
 	JobLost bool
 }
 
 // Witness holds the facts about a runner that its pod does not show.
 type Witness struct {
-	// Ending is true while Corral removes the runner. It then deletes the pod, or sets a deadline that stops it.
+	// Ending is true while Corral removes the runner. To stop the pod, Corral deletes it or sets its activeDeadlineSeconds.
 	Ending bool
-	// HasJob is true while GitHub reports a job that is not over.
+	// HasJob is true while the runner has a job that has not ended, according to GitHub.
 	HasJob bool
 }
 
-// verdict maps a reason of a pod to the actor that ends the pod and the cause.
+// verdict is the actor that ended a pod and the cause, as concluded from a reason in the pod's status.
 type verdict struct {
 	actor v1alpha1.RunnerActor
 	cause v1alpha1.RunnerCause
 }
 
 var (
-	// byNode is the verdict for actions of a node for its own reasons. byTemplate is the verdict for a pod with requirements that the node cannot meet.
+	// byNode applies if a node ends a pod for its own reasons, byTemplate if the node cannot meet the requirements of the pod,
+	// and byLimit if a container exceeds a limit or cannot be started. byOutsider applies if another actor deletes or evicts
+	// the pod, and byUnknown if nothing shows who ended it.
 	byNode     = verdict{v1alpha1.ActorNode, v1alpha1.CauseNode}
 	byTemplate = verdict{v1alpha1.ActorNode, v1alpha1.CauseConfig}
 	byLimit    = verdict{v1alpha1.ActorContainer, v1alpha1.CauseCrash}
@@ -59,7 +64,8 @@ const (
 	ReasonDeleted = "Deleted"
 	// reasonUnknown is the reason of a pod that ended without a reason.
 	reasonUnknown = "Unknown"
-	// outOf begins a kubelet's reason for a pod that needs more of a resource than the node has left; the resource follows.
+	// outOf is the prefix of a kubelet's reason for refusing a pod that needs more of a resource than the node has left. The
+	// name of the resource follows.
 	outOf = "OutOf"
 
 	evicted          = "Evicted"
@@ -67,8 +73,9 @@ const (
 	outOfMemory      = "OOMKilled"
 )
 
-// podVerdicts lists the reasons in a pod's status with which kubelets and controllers of Kubernetes 1.34 to 1.37 end or
-// refuse a pod, except those that begin with outOf. A test compares it with their source.
+// podVerdicts lists the reasons that kubelets and controllers of Kubernetes 1.34 to 1.37 write into the status of a pod
+// that they end or refuse, except reasons that begin with outOf. A test compares the list with the source code of
+// Kubernetes.
 var podVerdicts = map[string]verdict{
 	// A kubelet ends the pod: pkg/kubelet/eviction, nodeshutdown, preemption, and active_deadline.go.
 	evicted:          byNode,
@@ -98,11 +105,12 @@ var podVerdicts = map[string]verdict{
 	"PodLevelResourcesNotSupported":        byTemplate,
 	"PodFeatureUnsupported":                byTemplate,
 	"EmptyPodSharedPoolError":              byTemplate,
-	// The node's controller marks the pods of a node that no longer reports: pkg/controller/util/node.
+	// The node lifecycle controller marks the pods of a node that no longer reports: pkg/controller/util/node.
 	"NodeLost": byNode,
 }
 
-// disruptionVerdicts has the reasons of the condition DisruptionTarget. An actor that sets this condition ends a pod that is not at fault.
+// disruptionVerdicts lists the reasons of the condition DisruptionTarget. An actor sets this condition on a pod that it
+// ends although the pod is not at fault.
 var disruptionVerdicts = map[string]verdict{
 	corev1.PodReasonTerminationByKubelet:  byNode,
 	corev1.PodReasonPreemptionByScheduler: {v1alpha1.ActorScheduler, v1alpha1.CauseRemoved},
@@ -123,8 +131,8 @@ var containerVerdicts = map[string]verdict{
 	"Unknown":                 byNode,
 }
 
-// EndOf classifies the end of a pod. The pod's status takes precedence over the status of its containers, because a
-// kubelet that ends a pod kills them.
+// EndOf classifies the end of a pod. The pod's status takes precedence over the status of its containers, because a kubelet
+// that ends a pod kills its containers.
 func EndOf(pod *corev1.Pod, w Witness) End {
 	e := cmp.Or(endByCorral(pod, w), endOfPod(pod), endByDisruption(pod), endByDeletion(pod), endOfContainers(pod), endForUnknownReason(pod))
 	e.Message = harmless(e.Message)
@@ -132,7 +140,8 @@ func EndOf(pod *corev1.Pod, w Witness) End {
 	return e
 }
 
-// Gone returns the state of a missing pod as ended: if it had not ended before, someone deleted it.
+// Gone returns the last known state of a missing pod, changed to a state that has ended. If the pod had not ended, it must
+// have been deleted, so the result has a deletion time.
 func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
 	if HasEnded(last) {
 		return last
@@ -142,12 +151,13 @@ func Gone(last *corev1.Pod, now time.Time) *corev1.Pod {
 	return pod
 }
 
-// end returns an End with a verdict.
+// end returns an End with the actor and the cause of the verdict.
 func (v verdict) end(reason, message string) End {
 	return End{Actor: v.actor, Cause: v.cause, Reason: reason, Message: message}
 }
 
-// isOver reports whether a pod has ended or is being deleted. Before that, a reason or a condition is only a warning.
+// isOver reports whether a pod has ended or is being deleted. Until then, a reason or a condition does not prove that the
+// pod will end.
 func isOver(pod *corev1.Pod) bool { return HasEnded(pod) || !pod.DeletionTimestamp.IsZero() }
 
 func endByCorral(pod *corev1.Pod, w Witness) End {
@@ -165,7 +175,9 @@ func endOfPod(pod *corev1.Pod) End {
 	case reason == "" || !isOver(pod):
 		return End{}
 	case reason == evicted && disruptionOf(pod) == nil && len(pod.Status.ContainerStatuses) > 0:
-		v = byLimit // of ephemeral storage: only those evictions set no condition, and a pod that is refused has no containers
+		// A container exceeded its limit of ephemeral storage: a kubelet evicts for no other reason without setting the
+		// condition. A pod that a kubelet refused has no container statuses.
+		v = byLimit
 	case reason == deadlineExceeded && !isLong(pod):
 		v = byTemplate
 	case strings.HasPrefix(reason, outOf):
@@ -207,7 +219,8 @@ func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
 	return &pod.Status.Conditions[i]
 }
 
-// endByDeletion classifies the end of a pod that an actor deletes. Its container may have crashed just before: clocks of nodes differ, so times prove nothing.
+// endByDeletion attributes the end of a pod that is being deleted to another actor. Its container may have crashed just
+// before the deletion, but the times do not prove the order, because the clocks of nodes differ.
 func endByDeletion(pod *corev1.Pod) End {
 	if pod.DeletionTimestamp.IsZero() {
 		return End{}
@@ -225,7 +238,7 @@ func endOfContainers(pod *corev1.Pod) End {
 	}
 	for _, s := range pod.Status.InitContainerStatuses {
 		switch t := s.State.Terminated; {
-		case isLooping(s): // only sidecars restart
+		case isLooping(s): // only a sidecar restarts
 			return verdict{v1alpha1.ActorSidecar, v1alpha1.CauseCrash}.end(s.State.Waiting.Reason, "")
 		case t != nil && t.ExitCode != 0:
 			return verdict{v1alpha1.ActorInitContainer, v1alpha1.CauseCrash}.end(t.Reason, "")
@@ -276,14 +289,15 @@ func runnerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 const (
 	// maxLog limits the kept end of a container's log, and the message of a pod, in bytes.
 	maxLog = 1000
-	// kubeletCut is the size of the end of a log that a kubelet reports, in bytes:
+	// kubeletCut is the maximum size in bytes of the end of a log that a kubelet reports:
 	// https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/#customizing-the-termination-message
 	kubeletCut = 2048
 )
 
-// exitOf returns how a pod and its container ended. It returns nil for a pod that continues, and for an exit with code 0 by itself or by Corral.
+// exitOf returns how a pod and its container ended. t describes the end of the container; nil if it has not ended. exitOf
+// returns nil if the pod continues, and if the exit code is 0 and only the runner itself or Corral caused the end.
 func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha1.RunnerExit {
-	if e.Actor == "" && t != nil { // it has restarted
+	if e.Actor == "" && t != nil { // the container has restarted
 		e = endOfRunner(pod, t)
 	}
 	t = cmp.Or(t, &corev1.ContainerStateTerminated{})
@@ -292,7 +306,8 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha
 	}
 	message := t.Message
 	if len(message) >= kubeletCut {
-		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) }) // the end of a truncated credential is not recognizable
+		// Redact does not recognize the rest of a truncated credential.
+		message = strings.TrimLeftFunc(message, func(c rune) bool { return !unicode.IsSpace(c) })
 	}
 	text := line(message)
 	return &v1alpha1.RunnerExit{

@@ -31,7 +31,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	if o.Job == nil && pod != nil {
 		o.Job = JobOf(pod)
 	}
-	if r.Persists() { // after a job it is free for the next one
+	if r.Persists() { // after a job, the runner is free for the next one
 		o.Expires = o.CreatedAt.Add(TokenLife)
 		if o.Job = LastJob(r, pod); o.Job.IsOver() {
 			o.IdleSince, o.Job = o.Job.CompletedAt.Time, nil
@@ -62,9 +62,9 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 	return o
 }
 
-// plausible returns the time of an event that a node reports. The clock of a node may be wrong, and would end runners
-// too early or too late. A recorded time takes precedence. A time in the future, or before an earlier step, is replaced
-// by now.
+// plausible corrects the time of an event that a node reports, because a wrong clock would make Corral end runners too
+// early or too late. A time that Corral has already recorded takes precedence. A time in the future, or before least, which
+// is the time of an earlier step, is replaced by now.
 func plausible(byNode time.Time, known *metav1.Time, least, now time.Time) time.Time {
 	switch {
 	case byNode.IsZero():
@@ -77,15 +77,15 @@ func plausible(byNode time.Time, known *metav1.Time, least, now time.Time) time.
 	return byNode
 }
 
-// mark is a job on the pod of the runner that has it.
+// mark is the content of the annotation that records a runner's job on its pod.
 type mark struct {
 	v1alpha1.JobReference
 	RunnerUID types.UID `json:"runnerUID"`
 	RunnerID  int64     `json:"runnerID"`
 }
 
-// Mark returns the annotation that records a job on a pod when its runner, registered under an id, starts the job. The record
-// survives the loss of the Runner's status.
+// Mark returns the annotation that records on a pod which job its runner has. runner is the UID of the Runner, and
+// registration its ID on GitHub. The record survives the loss of the Runner's status.
 func Mark(job *v1alpha1.JobReference, runner types.UID, registration int64) (string, error) {
 	text, err := json.Marshal(mark{JobReference: *job, RunnerUID: runner, RunnerID: registration})
 	if err != nil {
@@ -94,8 +94,8 @@ func Mark(job *v1alpha1.JobReference, runner types.UID, registration int64) (str
 	return string(text), nil
 }
 
-// JobOf reads such a mark. It returns nil if there is none, or if the mark does not belong to the pod's own runner and
-// registration, because its author cannot have seen either.
+// JobOf returns the job that Mark recorded on a pod; nil if there is none. It ignores an annotation without the UID and the
+// registration ID of the pod's own runner: the author of a template, for example, cannot know them.
 func JobOf(pod *corev1.Pod) *v1alpha1.JobReference {
 	m := &mark{}
 	if json.Unmarshal([]byte(pod.Annotations[v1alpha1.JobAnnotation]), m) != nil || m.ID == "" || m.RunnerUID == "" || m.RunnerID == 0 {
@@ -113,7 +113,7 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 	if persists && !HasEnded(pod) {
 		observeAgain(o, pod, status)
 	}
-	if o.EndedAt.IsZero() && HasEnded(pod) { // its container never started, or the node lost it
+	if o.EndedAt.IsZero() && HasEnded(pod) { // the runner's container never started, or the node lost it
 		o.EndedAt, o.EndedClean = now, pod.Status.Phase == corev1.PodSucceeded
 	}
 	t := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
@@ -130,12 +130,12 @@ func observePod(o *Observation, pod *corev1.Pod, persists bool, now time.Time) {
 func observeEnd(o *Observation, pod *corev1.Pod, t *corev1.ContainerStateTerminated) {
 	e := EndOf(pod, Witness{Ending: o.Terminating, HasJob: o.Job != nil && !o.Job.IsOver()})
 	hasEnded := !o.EndedAt.IsZero()
-	isOfContainer := t != nil && e.Reason == t.Reason // the reason includes its exit code
+	isOfContainer := t != nil && e.Reason == t.Reason // EndReason already includes the reason, with the exit code
 	if e.Message != "" || e.Cause.IsExternal() && !isOfContainer {
 		o.EndReason = describe(e.Reason, e.Message)
 	}
 	switch {
-	case e.JobLost: // the job is responsible for its end
+	case e.JobLost: // the job may have caused the end
 		o.Cause = ""
 	case hasEnded || isOver(pod):
 		o.Cause = cmp.Or(e.Cause, o.Cause)
@@ -145,7 +145,7 @@ func observeEnd(o *Observation, pod *corev1.Pod, t *corev1.ContainerStateTermina
 	}
 }
 
-// observeSchedule records what keeps a pod from a node.
+// observeSchedule records why the scheduler has not assigned the pod to a node.
 func observeSchedule(o *Observation, pod *corev1.Pod) {
 	var since time.Time
 	if o.EndReason, since = unscheduled(pod); o.EndReason == "" {
@@ -158,7 +158,7 @@ func observeSchedule(o *Observation, pod *corev1.Pod) {
 }
 
 // observeInit records what keeps the runner's container from starting: an init container or sidecar whose image cannot be
-// pulled, that cannot be created, or that ends with an error. It returns how that container ended.
+// pulled, that cannot be created, or that ends with an error. It returns how that container ended; nil if it has not ended.
 func observeInit(o *Observation, pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	for _, s := range pod.Status.InitContainerStatuses {
 		one := Observation{}
@@ -182,7 +182,8 @@ func isLooping(s corev1.ContainerStatus) bool {
 // exitOutdated is the exit code of a runner whose version GitHub refuses. podspec.ReturnOutdatedEnv enables it.
 const exitOutdated = 7
 
-// pullFailed is a kubelet's reason after an attempt to pull an image, which it repeats while it waits for the next.
+// pullFailed is a kubelet's reason after a failed attempt to pull an image. The message for ImagePullBackOff repeats it
+// until the next attempt.
 const pullFailed = "ErrImagePull"
 
 func observeContainer(o *Observation, s corev1.ContainerState) {
@@ -200,7 +201,7 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 	case s.Waiting != nil && s.Waiting.Reason != "ContainerCreating" && s.Waiting.Reason != "PodInitializing":
 		reason, message := s.Waiting.Reason, s.Waiting.Message
 		if _, why, ok := strings.Cut(message, pullFailed); ok && reason == "ImagePullBackOff" {
-			reason, message = pullFailed, strings.TrimPrefix(why, ": ") // the cause does not change between two attempts
+			reason, message = pullFailed, strings.TrimPrefix(why, ": ") // the reason then stays the same between two attempts
 		}
 		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), causeOf(reason)
 	}
@@ -218,14 +219,16 @@ func causeOf(waiting string) v1alpha1.RunnerCause {
 	return ""
 }
 
-// claimTexts are kube-scheduler's messages about claims and their volumes (pkg/scheduler/framework/plugins/volumebinding and volumezone). For another
-// zone it uses the first, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
+// claimTexts are parts of kube-scheduler's messages about claims and their volumes
+// (pkg/scheduler/framework/plugins/volumebinding and volumezone). For a volume in another zone, the scheduler uses the
+// first one, or since kubernetes/kubernetes#129887 "node(s) didn't match PersistentVolume's node affinity".
 var claimTexts = []string{
 	"volume node affinity conflict", "persistentvolume", "storageclass", "persistent volumes to bind", "volume zone", "free storage", "pvc(s)",
 }
 
-// isForClaim reports whether a pod has no node because of the claim of its cache. The scheduler reports a volume's zone only where a node
-// would have had room otherwise. It rarely names the claim, so a pod with another claim proves nothing.
+// isForClaim reports whether the claim of its cache prevents the scheduling of a pod. The scheduler mentions the zone of a
+// volume only if a node would otherwise have had room. Its message rarely names the claim, so it proves nothing about a pod
+// that has other claims or ephemeral volumes.
 func isForClaim(pod *corev1.Pod, reason string) bool {
 	claim := pod.Annotations[v1alpha1.CacheClaimAnnotation]
 	if claim == "" || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
@@ -237,7 +240,7 @@ func isForClaim(pod *corev1.Pod, reason string) bool {
 	return slices.ContainsFunc(claimTexts, func(text string) bool { return strings.Contains(reason, text) })
 }
 
-// scheduledAt returns the time when a pod got its node; zero before that.
+// scheduledAt returns the time when a pod was assigned to a node; zero before that.
 func scheduledAt(pod *corev1.Pod) time.Time {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {

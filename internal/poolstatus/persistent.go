@@ -15,10 +15,12 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// RegistrationLife is how long a registration may wait for its runner. GitHub removes the registration of a runner that does not connect for a day.
+// RegistrationLife is how long a registration may wait until its runner starts, counted from the creation of the Runner.
+// GitHub removes the registration of a runner that does not connect for a day.
 const RegistrationLife = 12 * time.Hour
 
-// TokenLife is how long after its creation a persistent runner may register. Its token is valid for an hour and is not older than the Runner.
+// TokenLife is how long after the creation of its Runner a persistent runner may register. The registration token is valid
+// for an hour, and Corral requests it after it has created the Runner.
 const TokenLife = 50 * time.Minute
 
 // LastJob returns the last known job of a persistent runner, from its status and the mark on its pod, which may be nil.
@@ -29,7 +31,8 @@ func LastJob(r *v1alpha1.Runner, pod *corev1.Pod) *v1alpha1.JobReference {
 	return Later(r.Status.Job, JobOf(pod))
 }
 
-// Later returns the later of two jobs of one runner, or the more complete record of one job. Either may be nil.
+// Later returns the later of two jobs of one runner. If both are records of the same job, it returns the more complete one.
+// Either may be nil.
 func Later(a, b *v1alpha1.JobReference) *v1alpha1.JobReference {
 	switch {
 	case a == nil:
@@ -42,7 +45,8 @@ func Later(a, b *v1alpha1.JobReference) *v1alpha1.JobReference {
 	return a
 }
 
-// predates reports whether a job began before another. If both began in one second, the smaller number decides.
+// predates reports whether job a began before job b. If both began in the same second, the job with the smaller numeric ID
+// counts as the earlier one.
 func predates(a, b *v1alpha1.JobReference) bool {
 	if d := began(a).Compare(began(b)); d != 0 {
 		return d < 0
@@ -60,10 +64,10 @@ func began(j *v1alpha1.JobReference) time.Time {
 	return time.Time{}
 }
 
-// Follow applies an event about a job to a persistent runner's last known job, which may be nil. The event is the job
-// when it began or ended. It returns the new last job and how many more jobs have ended. Events arrive twice and in any
-// order, and events about jobs before the last one are ignored. A runner has one job at a time, so the start of another
-// job shows that the previous one has ended. A job without a known id has the id v1alpha1.UnknownJob.
+// Follow applies an event about a job to a persistent runner's last known job, which may be nil. update is the job as the
+// event describes it. Follow returns the new last job, and how many more jobs have ended. Events may arrive twice and in
+// any order; Follow ignores events about jobs before the last one. A runner has one job at a time, so the start of another
+// job shows that the previous one has ended. A job whose ID is unknown has the ID v1alpha1.UnknownJob.
 func Follow(known, update *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch unnamed := known != nil && known.ID == v1alpha1.UnknownJob; {
 	case known == nil:
@@ -81,8 +85,8 @@ func Follow(known, update *v1alpha1.JobReference) (last *v1alpha1.JobReference, 
 	return update, 1 - countOver(known) + countOver(update)
 }
 
-// followUnnamed is Follow for a list of runners, which only shows whether the runner has a job. A list from before the job, or from the second
-// in which the job began, proves nothing about it.
+// followUnnamed is Follow for an update from GitHub's list of runners, which shows only whether the runner has a job. A
+// list from before the job began, or from the same second, does not prove that the job is over.
 func followUnnamed(known, update *v1alpha1.JobReference) (last *v1alpha1.JobReference, over int32) {
 	switch {
 	case update.IsOver() && !known.IsOver() && update.CompletedAt.Before(&metav1.Time{Time: began(known).Add(time.Second)}):
@@ -97,8 +101,8 @@ func followUnnamed(known, update *v1alpha1.JobReference) (last *v1alpha1.JobRefe
 	return known, 0
 }
 
-// isSame reports whether an event with an id is about the job without a known id. A job that ended before that job was observed is another
-// job, and so is a job that begins after its observed end.
+// isSame reports whether an event with a job ID is about the known job, whose ID is unknown. An event is about another job
+// if that job ended before the known job was observed, or began after the observed end of the known job.
 func isSame(unnamed, update *v1alpha1.JobReference) bool {
 	if unnamed.IsOver() {
 		return !began(update).After(unnamed.CompletedAt.Time)
@@ -106,7 +110,7 @@ func isSame(unnamed, update *v1alpha1.JobReference) bool {
 	return !update.IsOver() || !update.CompletedAt.Time.Before(began(unnamed))
 }
 
-// countOver returns 1 for a job that has ended.
+// countOver returns 1 for a job that has ended, and otherwise 0.
 func countOver(j *v1alpha1.JobReference) int32 {
 	if j.IsOver() {
 		return 1
@@ -114,7 +118,8 @@ func countOver(j *v1alpha1.JobReference) int32 {
 	return 0
 }
 
-// observeAgain treats the end of a container that restarts as an interruption. Only the end of the pod, and a version that GitHub refuses, end the runner.
+// observeAgain records the end of a persistent runner's container, which the kubelet restarts, as an interruption. Only the
+// end of the pod, or a version that GitHub refuses, ends the runner.
 func observeAgain(o *Observation, pod *corev1.Pod, s corev1.ContainerStatus) {
 	end := s.State.Terminated
 	if end == nil && s.State.Running == nil {
@@ -132,7 +137,8 @@ func observeAgain(o *Observation, pod *corev1.Pod, s corev1.ContainerStatus) {
 	}
 }
 
-// restarting assesses a persistent runner whose container ended and will restart. During a job it is busy until GitHub reports the result of the job.
+// restarting assesses a persistent runner whose container ended and will restart. A runner with a job stays busy. A runner
+// whose container does not run again within StuckDeadline has ended.
 func restarting(o Observation, now time.Time) Assessment {
 	due := o.Restarting.Add(StuckDeadline)
 	switch {
@@ -146,8 +152,8 @@ func restarting(o Observation, now time.Time) Assessment {
 	return Assessment{State: v1alpha1.RunnerPending, Since: o.Restarting, Until: due, Reason: "restarting: " + o.EndReason, Cause: o.Cause}
 }
 
-// Retires returns the reason why a persistent runner must be replaced once it has no job, or "", and otherwise the time
-// until then.
+// Retires returns why a persistent runner must be replaced as soon as it has no job; "" if it need not be replaced yet.
+// next is then the time until it reaches its maximum age; 0 if it has none.
 func Retires(r *v1alpha1.Runner, done int32, spec *v1alpha1.PersistentSpec, now time.Time) (why string, next time.Duration) {
 	if spec == nil || !r.Persists() {
 		return "", 0

@@ -14,31 +14,31 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Settle is how long a runner that ended without an error keeps its place while
-// GitHub has not yet reported the completion of its job. Messages arrive within about
-// a second of the end. After this time the message counts as lost.
+// Settle is how long a runner that exited without an error still counts as supply while GitHub has not reported that its
+// job completed. The message arrives within about a second of the end. After this time, Corral considers it lost.
 const Settle = 15 * time.Second
 
-// JobLost limits how long GitHub may count the job of a runner that died with it. GitHub
-// fails the job after about 9.5 minutes without contact. No other runner gets that job,
-// so the pool creates none for it.
+// JobLost is how long at most a runner that died during a job still counts as supply, because GitHub still counts the job.
+// GitHub fails the job after about 9.5 minutes without contact. GitHub never gives that job to another runner, so the pool
+// creates none for it.
 const JobLost = 15 * time.Minute
 
 // Observation holds the known facts about one runner, from its Runner object, its Pod and
 // the messages of its scale set.
 type Observation struct {
-	// CreatedAt and PodCreatedAt are the creation times of the Runner and its pod, and ScheduledAt is the time when the pod got its node.
-	// PodCreatedAt and ScheduledAt are zero while there is no pod or no node.
+	// CreatedAt and PodCreatedAt are the creation times of the Runner and its pod, and ScheduledAt is the time when the pod
+	// was assigned to a node. PodCreatedAt and ScheduledAt are zero before that.
 	CreatedAt, PodCreatedAt, ScheduledAt time.Time
 	HasPod                               bool
 	// StartedAt and EndedAt are the times when the runner's container started and ended; zero before that.
 	StartedAt, EndedAt time.Time
-	// Noticed is the time when the end was first observed. Messages that GitHub sent earlier, while
-	// no controller listened, arrive after it. Zero if that does not matter.
+	// Noticed is when Corral first observed the end. If it is later than EndedAt, the time Settle counts from Noticed, because
+	// messages that GitHub sent while no controller was listening arrive only now. Zero to count from EndedAt.
 	Noticed time.Time
 	// EndedClean is true if the container exited with code 0, which proves nothing about the job.
 	EndedClean bool
-	// Exit describes how the container ended, unless it exited with code 0; nil if it has not ended.
+	// Exit describes how the pod or its container ended. It is nil if neither has ended, and after an exit with code 0 for
+	// which no other actor is responsible.
 	Exit *v1alpha1.RunnerExit
 	// EndReason describes how the container or its pod ended, or why it does not start.
 	EndReason string
@@ -46,35 +46,36 @@ type Observation struct {
 	Cause v1alpha1.RunnerCause
 	// Expires is the time after which the runner's registration, or the token with which it registers itself, may be invalid.
 	Expires time.Time
-	// StuckSince is the time since which the claim of the cache keeps the pod from a node; zero if it does not.
+	// StuckSince is when the cache's claim began to prevent the scheduling of the pod; zero if it does not.
 	StuckSince time.Time
 	// Terminating is true while the Runner is being removed. Deregistered is true once GitHub has
 	// removed its registration, so that it cannot get a job.
 	Terminating, Deregistered bool
-	// Removed is true if another actor deletes the pod, because of a drain or a lost node.
+	// Removed is true if another actor deletes the pod, for example because of a drain or a lost node.
 	Removed bool
 	// Job is the current or last job of the runner. For a persistent runner, it is only the current job.
 	Job *v1alpha1.JobReference
-	// Deadline is the time that the runner may take to start, from the creation of its pod, or of the Runner while there is no pod.
+	// Deadline is how long the runner may take to start, from the creation of its pod, or of the Runner while there is no pod.
 	Deadline time.Duration
 	Stay
 }
 
 // Stay holds observations that exist only for a persistent runner.
 type Stay struct {
-	// IdleSince is the time when its last job ended; zero if it had none.
+	// IdleSince is the time when the runner's last job ended; zero if it had none.
 	IdleSince time.Time
-	// Restarting is the time when its container ended before a restart; zero while it runs.
+	// Restarting is when the container ended that the kubelet will restart; zero while the container runs.
 	Restarting time.Time
 }
 
-// Assessment is a runner's state with its reason, its start time, and the time at which
-// it changes without an event.
+// Assessment is a runner's state with its reason, the time when it began, and the time at which it changes without an
+// event.
 type Assessment struct {
 	State  v1alpha1.RunnerState
 	Reason string
 	Since  time.Time
-	// Settling is true if the runner has ended (Finished or Failed) and GitHub still counts its job.
+	// Settling is true if the runner has ended (Finished or Failed), but still counts as supply, because GitHub still counts
+	// its job.
 	Settling bool
 	// Until is the time when the state changes if nothing else happens; zero for never.
 	Until time.Time
@@ -85,12 +86,13 @@ type Assessment struct {
 	Blocked bool
 }
 
-// StuckDeadline is the deadline of a runner whose start fails for a cause that waiting does
-// not fix: an image that cannot be pulled, a missing ConfigMap, or a pod that the API server
-// refuses. All of these are tried several times before the deadline.
+// StuckDeadline is the startup deadline of a runner whose start fails for a cause that waiting does not fix: an image that
+// cannot be pulled, a missing ConfigMap, or a pod that the API server refuses. The kubelet or Corral retries each of these
+// several times before the deadline.
 const StuckDeadline = time.Minute
 
-// ClaimDeadline is how long the claim of a cache may keep a pod from a node. After that, another runner takes another claim.
+// ClaimDeadline is how long a cache's claim may prevent the scheduling of a pod. Then Corral replaces the runner, and the
+// new runner uses another claim.
 const ClaimDeadline = 30 * time.Second
 
 // OutlivesJob returns the reason for a runner whose job has ended with a result ("" if unknown) and whose container may still run.
@@ -149,11 +151,12 @@ const (
 	jobWillFail = ", with a job: GitHub will fail it"
 	// mayHaveWorked is appended to the reason of a runner that ended and may have had a job.
 	mayHaveWorked = ", waiting for the job's completion"
-	// unasked is appended to the reason of a runner that ended while GitHub is unavailable, so that its job is unknown.
+	// unasked is appended to the reason of a runner that ended while GitHub is unavailable, so that it is unknown whether the
+	// runner had a job.
 	unasked = "; it is unknown whether it had a job, because GitHub is unavailable"
 )
 
-// withoutNews returns a reason without the suffix that Assess appended.
+// withoutNews returns a reason without the suffix that Assess or Unasked appended.
 func withoutNews(reason string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(reason, jobWillFail), mayHaveWorked), unasked)
 }
@@ -169,7 +172,7 @@ func ended(o Observation, now time.Time) Assessment {
 	if again := o.Noticed.Add(Settle); again.After(settled) {
 		settled = again
 	}
-	byItself := o.EndedClean && o.Exit == nil // GitHub reports this if it had a job
+	byItself := o.EndedClean && o.Exit == nil // GitHub reports the completion of its job, if it had one
 	switch {
 	case o.EndedClean && now.Before(settled):
 		return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Settling: true, Until: settled, Reason: endedBy(o, "ended") + mayHaveWorked, Cause: o.Cause}
@@ -183,7 +186,7 @@ func ended(o Observation, now time.Time) Assessment {
 	return Assessment{State: v1alpha1.RunnerFinished, Since: o.EndedAt, Reason: "ended; the job's completion was not seen"}
 }
 
-// endedBy returns the cause that stopped a container that then exited with code 0; byItself if there was none.
+// endedBy returns the reason why a container that exited with code 0 was stopped; byItself if nothing stopped it.
 func endedBy(o Observation, byItself string) string {
 	if o.Cause == "" && o.Exit == nil {
 		return byItself
@@ -191,7 +194,8 @@ func endedBy(o Observation, byItself string) string {
 	return o.EndReason
 }
 
-// crash returns the cause of a container that ended too early. During a job, the job is responsible.
+// crash returns the cause of a runner that failed. It returns none if the runner had a job, which may have caused the
+// failure, or if Corral was removing the runner.
 func crash(o Observation) v1alpha1.RunnerCause {
 	if o.Job != nil || o.Terminating {
 		return ""
@@ -213,16 +217,17 @@ func starting(o Observation, now time.Time) Assessment {
 	}
 }
 
-// isBlocked reports whether the runner cannot have a pod yet because there is no room for it.
+// isBlocked reports whether the runner cannot have a pod yet because the namespace's quota or the pool's cache has no room.
 func (o Observation) isBlocked() bool {
 	return !o.HasPod && (o.Cause == v1alpha1.CauseQuota || o.Cause == v1alpha1.CauseCache)
 }
 
-// due returns the deadline of a runner that does not start, and the time that it had until then.
+// due returns the time by which a runner must have started, and how long it may take until then.
 func (o Observation) due() (due time.Time, within time.Duration) {
 	from := latest(o.CreatedAt, o.PodCreatedAt)
 	within = o.Deadline
-	if o.Cause.Permanent() { // a node's first attempt does not count as several attempts
+	// StuckDeadline counts from the time when the pod was assigned to a node, so that the kubelet can try several times.
+	if o.Cause.Permanent() {
 		within = min(within, latest(from, o.ScheduledAt).Sub(from)+StuckDeadline)
 	}
 	if !o.Expires.IsZero() {

@@ -14,11 +14,11 @@ const (
 	// UpdateWithin is the time within which GitHub requires an update after a newer runner was released:
 	// https://docs.github.com/en/actions/reference/runners/self-hosted-runners#runner-software-updates-on-self-hosted-runners
 	UpdateWithin = 30 * 24 * time.Hour
-	// UpdateNotice is how long before that a pool reports it.
+	// UpdateNotice is how long before that time the pool's condition RunnerVersion becomes False.
 	UpdateNotice = 14 * 24 * time.Hour
 )
 
-// Release of the runner program.
+// Release is a release of the runner program.
 type Release struct {
 	// Version is for example 2.331.0.
 	Version string
@@ -26,8 +26,9 @@ type Release struct {
 	At time.Time
 }
 
-// UpdateBy returns the latest release, and when GitHub may refuse a version; nil while it is the latest. It ignores
-// pre-releases and unreadable versions. ok is false if there are no other releases to compare with.
+// UpdateBy returns the latest release, and the time from which GitHub may refuse the given version; nil if no release is
+// newer. It ignores pre-releases and releases with unreadable versions. ok is false if no release is left, or if the given
+// version is unreadable.
 func UpdateBy(version string, releases []Release) (latest string, by *metav1.Time, ok bool) {
 	runs, err := semver.StrictNewVersion(version)
 	if err != nil {

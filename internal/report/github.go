@@ -28,7 +28,7 @@ func command(f Finding) string {
 	return "::" + strings.TrimSuffix(name+" "+properties, " ") + "::" + escapeData(f.describe()) + "\n"
 }
 
-// named joins the names and values of the pairs that have a value.
+// named joins pairs of a name and a value, without the pairs whose value is empty or 0.
 func named(between, separator string, all [][2]string) string {
 	var parts []string
 	for _, one := range all {
@@ -39,7 +39,7 @@ func named(between, separator string, all [][2]string) string {
 	return strings.Join(parts, separator)
 }
 
-// describe returns the message of a finding with all details that have no property of their own in the command.
+// describe returns the message of a finding, with the details for which workflow commands have no property.
 func (f Finding) describe() string {
 	return strings.TrimSuffix(f.says()+"\n"+named(": ", "\n", [][2]string{{"field", f.Path}, {"rule", f.By}, {"fix", f.Help}}), "\n")
 }
@@ -49,7 +49,7 @@ func (f Finding) says() string {
 	return strings.TrimPrefix(f.Subject+": "+f.Message, ": ")
 }
 
-// escapeData escapes the text of a command. The runner reverses this.
+// escapeData escapes the text of a command. The runner decodes it.
 var escapeData = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace
 
 // escapeProperty escapes the value of a command's property.

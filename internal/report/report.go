@@ -31,7 +31,7 @@ const (
 // Place is a place in a file.
 type Place = review.Place
 
-// Finding is a message about a place.
+// Finding is a message about a place in a file, such as a denial by a policy.
 type Finding struct {
 	Level Level `json:"level"`
 	// Rule identifies the Rego rule, or Corral's own check, that produced the finding.
@@ -44,19 +44,19 @@ type Finding struct {
 	Message string `json:"message"`
 	// Help is the suggested fix; empty if there is none.
 	Help string `json:"help,omitempty"`
-	// Place of the evaluated object or field.
+	// Place is where the evaluated object or field is declared.
 	Place Place `json:"place,omitzero"`
-	// Path of the evaluated field, if any.
+	// Path is the path of the evaluated field; empty if there is none.
 	Path string `json:"path,omitempty"`
 	// Source is the place of the rule. By describes the rule and its policy.
 	Source Place  `json:"source,omitzero"`
 	By     string `json:"by,omitempty"`
-	// Known, with the rule, identifies a finding that has several subjects, so that its fingerprint stays the same when
-	// subjects are added. It is empty for other findings.
+	// Known, together with the rule, identifies a finding in code scanning, so that its fingerprint stays the same when a
+	// subject is added or moves. If it is empty, the subject, the file, the path and the message identify the finding.
 	Known string `json:"-"`
 }
 
-// write writes the complete text of a format.
+// write writes a text. form names its format in the error.
 func write(w io.Writer, form, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("writing %s: %w", form, err)
@@ -77,7 +77,7 @@ const (
 // Suite is a group of cases.
 type Suite struct {
 	Name string `json:"name"`
-	// Kind of its cases.
+	// Kind of the cases, for example rego or scenario.
 	Kind  string `json:"kind"`
 	Cases []Case `json:"tests"`
 }
@@ -91,12 +91,12 @@ type Case struct {
 	Failure string `json:"failure,omitempty"`
 	// Because lists the rules that determined the answer of a failed scenario.
 	Because []string `json:"because,omitempty"`
-	// Output that the test printed.
+	// Output is the text that the test printed.
 	Output  string  `json:"output,omitempty"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Details returns the failure and the rules that caused it.
+// Details returns the failure, followed by the rules in Because.
 func (c Case) Details() string {
 	return strings.Join(append([]string{c.Failure}, c.Because...), "\n  ")
 }
@@ -125,12 +125,12 @@ func worstFirst(findings []Finding) []Finding {
 	return slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int { return order[a.Level] - order[b.Level] })
 }
 
-// maxAlone limits for how many subjects the same finding is reported separately, each at its place. If there are more, it is
-// reported once, and at most maxAlone subjects are named.
+// maxAlone is the number of subjects up to which Grouped keeps equal findings separate, each at its place. A merged finding
+// names at most maxAlone subjects.
 const maxAlone = 3
 
-// Grouped merges findings with the same message if they are all at one place, or if they have many subjects. The merged
-// finding takes the position of the first one.
+// Grouped merges findings that differ only in their subjects and places, if all of them are at one place or if there are
+// more than maxAlone. The merged finding has the position of the first one. Findings without a subject are not merged.
 func Grouped(findings []Finding) (grouped []Finding) {
 	for _, alike := range groups(findings, Finding.key) {
 		onePlace := !slices.ContainsFunc(alike, func(other Finding) bool { return other.Place != alike[0].Place })
@@ -149,7 +149,7 @@ func (f Finding) key() string {
 	return keyOf(f)
 }
 
-// together returns the first finding of a group with the subjects of all.
+// together returns the first finding of a group, with the subjects of all findings in its message.
 func together(group []Finding) Finding {
 	f := group[0]
 	kind, _, _ := strings.Cut(f.Subject, " ")

@@ -19,7 +19,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// mark encloses text that is quoted from files. It must be printable, because templates replace unprintable characters.
+// mark encloses text that is quoted from files. Markdown shows such text as code, and the other formats remove the marks.
+// The character must be printable, because templates replace unprintable characters.
 const mark = "\uFFFC"
 
 func code(text string) string {
@@ -55,11 +56,11 @@ func each(word string, texts []string) (all []string) {
 	return all
 }
 
-// renderedReview is a review in sentences. All formats except JSON are written from it.
+// renderedReview is a review in sentences, from which all formats except JSON and YAML are written.
 type renderedReview struct {
 	headline string
 	summary  []string
-	// blocks, the most severe first.
+	// blocks has the most severe block first.
 	blocks      []*block
 	byStatement map[string]*block
 	notes       []string
@@ -78,7 +79,8 @@ func renderReview(r *review.Result) renderedReview {
 // arrow separates the values of the base and the head.
 const arrow = " → "
 
-// both returns a value of the base and of the head. An empty value means that the side has none.
+// both returns the values of the base and of the head, with an arrow between them, or only the head's value if they are
+// equal or the base has none. An empty value means that a side has none.
 func both(before, after string) string {
 	if before == "" || before == after {
 		return after
@@ -86,7 +88,7 @@ func both(before, after string) string {
 	return before + arrow + cmp.Or(after, "–")
 }
 
-// ReviewText writes a review for a terminal, without colours or control characters.
+// ReviewText writes a review for a terminal, without colors or control characters.
 func ReviewText(w io.Writer, r *review.Result) error {
 	t := renderReview(r)
 	lines := append([]string{t.headline}, t.summary...)
@@ -103,7 +105,7 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	return write(w, "the review", wording.EscapeCommands(all.String()))
 }
 
-// text returns a line for a terminal.
+// text returns a line for a terminal, without marks.
 func text(line string) string { return clean(strings.ReplaceAll(line, mark, "")) }
 
 // clean returns a text on one line. It replaces control characters and characters that change the text direction, because

@@ -23,21 +23,23 @@ type block struct {
 	// Names of the subjects, and their Kind, for example pool.
 	Kind  string
 	Names []string
-	// places are the changed lines, one per subject. Reports show the first, and the number of others. Path is the evaluated
-	// field, and source the place of the rule.
+	// places are the changed lines, one per subject. Reports show the first of them, and the number of other places. Path is
+	// the evaluated field, and source the place of the rule.
 	places []Place
 	Path   string
 	source Place
-	// known, with the rule and the field, identifies the block in code scanning. It must not change when a subject is added.
-	// It is empty if the block is never merged; its text and subject then identify it.
+	// known, together with the rule and the field, identifies the block in code scanning. It must not change when a subject is
+	// added. If it is empty, the statement and the subjects identify the block, and add merges it only with a block of the
+	// same names.
 	known string
-	// Statement is the statement in the heading.
+	// Statement is the text of the heading after the subjects.
 	Statement string
-	// Lines appear in all formats. Details only appear in formats for people, because they change from day to day. Own
-	// contains lines about each subject. Alone contains lines that only appear if the block has a single subject.
+	// Lines appear in all formats. Details change from day to day, so they appear only in formats for people, not in
+	// annotations and SARIF. Own contains lines about each subject. Alone contains lines that appear only if the block has a
+	// single subject.
 	Lines, Details, Own, Alone []string
 	Cost                       *review.Cost
-	// fields that differ and the lines of a diff are collapsed in formats that support it.
+	// fields are the fields that differ, and diff is a unified diff. Formats that support it show both collapsed.
 	fields []review.FieldChange
 	diff   []string
 }
@@ -117,7 +119,8 @@ func (t *renderedReview) addBlocks(r *review.Result) {
 	slices.SortStableFunc(t.blocks, func(a, b *block) int { return rank(a.Label) - rank(b.Label) })
 }
 
-// add adds a block, or adds its subjects to a block with the same statement. A block without known is never merged.
+// add adds a block. If there is a block with the same statement, lines and fields, add adds the subjects, places and costs
+// to that block instead. Blocks without known are merged only if their names are equal, for example if they have none.
 func (t *renderedReview) add(b block) {
 	parts := []any{b.class, when(b.known == "", "%q", b.Names), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
@@ -168,7 +171,7 @@ func keyOf(v any) string {
 // heading returns the statement with its subjects and place.
 func (b *block) heading() string { return words.Phrase("heading", b) }
 
-// listed names up to most of the names, and counts the others.
+// listed returns at most the given number of names, marked as code, and the number of the others.
 func listed(names []string, most int) string {
 	var shown []string
 	for _, name := range names[:min(len(names), most)] {
@@ -184,8 +187,9 @@ func (b *block) body() []string { return words.Sentences("body", b) }
 // differences returns a line for each field.
 func (b *block) differences() []string { return words.Sentences("fields", b.fields) }
 
-// ReviewFindings returns the parts of a review that belong to a line of a file, for annotations and SARIF. Denials are
-// errors. Changes that lose or reroute jobs and new policy warnings are warnings. The rest are notes.
+// ReviewFindings returns the blocks of a review that have a rule, for annotations and SARIF. Refused definitions, failed
+// policies and denials are errors. A base that cannot be compared, changes that lose or reroute jobs, overlaps, and new
+// policy warnings are warnings. The other blocks are notes.
 func ReviewFindings(r *review.Result) (findings []Finding) {
 	for _, b := range renderReview(r).blocks {
 		if b.rule == "" {
@@ -202,7 +206,7 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 	return findings
 }
 
-// problems adds the reasons why a side cannot be read.
+// problems adds a block for each problem of the head, and one block for all problems of the base.
 func (t *renderedReview) problems(r *review.Result) {
 	c := classOf("problem")
 	switch {
@@ -227,13 +231,14 @@ func afterSpec(path string) string {
 	return path
 }
 
-// findingLevels contains the word for a finding of each level, its label, and its label if the base has the finding too.
+// findingLevels contains, for each level of a finding, the word for its statement, the label of its block, and the label if
+// the base has the finding, too.
 var findingLevels = map[review.Level]struct{ word, label, still string }{
 	review.Failure: {"undecided, a policy fails", "undecided", "undecided"}, review.Deny: {"denied", "denied", "denied"},
 	review.Warn: {"warned", "newly warned", "as before"}, review.Audit: {"audited", "audit", "as before"},
 }
 
-// findingStates contains the format of that word for each state.
+// findingStates contains, for each state of a finding, the format of the word in findingLevels.
 var findingStates = map[review.State]string{review.New: "newly %s", review.Still: "%s as before", review.Fixed: "no longer %s", review.Unknown: "%s"}
 
 // findingBlock returns the block for a policy's finding about a pool's pod.
@@ -256,8 +261,9 @@ func findingBlock(pool string, f review.Finding) block {
 
 func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: int(r.Line)} }
 
-// changed returns the place of a change: the first changed field, or else the object. For something that only the base has,
-// it returns the file without a line, because the head has other lines.
+// changed returns the place of a change: the first changed field of the class, or else the first changed field, or else the
+// object. For an object that only the base has, it returns the file without a line, because the head's file has other
+// lines.
 func changed(at review.Places, fields []review.FieldChange, class review.Class) Place {
 	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
 	switch {

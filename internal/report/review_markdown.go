@@ -18,16 +18,17 @@ import (
 const (
 	// MaxMarkdown is the maximum size in bytes.
 	MaxMarkdown = 60_000
-	// notesShare is the part of it that notes may use.
+	// notesShare is how many of these bytes the notes may use.
 	notesShare = 8_000
 	// maxLines limits the number of lines in each list of a block, and maxLine the length of a line in characters.
 	maxLines, maxLine = 40, 800
 )
 
 // ReviewMarkdown writes a review as a comment of at most MaxMarkdown bytes. The comment begins with the marker in an HTML
-// comment, so that it can be found again. If there is not enough room, the least severe blocks are left out and counted. All
-// text is escaped, so that the authors of definitions cannot add links, mentions or formatting. The only exception are
-// commit hashes, which GitHub links to the commit. The marker must not contain "--" or ">".
+// comment, by which a later review finds the comment and replaces it. If there is not enough room, ReviewMarkdown leaves out
+// the least severe blocks, and writes how many there are of each class. It escapes all text, so that the authors of
+// definitions cannot add links, mentions or formatting. Only commit hashes are not escaped: GitHub links them to the commit.
+// The marker must not contain "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := renderReview(r)
 	text := fmt.Sprintf("<!-- %s -->\n### %s\n\n", marker, marked(t.headline)) + list(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
@@ -52,7 +53,7 @@ func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	return write(w, "the review", text+notes)
 }
 
-// counted returns the number of subjects of the blocks, by class.
+// counted returns the number of subjects in the given blocks, by class.
 func counted(blocks []*block) string {
 	var parts []string
 	for _, alike := range groups(blocks, func(b *block) string { return b.Label }) {
@@ -65,7 +66,8 @@ func counted(blocks []*block) string {
 	return strings.Join(parts, ", ")
 }
 
-// list returns up to most lines with a prefix, as long as there is room. It counts the remaining lines.
+// list returns the lines, each with the prefix word, until there are most lines or the room in bytes is used up. It then
+// adds a line with the number of the remaining lines.
 func list(room, most int, word, kind string, lines []string, shown func(string) string) string {
 	var b strings.Builder
 	for i, line := range lines {
@@ -85,7 +87,7 @@ func folded(title, text string) string {
 
 func (b *block) markdown() string {
 	text := "\n#### " + marked(b.heading()) + "\n\n" + list(MaxMarkdown, maxLines, "- ", "line", b.body(), marked)
-	if n := len(b.fields); n > 0 { // a table is too wide for a phone
+	if n := len(b.fields); n > 0 { // a list, because a table is too wide for a phone
 		text += folded(wording.Count(n, "field"), list(MaxMarkdown, maxLines, "- ", "field", b.differences(), marked))
 	}
 	if len(b.diff) > 0 {
@@ -96,7 +98,8 @@ func (b *block) markdown() string {
 	return text
 }
 
-// marked returns a line in Markdown with at most maxLine characters.
+// marked converts a line to Markdown: marked text becomes code, and other text is escaped. It shortens the line to at most
+// maxLine characters before it escapes them.
 func marked(line string) string {
 	var b strings.Builder
 	most := maxLine
@@ -132,14 +135,14 @@ func codeSpan(text string) string {
 var markdownEscapes = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "~", `\~`, "$", `\$`, "!", `\!`,
 	"&", "&amp;", "<", "&lt;", ">", "&gt;",
-	// An invisible space prevents a mention or a link. GitHub detects these after it has parsed the Markdown.
+	// A zero-width space prevents a mention or a link, which GitHub detects after it has parsed the Markdown.
 	"@", "@\u200b", "#", "\\#\u200b", "://", ":\u200b//", "www.", "www\u200b.",
 )
 
 // issueLink matches references to issues such as GH-42.
 var issueLink = regexp.MustCompile(`(?i)(GH-)(\d)`)
 
-// escapeMarkdown escapes a text so that it is shown literally.
+// escapeMarkdown escapes a text so that GitHub shows it literally.
 func escapeMarkdown(text string) string {
 	return issueLink.ReplaceAllString(markdownEscapes.Replace(text), "${1}\u200b${2}")
 }

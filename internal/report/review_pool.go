@@ -16,21 +16,22 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxLeftOut limits how many pools a line about costs names.
+// maxLeftOut is the maximum number of pool names in a line about costs.
 const maxLeftOut = 5
 
-// changeLabels contains the labels of pools whose change matters more than the classes of the fields that differ.
+// changeLabels contains the labels for changes that matter more to a reader than the classes of the changed fields.
 var changeLabels = map[review.Change]string{
 	review.Added: "added", review.Deleted: "deleted", review.Renamed: "renamed", review.Moved: "changed by policies alone", review.Uncompared: "not compared",
 }
 
-// live is the current state of a pool in the cluster.
+// live is the state of a pool in the cluster, with the name of the pool.
 type live struct {
 	*review.Live
 	Pool string
 }
 
-// poolBlock returns the block for a changed pool. The place of a pool that is affected only by policies is the last policy that affects it.
+// poolBlock returns the block for a changed pool. If only changes of policies affect the pool, the place of the block is the
+// place of the last such policy.
 func poolBlock(p *review.Pool, name string, policies []review.PolicyChange) block {
 	at := changed(p.Places, p.Fields, p.Class())
 	for _, cause := range policies {
@@ -60,12 +61,14 @@ func plus(total, c *review.Cost) *review.Cost {
 }
 
 const (
-	// maxShort limits how many fields a heading describes, and shortest the length of a value in it.
+	// maxShort is the maximum number of fields that a heading names, and shortest the maximum size in bytes of a value in a
+	// heading.
 	maxShort, shortest = 2, 40
 )
 
-// withFields adds the fields that differ to a statement, and returns the fields to list below it. The statement describes a few short changes;
-// a single one is not listed again.
+// withFields adds the changed fields to a statement, with their values if these are short, and returns the fields to list
+// below the heading. If there are more than maxShort, it adds only their number. A single field with short values is not
+// listed again.
 func withFields(statement string, fields []review.FieldChange) (heading string, below []review.FieldChange) {
 	if len(fields) > maxShort {
 		return statement + " · " + wording.Count(len(fields), "field"), fields
@@ -96,22 +99,23 @@ var around = regexp.MustCompile(`^spec\.(scale\.|template\.spec\.containers\[[^]
 // image matches the part of an image reference before its tag or digest.
 var image = regexp.MustCompile(`^[\w./-]+(:\d+)?/[\w./-]+[:@]`)
 
-// limit is one number of a pool's limits that may change.
+// limit is one of a pool's limits: max, min or idle.
 type limit struct {
 	Pool          *review.Pool
 	Before, After limitOf
-	// IsField is true if the number is among the fields that differ.
+	// IsField is true if the limit is one of the changed fields.
 	IsField bool
 }
 
-// limitOf is one number on one side, and the reasons why it differs from the declared number.
+// limitOf is a limit on one side. Reasons are the schedules and rules that changed the declared number.
 type limitOf struct {
 	*review.Limits
 	Name    string
 	Reasons []v1alpha1.LimitBound
 }
 
-// limitLines describes the limits that change, or that policies restrict.
+// limitLines describes the limits that differ between the sides, or all limits if the base does not have the pool. It adds
+// the conflicts and audit results that the base does not have.
 func limitLines(p *review.Pool) (lines []string) {
 	was, is := cmp.Or(p.Before, &review.Limits{}), cmp.Or(p.After, &review.Limits{})
 	for _, name := range []string{"max", "min", "idle"} {
@@ -123,7 +127,7 @@ func limitLines(p *review.Pool) (lines []string) {
 	return slices.Concat(lines, each("conflict: ", unlessKnown(is.Conflicts, was.Conflicts)), each("audit: ", unlessKnown(is.Audit, was.Audit)))
 }
 
-// reasons returns the schedules and rules that change a declared number, each once.
+// reasons returns the schedules and rules that change a declared number, without duplicates.
 func reasons(l *review.Limits, name string) (all []v1alpha1.LimitBound) {
 	if s := l.Scheduled; s != nil && *s.Scale.Number(name) != *l.Declared.Number(name) {
 		all = append(all, v1alpha1.LimitBound{Reason: fmt.Sprintf("%s by schedule %s", wording.Max(*s.Scale.Number(name)), strings.Join(s.Active, ", "))})
@@ -143,12 +147,12 @@ func isAmong(others []v1alpha1.LimitBound) func(v1alpha1.LimitBound) bool {
 	}
 }
 
-// unlessKnown returns the texts that are not in the list of known texts.
+// unlessKnown returns the texts that are not among the known texts.
 func unlessKnown(now, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(now), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// readable returns a JSON value, without quotes if that is unambiguous.
+// readable returns a JSON value as text, without quotes if the text is still unambiguous, and – for nil.
 func readable(raw json.RawMessage) string {
 	if raw == nil {
 		return "–"
@@ -160,10 +164,10 @@ func readable(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// leftOut states why amounts do not include some pools, and names the pools: those that are missing on both sides, or only
-// on one.
+// leftOut returns the reason why amounts do not include some pools, with the names of the pools. It lists the pools that are
+// missing on both sides, only at the base, and only at the head separately.
 func leftOut(what, why string, base *review.Amounts, before, after []string) (line string) {
-	if base == nil { // there is only one side
+	if base == nil { // the base has no amounts
 		before = after
 	}
 	for _, left := range []struct {

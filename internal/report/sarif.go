@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// maxResults is the number of results that GitHub keeps per run.
+// maxResults is the maximum number of results per run that GitHub shows.
 const maxResults = 5000
 
 const (
@@ -24,13 +24,13 @@ const (
 	sourceRoot = "%SRCROOT%"
 	// nowhere is the location of a finding without a place, because code scanning rejects results without a location.
 	nowhere = "file:///"
-	// fingerprintKey is the fingerprint that code scanning uses to recognize findings. By default, it would be computed from
-	// the content of the line, which many pools can share.
+	// fingerprintKey is the name of the fingerprint by which code scanning recognizes a finding in a later run. Without a
+	// fingerprint, code scanning computes one from the content of the line, which the findings of many pools can share.
 	fingerprintKey = "primaryLocationLineHash"
 )
 
-// SARIF returns findings as a SARIF 2.1.0 log, to be encoded as JSON, the most severe first. If there are more than 5,000, the last result counts
-// the rest. The version is the tool's.
+// SARIF returns a SARIF 2.1.0 log, which the caller encodes as JSON, with the most severe findings first. If there are more
+// than 5,000 findings, the last result gives the number of the others. version is the version of corral.
 func SARIF(version string, findings []Finding) any {
 	sorted := worstFirst(findings)
 	if rest := len(sorted) - maxResults + 1; rest > 1 {
@@ -51,7 +51,7 @@ func SARIF(version string, findings []Finding) any {
 	return sarifLog{sarifSchema, []sarifRun{run}, "2.1.0"}
 }
 
-// The part of SARIF that is written.
+// The types of the elements of SARIF that Corral writes.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -126,7 +126,7 @@ func resultOf(f Finding, rule int) sarifResult {
 	return r
 }
 
-// fingerprint identifies a finding independently of its line and column.
+// fingerprint returns a hash that identifies a finding independently of its line and column.
 func fingerprint(f Finding) string {
 	what := []string{f.Rule, f.Subject, f.Place.File, f.Path, f.Message}
 	if f.Known != "" {

@@ -17,7 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// fieldClasses maps field paths to classes. A path also covers all fields below it. The first match applies.
+// fieldClasses maps the paths of fields to classes. A path also covers all fields below it. The first matching path
+// determines the class.
 type fieldClasses []struct {
 	path  string
 	class Class
@@ -43,8 +44,9 @@ func (c fieldClasses) of(path string) Class {
 	return Settings
 }
 
-// classOf returns the class of a field that both sides have. Labels that differ only in order or case do not reroute jobs, and a template with
-// the same revision replaces no runners, for example if it writes out a default.
+// classOf returns the class of a field that differs between the sides of a pool. Labels that differ only in order or case
+// reroute no jobs, and a template that keeps its revision replaces no runners, for example if it only writes out a default.
+// The class of such differences is Settings.
 func (p *pair) classOf(path string, keepsRevision func() bool) Class {
 	class := poolClasses.of(path)
 	if class == ReroutesJobs && isWithin(path, "spec.runnerLabels") && isSame(p.base.Spec.RunnerLabels, p.head.Spec.RunnerLabels) ||
@@ -54,10 +56,10 @@ func (p *pair) classOf(path string, keepsRevision func() bool) Class {
 	return class
 }
 
-// keepsRevision reports whether both sides are the same pool with the same revision of the template.
+// keepsRevision reports whether the pool has the same name and the same revision of the template on both sides.
 func (p *pair) keepsRevision() bool {
 	revision := revisionOf(p.head)
-	return p.base.name() == p.head.name() && revision == revisionOf(p.base) && revision != p.head.Name // without a revision, it is the name
+	return p.base.name() == p.head.name() && revision == revisionOf(p.base) && revision != p.head.Name // revisionOf returns the name if it fails
 }
 
 // isWithin reports whether a path is the given field or a field below it.
@@ -66,7 +68,8 @@ func isWithin(path, field string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// classesOf returns the classes of a pool's change, the most far-reaching first.
+// classesOf returns the classes of a pool's change, the most far-reaching first. The classes of a renamed or deleted pool
+// always include Replaced.
 func classesOf(p *Pool) []Class {
 	return slices.DeleteFunc(slices.Clone(classes), func(class Class) bool {
 		isGone := (p.Change == Renamed || p.Change == Deleted) && class == Replaced
@@ -79,7 +82,7 @@ func (p *Pool) touches(path string) bool {
 	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 }
 
-// maxTakers limits how many of the pools that take over jobs are named.
+// maxTakers is the maximum number of pools that a sentence names as taking over jobs.
 const maxTakers = 3
 
 func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
@@ -96,30 +99,33 @@ var effects = &wording.Book{Source: sentences, Functions: template.FuncMap{
 	"sentence": func(reasons []string) string { return strings.TrimSuffix(strings.Join(reasons, "; "), ".") },
 }}
 
-// facts contains what the effects of a pool's change on jobs and runners depend on.
+// facts contains the data for the sentences about a pool's change.
 type facts struct {
 	Change     Change
 	Base, Head *pool // nil on a side without the pool
-	// Denied describes the effect of a denial, and Later a difference that begins later.
+	// Denied describes what happens because policies deny the pool, and Later how limits differ from a later time on. Both are
+	// sentences, or empty.
 	Denied, Later string
 
-	// If both sides have the pool: its connections, whether a field differs, and whether both use the same scale set.
+	// From and To are the names of the connections. Touches reports whether a field differs. SharesSet is true if a renamed
+	// pool keeps its scale set. These and the following fields are set only if both sides have the pool.
 	From, To  string
 	Touches   func(path string) bool
 	SharesSet bool
-	// Jobs that the pool loses and gains.
+	// Lost and Gained are the labels whose jobs the pool no longer serves, or serves from now on.
 	Lost, Gained []routed
-	// Refused describes changes of the identity that the API server refuses, and NeverObserves a refused change of the mode.
+	// Refused describes immutable fields whose change the API server refuses. NeverObserves describes a change of the mode to
+	// Observe, which the API server refuses, too.
 	Refused       []string
 	NeverObserves string
-	// Rollout of the new template; nil if the template of the base is denied too.
+	// Rollout of the new template; nil if the template does not change, or if policies deny the base's template as well.
 	Rollout   *Rollout
 	IsRefused bool
 	// Before and After are the effective limits; nil if a policy failed.
 	Before, After *policy.Scale
 }
 
-// effects describes what a change does to jobs and runners.
+// effects adds the sentences about what the change of a pool does to jobs and runners.
 func (p *pair) effects() {
 	f := facts{Change: p.shown.Change, Base: p.base, Head: p.head}
 	_, _, f.Denied = p.runs()
@@ -129,7 +135,7 @@ func (p *pair) effects() {
 	p.shown.Effects = append(p.shown.Effects, effects.Sentences("effects", f)...)
 }
 
-// compare fills in the differences between both sides of a pool.
+// compare fills in the facts about a pool that both sides have.
 func (p *pair) compare(f *facts) {
 	f.From, f.To, f.Touches = p.base.connectionName(), p.head.connectionName(), p.shown.touches
 	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
@@ -162,14 +168,15 @@ func (p *pair) refuse(field, message string) string {
 	return p.c.refuseChange(p.head.object, ".spec."+field, message)
 }
 
-// isRefused reports whether the head's template will not be used, because policies deny it or cannot be evaluated. It is
-// false if the base cannot be compared, because the previous state is then unknown.
+// isRefused reports whether the head's template is not used, because policies deny it or a policy fails. If the base cannot
+// be compared, it returns false, because the previous state is unknown.
 func (p *pair) isRefused() bool {
 	return p.shown.has(Deny, New, Still) || p.after.unasked && !p.shown.has(Failure, Unknown)
 }
 
-// runs returns the pools whose templates the runners use before and after the change; nil if there are no runners. effect
-// describes what happens if policies deny the pool. Such a pool keeps using the last allowed template, if it has one.
+// runs returns the pools whose templates the runners use before and after the change; nil if there are no runners. If
+// policies deny the pool, effect is a sentence about what happens then. A pool that has a previously allowed template keeps
+// using it.
 func (p *pair) runs() (before, after *pool, effect string) {
 	if !p.shown.has(Deny, Still, Fixed) {
 		before = p.base
@@ -184,7 +191,7 @@ func (p *pair) runs() (before, after *pool, effect string) {
 		return before, nil, ""
 	case p.rollout != nil && !p.formerDenied:
 		return before, p.base, ""
-	case !p.shown.has(Deny, New): // the previous decision stays in force
+	case !p.shown.has(Deny, New): // a policy fails, so the previous decision stays in force
 		return before, p.head, ""
 	}
 	return before, nil, "Policies deny its pod from now on: runners without a job stop, busy runners finish their job, and it accepts no jobs."
@@ -197,10 +204,10 @@ func say(effects *[]string, condition bool, format string, args ...any) {
 	}
 }
 
-// routed is a group of labels, and the other pools that serve jobs with these labels.
+// routed is a group of labels, with the other pools that serve jobs with any of these labels. Both are formatted as text.
 type routed struct{ Labels, Pools string }
 
-// grouped groups labels that the same pools serve. Labels that no pool serves come first.
+// grouped groups labels by the pools that serve them. The labels that no pool serves come first.
 func grouped(labels []string, by func(label string) []string) (all []routed) {
 	groups := map[string][]string{}
 	for _, label := range labels {
@@ -223,7 +230,7 @@ func without(list, other []string) []string {
 // isSame reports whether two lists contain the same texts, ignoring order and case.
 func isSame(a, b []string) bool { return len(without(a, b))+len(without(b, a)) == 0 }
 
-// isUnlike reports whether claims of the previous cache cannot be used for the new one.
+// isUnlike reports whether Corral cannot use the claims of the previous cache for the new one.
 func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 	before, err := was.Bytes()
 	after, err2 := is.Bytes()
@@ -231,10 +238,10 @@ func isUnlike(was, is *v1alpha1.CacheSpec) bool {
 		is.StorageClassName != "" && is.StorageClassName != was.StorageClassName
 }
 
-// rolls reports whether runners are replaced.
+// rolls reports whether the change replaces runners, because a new template rolls out and the rollout is not on hold.
 func (p *Pool) rolls() bool { return p.Rollout != nil && !p.Rollout.Hold }
 
-// floor returns the number of runners while there are no jobs.
+// floor returns the number of runners of a pool that has no jobs.
 func floor(s policy.Scale) int32 { return min(s.Max, max(s.Min, s.Idle)) }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -17,10 +17,11 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// refuseObjects adds diagnostics for objects of the head that a PoolSource would refuse because of their namespace, and for
-// pools that may not use their connection. If the namespace of the source is unknown, all objects must be in one namespace.
-// If the base already uses several namespaces, something other than one PoolSource applies them, and nothing is refused for
-// its namespace. The same is true if the tree declares several PoolSources: each was asked before.
+// refuseObjects adds diagnostics for objects of the head that a PoolSource would refuse because of their namespace or a
+// duplicate name, and for pools that may not use their connection. If the namespace of the source is unknown, all objects
+// must be in the first namespace that the base, or else the head, names. No object is refused for its namespace if the base
+// already uses several namespaces, because something other than one PoolSource then applies them, or if several PoolSources
+// apply the tree, because the command has already checked each object against its own source.
 func (c *comparison) refuseObjects() {
 	before := c.base.namespaces()
 	anywhere := c.in.Namespace == "" && (len(before) > 1 || c.in.ManySources)
@@ -35,7 +36,7 @@ func (c *comparison) refuseObjects() {
 	}
 }
 
-// namespaces returns the namespaces that objects name, in order of appearance.
+// namespaces returns the namespaces of the side's objects, in the order in which they first occur.
 func (s *side) namespaces() (named []string) {
 	for i := range s.Objects {
 		if namespace := s.Objects[i].Manifest.GetNamespace(); namespace != "" && !slices.Contains(named, namespace) {
@@ -46,8 +47,9 @@ func (s *side) namespaces() (named []string) {
 }
 
 // refuseConnection adds a diagnostic if a pool of the head may not use its connection, or if the connection does not exist.
-// An undeclared connection may exist in the cluster. That is assumed if it is in another namespace, if the side declares no
-// connections at all, or if pools of the base already used it without a declaration.
+// A connection without a declaration may exist in the cluster. refuseConnection assumes this if the connection is in
+// another namespace, if the side declares no connections, if pools of the base used it without a declaration, or if the
+// base cannot be compared.
 func (c *comparison) refuseConnection(p *pool) {
 	const path = ".spec.connectionRef"
 	name := p.connectionName()
@@ -88,7 +90,8 @@ func (s *side) poolsOn(name string) []string {
 	return s.named(func(p *pool) bool { return p.connectionName() == name })
 }
 
-// describeConnection adds the effects of a change of a connection, which is nil on a side that does not have it.
+// describeConnection adds the effects of a change of a connection. before or after is nil if that side does not have the
+// connection.
 func (c *comparison) describeConnection(s *Connection, before, after *connection) {
 	f := struct {
 		Change             Change
@@ -115,7 +118,7 @@ func (c *comparison) describeConnection(s *Connection, before, after *connection
 	s.Effects = effects.Sentences("connection", f)
 }
 
-// beyond returns the patterns of namespaces in a list that no pattern of another list covers.
+// beyond returns the namespace patterns of a list that no pattern of the other list covers.
 func beyond(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(namespace string) bool {
 		return slices.ContainsFunc(other, func(pattern string) bool { return v1alpha1.MatchesNamespace(pattern, namespace) })

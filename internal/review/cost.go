@@ -14,20 +14,22 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// A review evaluates 200 pools in seconds, and rules may request another evaluation every minute. So evaluations are at
-// least closest apart and, after manyChanges of them, at least closestThen.
+// A review must evaluate hundreds of pools in seconds, although a rule may request another evaluation every minute. So a
+// request of a policy for another evaluation is granted after closest at the earliest. After manyChanges evaluations, every
+// evaluation is at least closestThen after the previous one, or at the next full hour for rules that read the clock.
 const (
 	closest     = time.Hour
 	manyChanges = 30
 	closestThen = 6 * time.Hour
 )
 
-// profile is a pool's average number of runners over a week.
+// profile describes a pool's number of runners during the week after the review.
 type profile struct {
-	// floor is the average without jobs, and most the average with as many jobs as possible.
+	// floor is the average number of runners without jobs, and most the average max. unbounded is true if there is no max at
+	// some time.
 	floor, most float64
 	unbounded   bool
-	steps       []Span // periods with constant limits
+	steps       []Span // periods in which the limits do not change
 }
 
 // price computes the costs of all pools.
@@ -53,8 +55,8 @@ func (c *comparison) price() {
 	c.result.Cost = total
 }
 
-// share subtracts from the maximum of all pools the part that shared ceilings prevent. It reports whether there is such a
-// part.
+// share subtracts from the maximum cost of all pools the part that they cannot reach because of ceilings that they share.
+// It reports whether there is such a part.
 func (c *comparison) share(all *Amounts, s *side, unbounded []string) bool {
 	if all == nil {
 		return false
@@ -78,7 +80,7 @@ func (c *comparison) comparePrices() {
 	}
 }
 
-// costOf returns the cost of a pool; nil if its rate is unknown on both sides.
+// costOf returns the cost of a pool; nil if neither side has a known rate.
 func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	cost := &Cost{Currency: after.Currency}
 	was, is, _ := p.runs()
@@ -89,8 +91,9 @@ func (c *comparison) costOf(p *pair, before, after *Prices) *Cost {
 	return cost
 }
 
-// amounts returns the cost of a pool on one side, for runners with the template of the pool runs. If policies deny the
-// template, runs is nil and the cost is zero. The result is nil if the rate is unknown.
+// amounts returns the cost of a pool on one side, and records the rate. runs is the pool whose template the runners use. If
+// it is nil, because policies deny the template, the cost is zero. The result is nil if the side has no pool or no prices,
+// or if the rate is unknown.
 func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Prices) *Amounts {
 	if j == nil || prices == nil {
 		return nil
@@ -117,8 +120,9 @@ func (c *comparison) amounts(cost *Cost, j *judgement, runs *pool, prices *Price
 	return a
 }
 
-// profile evaluates policies over a week: at the beginning, where the answer is known already, and whenever schedules or
-// policies announce a change. Rules that read the clock need not announce one, so they are also evaluated at each hour.
+// profile evaluates policies over a week. It starts with the answer a, for the time of the review, and evaluates again
+// whenever schedules or policies announce a change. Rules that read the clock need not announce changes, so they are also
+// evaluated at each full hour.
 func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	if p.rests() {
 		return week
@@ -146,7 +150,7 @@ func (s *side) profile(ctx context.Context, p *pool, a scaled) (week profile) {
 	return week
 }
 
-// nextChange returns when an answer ends that schedules and policies gave at a time.
+// nextChange returns when the limits in a, which were evaluated for the time at, may change: at most end.
 func nextChange(at, end time.Time, a scaled) time.Time {
 	until := a.answer.Until
 	if soonest := at.Add(closest); until.After(at) && until.Before(soonest) {
@@ -157,11 +161,11 @@ func nextChange(at, end time.Time, a scaled) time.Time {
 
 func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
-// rests reports whether a pool never has runners, whatever its limits.
+// rests reports whether a pool has no runners regardless of its limits: it only observes, or its stop policy is Drain.
 func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
 
-// inForce returns the limits that apply. While a policy fails, these are the limits of the last decision, or the declared
-// and scheduled limits where they are lower.
+// inForce returns the limits that apply. While a policy fails, each limit is the one of the last decision, or the scheduled
+// one if it is lower.
 func (a *scaled) inForce() policy.Scale {
 	if len(a.answer.Failures) == 0 {
 		return a.answer.Scale
@@ -181,7 +185,7 @@ func (w *profile) add(from, to time.Time, scale policy.Scale) {
 	}
 }
 
-// add adds a pool to the total, and records pools that the total cannot include.
+// add adds the cost of a pool to the total, and records the pools whose cost the total cannot include.
 func (t *Cost) add(p *pair) {
 	cost := cmp.Or(p.shown.Cost, &Cost{})
 	if p.base != nil && t.Before != nil {
@@ -192,7 +196,7 @@ func (t *Cost) add(p *pair) {
 	}
 }
 
-// add adds the amounts of a pool. They are nil if the rate is unknown.
+// add adds the amounts of a pool. o is nil if the rate of the pool is unknown.
 func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
 	switch {
 	case o == nil:
@@ -205,7 +209,7 @@ func (a *Amounts) add(name string, o *Amounts, unknown, unbounded *[]string) {
 	*a = *a.Plus(o)
 }
 
-// Plus adds amounts; nil if either is unknown. The sum has no max if either has none.
+// Plus returns the sum of two amounts; nil if either is nil. The sum has no Max if either has none.
 func (a *Amounts) Plus(o *Amounts) *Amounts {
 	if a == nil || o == nil {
 		return nil
@@ -232,11 +236,12 @@ func (c *comparison) assumptions(p *Prices, isShared bool) []string {
 		slices.ContainsFunc(c.head.order, func(p *pool) bool { return p.bound.Needs().Clock() })})
 }
 
-// maxQuestions limits how often the policies of a side are evaluated to find out how many runners pools can have together.
+// maxQuestions is the approximate maximum number of evaluations with which excess determines how many runners the pools of
+// a side can have together.
 const maxQuestions = 2000
 
-// sharers returns the priced pools of a side whose limits depend on the usage of other pools, the most expensive first.
-// Pools without a max are left out.
+// sharers returns the priced pools of a side that have a max and whose limits depend on the usage of other pools, the most
+// expensive runners first.
 func (s *side) sharers() []*judgement {
 	sharers := slices.DeleteFunc(slices.Clone(s.judged), func(j *judgement) bool {
 		return j.rate == 0 || j.pool.rests() || !j.pool.bound.Needs().Usage() || j.week().unbounded
@@ -245,8 +250,8 @@ func (s *side) sharers() []*judgement {
 	return sharers
 }
 
-// excess returns the hourly cost that pools under shared ceilings can never incur together. It fills the ceilings greedily,
-// the most expensive pool first.
+// excess returns the part of the monthly maximum cost that pools under shared ceilings can never incur together. It fills
+// the ceilings greedily, the most expensive pool first.
 func (s *side) excess(ctx context.Context) float64 {
 	sharers := s.sharers()
 	alone, together := 0.0, 0.0
@@ -260,8 +265,8 @@ func (s *side) excess(ctx context.Context) float64 {
 	return max(0, alone-together)
 }
 
-// momentsOf returns the times of the week at which the limits of any of the pools change. If there are many, it returns a
-// selection.
+// momentsOf returns the times of the week at which the limits of any of the pools change. If maxQuestions does not allow an
+// evaluation of all pools at all of these times, it leaves out times at regular steps.
 func momentsOf(sharers []*judgement) (some []time.Time) {
 	var times []time.Time
 	for _, p := range sharers {
@@ -278,7 +283,7 @@ func momentsOf(sharers []*judgement) (some []time.Time) {
 	return some
 }
 
-// fill returns the hourly cost if each pool in turn gets as many runners as the pools before it leave.
+// fill returns the monthly cost if each pool in turn gets the maximum number of runners that the pools before it leave.
 func (s *side) fill(ctx context.Context, sharers []*judgement, at time.Time) float64 {
 	fleet, total := s.idleFleet(), 0.0
 	for _, p := range sharers {

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// maxValue limits how much of a value is shown, in bytes of JSON.
+	// maxValue is the size in bytes of JSON to which a shown value is shortened.
 	maxValue = 400
-	// maxFields limits how many changed fields of one object are reported.
+	// maxFields is the maximum number of changed fields of one object that are reported.
 	maxFields = 200
 	// maxDiff limits the size of a unified diff, and maxDiffed the size of one object in it, in bytes.
 	maxDiff, maxDiffed = 1 << 20, 256 << 10
@@ -31,9 +31,10 @@ const (
 	diffContext = 3
 )
 
-// diff returns the fields in which two objects differ, in the order of their paths at the head. List elements with a name
-// are compared by name, and their order is compared as one value. Other lists of scalars are compared as one value. A field
-// that is not declared has its default.
+// diff returns the fields in which two objects differ, in the order of their paths at the head. A field that is not
+// declared has its default. If the elements of lists are objects with unique names, diff compares the elements with the
+// same name, and reports a different order as one change. It compares other objects in lists by index, and a list of
+// scalars as one value.
 func diff(base, head *compile.Object, class func(path string) Class) []FieldChange {
 	d := &differ{base: base, head: head, class: class}
 	was, is := admission.WithDefaults(base.Manifest.Object), admission.WithDefaults(head.Manifest.Object)
@@ -43,15 +44,15 @@ func diff(base, head *compile.Object, class func(path string) Class) []FieldChan
 	return d.changes
 }
 
-// differ walks two objects in parallel.
+// differ walks two objects in parallel and collects the changed fields.
 type differ struct {
 	base, head *compile.Object
 	class      func(path string) Class
 	changes    []FieldChange
 }
 
-// compare compares two values. Either may be nil. The value's path may differ between base and head, because list
-// elements move.
+// compare compares two values, either of which may be nil. basePath and headPath may differ, because an element can have
+// another index in the head's list.
 func (d *differ) compare(basePath, headPath string, before, after any) {
 	if reflect.DeepEqual(before, after) || len(d.changes) >= maxFields {
 		return
@@ -69,7 +70,7 @@ func (d *differ) compare(basePath, headPath string, before, after any) {
 	d.note(basePath, headPath, before, after)
 }
 
-// both converts two values to a type. Either value may be absent.
+// both converts two values to a type. Either value may be nil. ok is false if a value has another type.
 func both[T any](before, after any) (was, is T, ok bool) {
 	was, wasT := before.(T)
 	is, isT := after.(T)
@@ -131,12 +132,12 @@ func indexes(list []any) []any {
 	return all
 }
 
-// common returns the elements of a list that the other list also contains.
+// common returns the elements of a list that the other list contains, too.
 func common(list, other []any) []any {
 	return slices.DeleteFunc(slices.Clone(list), func(v any) bool { return !slices.Contains(other, v) })
 }
 
-// note adds a changed field. Its path is the one at the head, or at the base if the head does not have the field.
+// note adds a changed field. Its path is the path at the head, or the path at the base if the head does not have the field.
 func (d *differ) note(basePath, headPath string, before, after any) {
 	change := FieldChange{Path: basePath}
 	if before != nil {
@@ -152,14 +153,14 @@ func (d *differ) note(basePath, headPath string, before, after any) {
 	d.changes = append(d.changes, change)
 }
 
-// isRemoved reports whether the base sets a field and the head does not, so that a default takes its place.
+// isRemoved reports whether the base sets a field and the head does not, so that the value at the head is a default.
 func (d *differ) isRemoved(basePath, headPath string) bool {
 	_, isWritten := d.head.Positions[headPath]
 	_, wasWritten := d.base.Positions[basePath]
 	return wasWritten && !isWritten
 }
 
-// shown returns a value as JSON, as it was written. Long lists and long texts are cut.
+// shown returns a value as JSON. It shortens long lists and long texts.
 func shown(v any) json.RawMessage {
 	data := encoded(v)
 	switch v := v.(type) {
@@ -181,7 +182,7 @@ func encoded(v any) json.RawMessage {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-// ChangedObject is an object that differs between the sides; nil on a side without it.
+// ChangedObject is an object that differs between the sides. Base or Head is nil if the side does not have the object.
 type ChangedObject struct {
 	Name       string // KIND/NAMESPACE/NAME, for example RunnerPool/ci/linux
 	Base, Head *compile.Object
@@ -238,6 +239,6 @@ func (c *ChangedObject) lines(o *compile.Object, side string) (lines []string, f
 	if o == nil {
 		return nil, "/dev/null"
 	}
-	text, _ := yaml.Marshal(o.Manifest.Object) // the object was decoded from such data
+	text, _ := yaml.Marshal(o.Manifest.Object) // the object was decoded from YAML or JSON
 	return difflib.SplitLines(strings.TrimSuffix(string(text), "\n")), side + c.Name
 }

@@ -23,26 +23,28 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// judgement contains the answers of a side's policies about a pool.
+// judgement contains the answers of a side's policies for a pool.
 type judgement struct {
 	pool     *pool
 	limits   *Limits
 	findings []Finding // without state and place
-	// refused is the reason why no pod can be created; empty if one can.
+	// refused is the reason why the pod of the pool cannot be built; empty if it can.
 	refused string
 	digest  string
-	// unasked is true if a policy that decides about the pod fails.
+	// unasked is true if a policy that decides about the pod failed.
 	unasked bool
-	// asked is the answer about limits at the time of the review.
+	// asked contains the limits at the time of the review.
 	asked scaled
-	// week computes the profile on the first call. Identical judgements share it.
+	// week computes the profile on the first call. If a judgement of the base also holds for the head, both judgements share
+	// the profile.
 	week func() profile
 	// rate is the monthly cost of one runner; 0 if it is unknown or there are no runners.
 	rate float64
 }
 
-// holdsFor reports whether a judgement of the base also applies at the head. This requires the same pool, the same policies
-// at the same places and, if rules read the usage of other pools, the same usage.
+// holdsFor reports whether a judgement of the base also applies to the pool at the head, so that it need not be evaluated
+// again. This requires the same pool and network settings, the same policies at the same places and, if rules read the usage
+// of other pools, the same usage.
 func (j *judgement) holdsFor(base, head *side, p *pair) bool {
 	if j.digest != p.head.bound.Digest() || base.network(p.base) != head.network(p.head) || !reflect.DeepEqual(p.base.usage, p.head.usage) {
 		return false
@@ -77,21 +79,22 @@ func (s *side) judge(ctx context.Context, p *pool) *judgement {
 	return j
 }
 
-// denies reports whether the side's policies deny the template that a pool had at the base.
+// denies reports whether the side's policies deny the template that a pool had at the base, or whether that template is no
+// longer valid.
 func (s *side) denies(ctx context.Context, p *pair) bool {
 	question, err := TemplateInput(p.base.RunnerPool, s.network(p.head))
 	if err != nil {
-		return true // it is no longer valid
+		return true // the template is no longer valid
 	}
 	return len(p.head.bound.Template(ctx, question).Denials) > 0
 }
 
-// unruled returns a finding that concerns a whole policy rather than one of its rules.
+// unruled returns a finding about a whole policy rather than one of its rules.
 func unruled(ref, message string) v1alpha1.PolicyFinding {
 	return v1alpha1.PolicyFinding{Message: message, Rule: v1alpha1.RuleReference{Policy: ref}}
 }
 
-// add adds findings, each once: scaling and template rules may fail for the same reason.
+// add adds findings without duplicates, because scaling and template rules may fail for the same reason.
 func (j *judgement) add(s *side, level Level, findings ...v1alpha1.PolicyFinding) {
 	for _, f := range findings {
 		if f.Rule.Name != "" {
@@ -117,8 +120,8 @@ func findingPlace(p *pool, path string) Place {
 	return fieldPlace(p.object, podspec.DeclaredPath(p.RunnerPool, "spec.template."+path))
 }
 
-// TemplateInput returns the policy input to decide whether a pool's pod may run with the network settings of its connection.
-// An error names the field of the pool.
+// TemplateInput returns the input with which policies decide whether a pool's pod may run, with the network settings of its
+// connection. An error names the field of the pool that prevents building the pod.
 func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateInput, error) {
 	pod, err := podspec.SpecimenOver(p, n)
 	if err != nil {
@@ -128,7 +131,8 @@ func TemplateInput(p *v1alpha1.RunnerPool, n podspec.Network) (policy.TemplateIn
 	return policy.TemplateInput{Pool: policy.PoolOf(p), Pod: content}, nil
 }
 
-// scaled is a policy's answer about limits, with the scheduled limits that were the input.
+// scaled is the answer of policies about limits, with the scheduled limits that were their input, and with the last
+// decision.
 type scaled struct {
 	schedule.Now
 	answer policy.Scaling
@@ -143,7 +147,7 @@ func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
 	return scaled{now, p.bound.Scaling(ctx, in), p.last}
 }
 
-// limits converts an answer for the report.
+// limits converts the answer of policies for the result.
 func (s *side) limits(p *pool, a scaled) *Limits {
 	l := &Limits{Declared: p.Spec.Scale.Numbers(), inForce: a.inForce().Max, AssignedJobs: a.answer.AssignedJobs, Until: a.answer.Until, Conflicts: a.answer.Conflicts}
 	if len(a.Active) > 0 {
@@ -167,8 +171,8 @@ func (l *Limits) same(o *Limits) bool {
 	return l.Declared == o.Declared && l.AssignedJobs == o.AssignedJobs && slices.Equal(l.Audit, o.Audit) && ptr.Equal(l.Effective, o.Effective)
 }
 
-// compareFindings sets whether each finding is new, still there or fixed. Findings with equal texts are matched first. Then
-// the finding of a rule about a field matches any other finding of that rule about that field.
+// compareFindings returns the findings of both sides, and sets whether each is new, still there or fixed. Findings with
+// equal messages are matched first. Of the others, findings of the same rule about the same field are matched.
 func compareFindings(before, after *judgement) []Finding {
 	old, all := slices.Clone(cmp.Or(before, &judgement{}).findings), slices.Clone(cmp.Or(after, &judgement{}).findings)
 	for _, alike := range []func(a, b *Finding) bool{(*Finding).equals, (*Finding).resembles} {
@@ -203,7 +207,7 @@ func (f *Finding) resembles(o *Finding) bool {
 	return f.Level == o.Level && f.Rule.Policy == o.Rule.Policy && f.Rule.Name == o.Rule.Name && f.Code == o.Code && f.Path == o.Path
 }
 
-// rollout evaluates how a change of a pool's template may roll out.
+// rollout evaluates how a change of a pool's template from one revision to another may roll out.
 func (s *side) rollout(ctx context.Context, p *pool, j *judgement, from, to string) *Rollout {
 	spec, runners := p.Spec.Update, int32(1)
 	if e := j.limits.Effective; e != nil && e.Max != v1alpha1.UnboundedMax {
@@ -233,7 +237,7 @@ func rolloutOf(a *policy.Update) *Rollout {
 	return &Rollout{Hold: a.Hold, Strategy: a.Strategy, MaxSurge: a.MaxSurge, MaxUnavailable: a.MaxUnavailable, Canary: a.Canary}
 }
 
-// revisionOf returns the revision of a pool's template, or the pool's name if it has none.
+// revisionOf returns the revision of a pool's template, or the pool's name if the revision cannot be computed.
 func revisionOf(p *pool) string {
 	revision, _, err := podspec.RevisionOf(p.RunnerPool)
 	if err != nil {

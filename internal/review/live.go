@@ -16,10 +16,10 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxDiffering limits how many fields are named in which the cluster differs from the base.
+// maxDiffering is the maximum number of fields that Live.Differs names.
 const maxDiffering = 10
 
-// look adds the state of the cluster.
+// look adds the state of the pools in the cluster.
 func (c *comparison) look() {
 	if c.in.Live == nil {
 		return
@@ -46,20 +46,21 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	return l
 }
 
-// specOf returns a pool's spec in the form that the Go types produce.
+// specOf returns a pool's spec as it is encoded from the Go types, so that both specs have
+// the same form when they are compared.
 func specOf(p *v1alpha1.RunnerPool) *compile.Object {
 	spec, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec) // the spec was decoded from such a map
 	return &compile.Object{Manifest: unstructured.Unstructured{Object: map[string]any{"spec": spec}}}
 }
 
-// judge describes how the change affects the running pool.
+// judge adds sentences about how the change affects the pool in the cluster.
 func (l *Live) judge(p *pair) {
 	f := struct {
 		Pool                    *pool
 		Acts, IsReplaced, Rolls bool
 		Jobs, Busy, Free        int
 		Waiting, There          int // jobs without a runner, and runners that have not ended
-		Most, Over, Beyond      int // the new max, and how many runners and jobs exceed it
+		Most, Over, Beyond      int // the new max, and how many of the runners and of the jobs exceed it
 	}{
 		Pool: cmp.Or(p.base, p.head), Acts: p.base == nil || !p.base.observes(), IsReplaced: p.shown.Class() == Replaced, Rolls: p.shown.rolls(),
 		Jobs: int(ptr.Deref(l.Jobs, 0)), Busy: int(l.Runners.Busy), Free: int(l.Runners.Idle + l.Runners.Pending),

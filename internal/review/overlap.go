@@ -10,16 +10,16 @@ import (
 	"github.com/corral-dev/corral/internal/jobmatch"
 )
 
-// maxOverlaps limits how many pairs are reported.
+// maxOverlaps is the maximum number of overlaps that are listed. A note gives the number of the others.
 const maxOverlaps = 100
 
-// findOverlaps finds pairs of pools that compete for the same jobs at the head but did not at the base. A job that requests
-// all labels of one pool also matches every pool that has these labels and more.
+// findOverlaps adds the pairs of pools that compete for the same jobs at the head but did not at the base. A job that
+// requests all labels of one pool also matches every pool that has these labels and more.
 func (c *comparison) findOverlaps() {
 	found := 0
 	for i, p := range c.pairs {
 		for j, o := range c.pairs {
-			isKnown := i == j || j < i && o.redeclared() // the other pool of the pair has already checked it
+			isKnown := i == j || j < i && o.redeclared() // the pair was compared when the loop reached the other pool
 			if !p.redeclared() || isKnown || !p.overlaps(o) {
 				continue
 			}
@@ -42,7 +42,7 @@ func (p *pair) redeclared() bool {
 	return p.head != nil && p.shown.Change != Same && p.shown.Change != Moved
 }
 
-// readJobs fills in which jobs a pool matches.
+// readJobs sets which jobs a pool matches.
 func (s *side) readJobs(p *pool) {
 	p.match, p.asked = jobmatch.Of(p.RunnerPool, s.scopeOf(p)), p.GetRunnerLabels()
 	if p.isREST() {
@@ -50,15 +50,16 @@ func (s *side) readJobs(p *pool) {
 	}
 }
 
-// takers returns the names of the other pools of a side that match jobs with a label and are otherwise for the same jobs as
-// the given pool.
+// takers returns the names of the other pools of a side that match jobs with a label and, apart from labels, match the same
+// jobs as the given pool.
 func (s *side) takers(as *pool, label string) []string {
 	return s.named(func(p *pool) bool {
 		return p.name() != as.name() && !p.rests() && p.match.Bears([]string{label}) && as.competes(p)
 	})
 }
 
-// scopeOf returns the scope of a pool's connection. If the connection is not declared here, only its name is known.
+// scopeOf returns the scope of a pool's connection on GitHub. If the side does not declare the connection, the connection's
+// name stands for an organization.
 func (s *side) scopeOf(p *pool) jobmatch.Scope {
 	if c := s.connections[p.connectionName()]; c != nil {
 		if scope, ok := jobmatch.ScopeOf(c.Spec.URL); ok {
@@ -73,7 +74,7 @@ func (p *pool) overlaps(o *pool) bool {
 	return p.competes(o) && (p.match.Bears(o.asked) || o.match.Bears(p.asked) || p.sharedName(o) != "")
 }
 
-// sharedName returns the scale set name of one of the pools if both have it as a label.
+// sharedName returns the scale set name of either pool if both pools have that name as a label; empty otherwise.
 func (p *pool) sharedName(o *pool) string {
 	if p.isREST() || o.isREST() {
 		return ""

@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// maxGuesses limits the number of pairs of a deleted and an added pool that are compared to detect renames.
+// maxGuesses is the maximum number of combinations of a deleted and an added pool. If there are more, renames are not
+// detected.
 const maxGuesses = 40_000
 
 // pairUp pairs the pools of both sides by name, and then detects renamed pools.
@@ -30,7 +31,7 @@ func pairUp(base, head *side) []*pair {
 	return slices.DeleteFunc(pairs, func(p *pair) bool { return p.either() == nil })
 }
 
-// matchRenamed pairs each added pool with the most similar deleted pool.
+// matchRenamed pairs added pools with deleted pools, the most similar ones first. Such a pair is a renamed pool.
 func matchRenamed(deleted, added []*pair) {
 	if len(deleted)*len(added) > maxGuesses {
 		return
@@ -52,8 +53,9 @@ func matchRenamed(deleted, added []*pair) {
 	}
 }
 
-// similarity returns how likely it is that two pools are the same pool under different names; 0 if they are not. They must use
-// the same connection and serve the same jobs, or be equal apart from what depends on the name.
+// similarity scores how likely it is that two pools are the same pool under different names; 0 means that they are not. Both
+// must have the same registration and a connection of the same name, and have in common a declared scale set name, declared
+// labels, or the whole spec.
 func similarity(a, b *pool) int {
 	if a.Spec.ConnectionRef.Name != b.Spec.ConnectionRef.Name || a.Spec.GetRegistration() != b.Spec.GetRegistration() {
 		return 0

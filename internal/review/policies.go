@@ -28,7 +28,8 @@ func (c *comparison) comparePolicies() {
 	c.warnOfLabels()
 }
 
-// comparePolicy returns how a policy changes, and the pools that it affects; false if it is the same.
+// comparePolicy returns how a policy changes, and the pools that the change affects; false if the policy does not
+// change.
 func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	before, after := c.base.policies[ref], c.head.policies[ref]
 	p := PolicyChange{Policy: ref, Change: changeOf(before, after)}
@@ -47,7 +48,7 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	return p, p.Change != Changed || len(p.What) > 0
 }
 
-// stateOf returns the state of a policy on a side; nil if the side does not have it.
+// stateOf returns the state and the place of a policy on a side; nil if the side does not have the policy.
 func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 	if p == nil {
 		return nil, nil
@@ -58,7 +59,7 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-// specFields returns the differences between two specs without classes; none if either spec is not among the objects.
+// specFields returns the differences between two specs, without classes. It returns none if either object is nil.
 func specFields(was, is *compile.Object) []FieldChange {
 	if was == nil || is == nil {
 		return nil
@@ -70,7 +71,7 @@ func specFields(was, is *compile.Object) []FieldChange {
 	return slices.DeleteFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, "metadata") })
 }
 
-// whatChanged names the parts in which two policies differ. This matters even if no pool is affected today.
+// whatChanged returns the names of the parts in which two policies differ, even if the difference affects no pool.
 func whatChanged(before, after *Policy, fields []FieldChange) []string {
 	touches := (&Pool{Fields: fields}).touches
 	differs := map[string]bool{
@@ -86,7 +87,8 @@ func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }
 
 func isEnforced(p *Policy, on *pool) bool { return binds(p, on) && !isAudited(p) }
 
-// warnOfPolicy warns about a policy that applied to pools with certain labels, and no longer does.
+// warnOfPolicy warns if a policy of the base was enforced for pools, and the head's policy is not enforced for pools
+// with the same labels.
 func (c *comparison) warnOfPolicy(ref string) {
 	before, after := c.base.policies[ref], c.head.policies[ref]
 	var freed []string
@@ -98,7 +100,8 @@ func (c *comparison) warnOfPolicy(ref string) {
 	c.warnOfFreed(ref+" "+effects.Phrase("frees", after), "it", ref, freed)
 }
 
-// warnOfLabels warns about labels that were removed from pools if limits of the head depend on them.
+// warnOfLabels warns about pools that lost labels and whose limits at the head would be stricter with the previous
+// labels.
 func (c *comparison) warnOfLabels() {
 	const onLabels = "limits that depend on labels"
 	freed := map[string][]string{}
@@ -119,7 +122,8 @@ func (c *comparison) warnOfLabels() {
 	}
 }
 
-// goneLabels returns the labels that the head's pool no longer has, as NAME=VALUE,NAME=VALUE.
+// goneLabels returns the labels of the base's pool that the head's pool does not have, or has with another value, as
+// NAME=VALUE,NAME=VALUE.
 func (p *pair) goneLabels() string {
 	if p.base == nil || p.head == nil {
 		return ""
@@ -129,12 +133,13 @@ func (p *pair) goneLabels() string {
 	return labels.Set(gone).String()
 }
 
-// isLooser reports whether the limits in force, if known, allow more runners or guarantee fewer than other limits.
+// isLooser reports whether the effective limits allow more runners, or guarantee fewer, than other limits. It returns
+// false if the effective limits are unknown.
 func isLooser(now *policy.Scale, than policy.Scale) bool {
 	return now != nil && (now.Max > than.Max || now.Min < than.Min)
 }
 
-// warnOfFreed warns about pools to which a limit no longer applies.
+// warnOfFreed adds a warning and a consequence for pools to which a policy or limits no longer apply.
 func (c *comparison) warnOfFreed(what, of, name string, pools []string) {
 	if len(pools) == 0 {
 		return

@@ -28,15 +28,15 @@ import (
 const (
 	// hoursPerMonth is a twelfth of the hours of a year.
 	hoursPerMonth = 730
-	// defaultShare is the default position of the typical number of runners between the minimum (0) and the maximum (1).
+	// defaultShare is the default of TypicalShare.Share.
 	defaultShare = 0.25
 	// MaxPriceBytes limits the size of a price file.
 	MaxPriceBytes = 1 << 20
-	// maxPrice limits each price.
+	// maxPrice is the largest allowed price.
 	maxPrice = 1e9
 )
 
-// Prices contains the prices of runners from a reviewed file. No other source is consulted.
+// Prices contains the prices of runners, as a reviewed file declares them. Corral uses no other source of prices.
 type Prices struct {
 	// Currency of all prices, for example EUR.
 	Currency string `yaml:"currency"`
@@ -53,25 +53,25 @@ type Prices struct {
 	// Nodes contains prices of nodes. The first entry whose labels are in the pool's node selector applies, and takes
 	// precedence over the price of the requested resources.
 	Nodes []NodePrice `yaml:"nodes"`
-	// Typical sets the typical number of runners.
+	// Typical determines the typical number of runners of a pool.
 	Typical TypicalShare `yaml:"typical"`
 
-	object compile.Object // the file with the places of its fields, for comparing price files
+	object compile.Object // the content of the file with the positions of its fields, for a comparison with another price file
 }
 
 // LabelPrice is the price of runners with a label.
 type LabelPrice struct {
-	// Label as in runs-on, ignoring case.
+	// Label of a job's runs-on. Case is ignored.
 	Label string `yaml:"label"`
 	// PerRunnerHour is the price of one runner per hour.
 	PerRunnerHour float64 `yaml:"perRunnerHour"`
 }
 
-// NodePrice is the price of a kind of node. A runner costs its share of the node: of the CPUs or of the memory, whichever is
-// larger.
+// NodePrice is the price of a kind of node. A runner costs the share of the node's price that corresponds to its share of
+// the CPUs or of the memory, whichever is larger.
 type NodePrice struct {
 	Name string `yaml:"name"`
-	// NodeSelector contains the labels that a pool's node selector must have, at least one.
+	// NodeSelector contains the labels that a pool's node selector must have. At least one is required.
 	NodeSelector map[string]string `yaml:"nodeSelector"`
 	// VCPU and Memory are the resources that a node provides for pods, as quantities.
 	VCPU   string `yaml:"vcpu"`
@@ -86,17 +86,17 @@ type NodePrice struct {
 type TypicalShare struct {
 	// Share for all pools. Default: 0.25.
 	Share *float64 `yaml:"share"`
-	// Pools with another share, by name. * matches any characters except /. The first match applies.
+	// Pools contains the shares of pools that differ from Share. The first entry whose name matches applies.
 	Pools []PoolShare `yaml:"pools"`
 }
 
-// PoolShare is the share of pools by name.
+// PoolShare is the share of the pools whose name matches Name. In Name, * matches any characters except /.
 type PoolShare struct {
 	Name  string  `yaml:"name"`
 	Share float64 `yaml:"share"`
 }
 
-// ReadPrices reads a price file in YAML. Places and diagnostics contain the given file name.
+// ReadPrices reads a price file in YAML. Positions and diagnostics refer to the given file name.
 func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 	if len(data) > MaxPriceBytes {
 		return nil, []v1alpha1.Diagnostic{{File: file, Line: 1, Column: 1, Message: fmt.Sprintf("larger than %d bytes, the limit", MaxPriceBytes)}}
@@ -118,7 +118,8 @@ func ReadPrices(file string, data []byte) (*Prices, []v1alpha1.Diagnostic) {
 }
 
 var (
-	// unknownField and noNumber match errors of the YAML parser, and fieldInLine the field of a line.
+	// unknownField and noNumber match error messages of the YAML parser. fieldInLine matches the field's name in a line of the
+	// file.
 	unknownField = regexp.MustCompile(`^field (\S+) not found in type review\.(\w+)$`)
 	noNumber     = regexp.MustCompile("^cannot unmarshal !!\\w+ `(.*)` into float64$")
 	fieldInLine  = regexp.MustCompile(`^[\s-]*(\w+):`)
@@ -167,7 +168,7 @@ func (f *faults) must(condition bool, path, format string, args ...any) {
 	}
 }
 
-// upTo requires a number from 0 to most. NaN is rejected.
+// upTo adds a problem unless a value is a number from 0 to most. NaN is a problem.
 func (f *faults) upTo(most int64, path string, v float64) {
 	f.must(v >= 0 && v <= float64(most), path, "must be from 0 to %d, found %v", most, v)
 }
@@ -207,7 +208,7 @@ func (f *faults) quantity(path, text string) float64 {
 	return q.AsApproximateFloat64()
 }
 
-// share returns where a pool's typical number of runners lies between the minimum and the maximum.
+// share returns the share of a pool's typical number of runners, see TypicalShare.
 func (p *Prices) share(name string) float64 {
 	for _, s := range p.Typical.Pools {
 		if ok, _ := path.Match(s.Name, name); ok { // check rejected invalid patterns
@@ -217,7 +218,8 @@ func (p *Prices) share(name string) float64 {
 	return ptr.Deref(p.Typical.Share, defaultShare)
 }
 
-// rate returns the hourly price of a pool's runner, and what the price is based on; false if the price is unknown.
+// rate returns the hourly price of a pool's runner, and what the price is based on. known is false if the prices do not
+// cover the runner.
 func (p *Prices) rate(pool *pool) (rate float64, basis string, known bool) {
 	for _, l := range p.Labels {
 		if slices.ContainsFunc(pool.GetRunnerLabels(), func(label string) bool { return strings.EqualFold(label, l.Label) }) {

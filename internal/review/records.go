@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// maxRecords and maxRecordBytes limit how much of a decision log is read.
+	// maxRecords and maxRecordBytes limit the size of a decision log. A larger log is an error.
 	maxRecords     = 50_000
 	maxRecordBytes = 256 << 20
-	// maxRecordedChanges limits how many changed decisions are listed.
+	// maxRecordedChanges is the maximum number of changed decisions that the result lists.
 	maxRecordedChanges = 200
 )
 
-// Record is a decision in the decision log, with the fields that a review uses.
+// Record is a line of the decision log, with the fields that a review uses.
 type Record struct {
 	ID        string          `json:"decision_id"`
 	Path      string          `json:"path"`
@@ -40,7 +40,7 @@ type Record struct {
 	Timestamp time.Time       `json:"timestamp"`
 }
 
-// decided is a logged outcome.
+// decided is the outcome of a decision, as the decision log contains it.
 type decided struct {
 	Limits       *policy.Scale            `json:"limits"`
 	AssignedJobs v1alpha1.AssignedJobs    `json:"assignedJobs"`
@@ -49,9 +49,9 @@ type decided struct {
 	Failures     []policy.Failure         `json:"failures"`
 }
 
-// ReadRecords reads the lines of a decision log, each in JSON. It ignores lines that are not decisions, such as the lines of
-// other loggers. It returns how many decisions it could not read. It fails if reading fails or if the log is too long: more
-// than 50,000 decisions or 256 MiB.
+// ReadRecords reads the lines of a decision log, which are JSON objects, and sorts the decisions by time. It ignores the
+// lines of other loggers. skipped is the number of decisions that cannot be decoded. ReadRecords fails if it cannot read the
+// log, or if the log has more than 50,000 decisions or 256 MiB.
 func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	limited := &io.LimitedReader{R: r, N: maxRecordBytes + 1}
 	for lines := bufio.NewReader(limited); err == nil && len(records) <= maxRecords; {
@@ -76,7 +76,7 @@ func ReadRecords(r io.Reader) (records []Record, skipped int, err error) {
 	return records, skipped, nil
 }
 
-// question is a recorded input.
+// question is the recorded input of a decision. The field for its kind of decision is set.
 type question struct {
 	decision string
 	Pool     policy.Pool `json:"pool"`
@@ -85,7 +85,7 @@ type question struct {
 	update   policy.UpdateInput
 }
 
-// question reads the input of a record; false if it is not about a pool.
+// question decodes the input of a record. ok is false if the record is not about a pool.
 func (r *Record) question() (q question, ok bool) {
 	q.decision = strings.TrimPrefix(r.Path, "corral/")
 	inputs := map[string]any{policy.DecisionScaling: &q.scaling, policy.DecisionTemplate: &q.template, policy.DecisionUpdate: &q.update}
@@ -142,11 +142,11 @@ func (c *comparison) replayOne(r *Recorded, record *Record) {
 	}
 }
 
-// longestHold limits how long a recorded number of jobs is assumed to stay valid.
+// longestHold is how long at most a recorded number of jobs is assumed to be valid.
 const longestHold = time.Hour
 
-// ask evaluates a recorded question with the policies of the side that apply to its pool. It also returns the rules that
-// determine the answer.
+// ask evaluates a recorded question with b, the policies of the side that apply to the question's pool. It also returns the
+// rules that determine the answer, unless a policy fails.
 func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided, rules []v1alpha1.RuleReference) {
 	by := func(r v1alpha1.RuleReference) { rules = append(rules, s.locate(r)) }
 	switch q.decision {
@@ -175,7 +175,7 @@ func (s *side) ask(ctx context.Context, b *policy.Bound, q *question) (d decided
 	return d, rules
 }
 
-// text describes an outcome; empty if there is none.
+// text describes the outcome; empty if the record contains none.
 func (d *decided) text(decision string) string {
 	return effects.Phrase("outcome", struct {
 		*decided
@@ -183,7 +183,7 @@ func (d *decided) text(decision string) string {
 	}{d, decision})
 }
 
-// waiting returns how many of the recorded jobs exceed max and wait.
+// waiting returns how many of the recorded jobs must wait because they exceed the max of the outcome.
 func (d *decided) waiting(q *question) int32 {
 	return max(0, q.scaling.Jobs-cmp.Or(d.Limits, &policy.Scale{Max: v1alpha1.UnboundedMax}).Max)
 }
@@ -192,9 +192,9 @@ func scaleText(s policy.Scale) string { return effects.Phrase("scale", s) }
 
 func (r *Rollout) text() string { return effects.Phrase("rollout", r) }
 
-// recordedRunners returns the average number of runners that a pool would have had, given the jobs in its recorded decisions
-// and the limits of a side; false if there are fewer than two decisions. Each number of jobs counts until the next decision,
-// for at most an hour.
+// recordedRunners returns the average number of runners that a pool would have had with the recorded numbers of jobs and the
+// limits of a side. Each number of jobs counts until the next decision, but for at most an hour. The result is false if the
+// pool has fewer than two recorded decisions, or if a policy fails.
 func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	if j.limits.Effective == nil {
 		return 0, false
@@ -213,13 +213,13 @@ func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	return total / hours, true
 }
 
-// jobsAt is the number of jobs at a time.
+// jobsAt is the number of jobs of a pool at a time.
 type jobsAt struct {
 	at   time.Time
 	jobs int32
 }
 
-// recordedJobs returns the numbers of jobs in recorded decisions, by pool and time.
+// recordedJobs returns the numbers of jobs in the recorded scaling decisions by pool, in the order of the records.
 func recordedJobs(records []Record) map[string][]jobsAt {
 	jobs := map[string][]jobsAt{}
 	for i := range records {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package review predicts what a change of definitions and policies would do before it is merged: to pools, their limits,
-// their pods, their jobs and their cost. It is pure. Its inputs are two compiled sides and what is known about prices,
-// recorded decisions and the cluster. The output is one Result, from which all reports are rendered.
+// their pods, their jobs and their cost. It is pure: it compares two compiled sides, with optional prices, recorded
+// decisions and the state of the cluster, and returns one Result, from which all reports are rendered.
 package review
 
 import (
@@ -26,11 +26,11 @@ type Input struct {
 	// Base is the current state, and Head the proposed one.
 	Base, Head Side
 	Moment
-	// Namespace of the PoolSource that applies both sides; empty if unknown.
+	// Namespace of the PoolSource that applies the definitions; empty if unknown.
 	Namespace string
-	// ManySources is true if several PoolSources apply the sides, each into its own namespace.
+	// ManySources is true if several PoolSources apply the definitions, each into its own namespace.
 	ManySources bool
-	// Records of decisions, see ReadRecords; nil unless requested. Unread is how many decisions could not be read.
+	// Records of decisions, see ReadRecords; nil unless requested. Unread is the number of decisions that could not be read.
 	Records []Record
 	Unread  int
 	// Live contains the pools in the cluster by NAMESPACE/NAME; nil unless requested. A pool without an entry does not exist
@@ -38,9 +38,9 @@ type Input struct {
 	Live map[string]*v1alpha1.RunnerPool
 	// LiveNamespace is the namespace in which pools without a namespace were looked up.
 	LiveNamespace string
-	// Refused contains the cluster's reasons for refusing objects of the head.
+	// Refused contains the errors with which the cluster refused objects of the head in a dry run.
 	Refused []v1alpha1.Diagnostic
-	// Diff requests a diff of the objects.
+	// Diff requests a unified diff of the objects.
 	Diff bool
 }
 
@@ -48,29 +48,29 @@ type Input struct {
 type Side struct {
 	// Name of the revision or folder.
 	Name string
-	// Objects with their namespaces filled in. They include the positions of fields if they were compiled with
+	// Objects have their namespaces filled in. They include the positions of fields if they were compiled with
 	// compile.Options.Positions.
 	Objects []compile.Object
-	// Policies to evaluate: the ones declared with the pools, and any others passed to the command.
+	// Policies to evaluate: the policies that are declared with the pools, and the policies of --policy.
 	Policies []Policy
 	// Prices, see ReadPrices; nil if there are none. Unpriced is true if they cannot be read.
 	Prices   *Prices
 	Unpriced bool
-	// Diagnostics are the reasons why the side cannot be applied. If there are any, nothing else is read.
+	// Diagnostics are the reasons why the side cannot be applied. If there are any, the other fields are not used.
 	Diagnostics []v1alpha1.Diagnostic
 }
 
 // Policy is a loaded policy with the place of its declaration.
 type Policy struct {
 	*policy.Policy
-	// At is where the object is declared, or its first file.
+	// At is where the policy is declared: the place of its object, or its first file.
 	At Place
 	// Locate returns the place of a line of one of the modules, or an empty Place if the line is not in a file.
 	Locate func(module string, line int) Place
 }
 
-// Compare reviews a change. The context's guard limits each evaluation of a policy, see policy.WithGuard. An error means
-// that an object is not valid for its kind. Failures of policies are part of the result.
+// Compare reviews a change. The guard of the context limits each evaluation of a policy, see policy.WithGuard. Failures of
+// policies are part of the result. Compare returns an error if an object is not valid for its kind.
 func Compare(ctx context.Context, in Input) (*Result, error) {
 	base, err := open(&in.Base, &in)
 	head, err2 := open(&in.Head, &in)
@@ -97,18 +97,18 @@ type comparison struct {
 	base, head *side
 	result     *Result
 	pairs      []*pair
-	jobs       map[string][]jobsAt // from the records
+	jobs       map[string][]jobsAt // recorded numbers of jobs by pool
 }
 
-// pair is a pool on both sides, or on one of them.
+// pair is a pool on both sides. base or head is nil if that side does not have the pool.
 type pair struct {
 	c          *comparison
 	base, head *pool
 	before     *judgement
 	after      *judgement
-	// rollout of a changed template, whether allowed or not.
+	// rollout describes how a changed template rolls out, even if policies deny the template.
 	rollout *Rollout
-	// later describes from when on the pool has other limits than before, if they are the same now.
+	// later describes when the limits of the sides begin to differ, if they are equal now.
 	later string
 	// formerDenied is true if the head's policies also deny the base's template.
 	formerDenied bool
@@ -142,7 +142,7 @@ func (c *comparison) run() {
 	c.result.Worst = Worst(c.result)
 }
 
-// judge evaluates the policies of each side.
+// judge evaluates the policies of each side for a pool. It reuses the base's judgement if nothing relevant differs.
 func (c *comparison) judge(p *pair) {
 	if p.base != nil {
 		p.before = c.base.judge(c.ctx, p.base)
@@ -162,7 +162,8 @@ func (c *comparison) judge(p *pair) {
 	}
 }
 
-// lastDecision returns the base's limits for a pool. A new pool has none, so it gets no runners while a policy fails.
+// lastDecision returns the base's limits for a pool, which stay in force while a policy of the head fails. A new pool has no
+// last decision, so it gets no runners then. The result is nil if the limits of the base are unknown.
 func (c *comparison) lastDecision(p *pair) *policy.Scale {
 	switch {
 	case !c.result.Comparable():
@@ -173,7 +174,7 @@ func (c *comparison) lastDecision(p *pair) *policy.Scale {
 	return p.before.limits.Effective
 }
 
-// describe fills in what is shown for a pair.
+// describe fills in the description of a pair for the result.
 func (c *comparison) describe(p *pair) {
 	s := &p.shown
 	s.Namespace, s.Name = p.either().Namespace, p.either().Name
@@ -200,7 +201,7 @@ func (c *comparison) describe(p *pair) {
 	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
 }
 
-// compareFields reports the differences between the sides of a pool, and their effects.
+// compareFields describes the differences between the sides of a pool, and their effects.
 func (c *comparison) compareFields(p *pair) {
 	s := &p.shown
 	keepsRevision := sync.OnceValue(p.keepsRevision)
@@ -226,31 +227,32 @@ func (c *comparison) compareFields(p *pair) {
 	}
 }
 
-// refuse adds a diagnostic for an object of the head that cannot be applied, with the same message that the cluster returns.
+// refuse adds a diagnostic for an object of the head that cannot be applied. The message is the same as the cluster's.
 func (c *comparison) refuse(o *compile.Object, path, message string) {
 	c.result.Head.Diagnostics = append(c.result.Head.Diagnostics, o.Diagnostic(path, message))
 }
 
-// refuseChange adds a diagnostic for a change that the API server refuses according to the CRD's validation rules, with a
-// remedy. It returns the same as an effect.
+// refuseChange adds a diagnostic for a change that the API server refuses because of a validation rule of the CRD. message
+// ends with a remedy, after a colon. The result is the message as sentences for the list of effects.
 func (c *comparison) refuseChange(o *compile.Object, path, message string) string {
 	c.refuse(o, path, message)
 	what, remedy, _ := strings.Cut(message, ": ")
 	return fmt.Sprintf("The API server refuses this: %s. %s", what, capital(remedy))
 }
 
-// isMoved reports whether policy results change for a pool with an unchanged declaration.
+// isMoved reports whether the limits or findings of a pool with an unchanged declaration change.
 func isMoved(p *pair) bool {
 	return !p.before.limits.same(p.after.limits) || slices.ContainsFunc(p.shown.Findings, func(f Finding) bool { return f.State != Still })
 }
 
-// rollsOtherwise adds an effect and reports true if a future template of a pool with an unchanged declaration would roll out
-// differently.
+// rollsOtherwise reports whether a future template of a pool with an unchanged declaration would roll out differently, and
+// adds this as an effect.
 func (c *comparison) rollsOtherwise(p *pair) bool {
 	if p.before.digest == p.after.digest {
 		return false
 	}
-	// Both use the same number of runners: smaller steps because of a smaller max are not worth reporting.
+	// Percentages of both rollouts refer to the head's max, because smaller steps that follow from a smaller max are not worth
+	// reporting.
 	next := p.head.Name + "-next"
 	was := c.base.rollout(c.ctx, p.base, p.after, revisionOf(p.base), next).text()
 	is := c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.head), next).text()
@@ -258,7 +260,7 @@ func (c *comparison) rollsOtherwise(p *pair) bool {
 	return was != is
 }
 
-// summarize counts and sorts the pools, and drops pools that are not worth showing.
+// summarize counts and sorts the pools, leaves out unchanged pools that are not denied, and sets the verdict.
 func (c *comparison) summarize() {
 	r, s := c.result, &c.result.Summary
 	s.Classes = map[Class]int{}
@@ -286,7 +288,8 @@ func (c *comparison) summarize() {
 	c.notes()
 }
 
-// prune warns if a PoolSource would refuse to delete that many pools. In the cluster, a renamed pool is also deleted.
+// prune warns if the head removes so many pools that a PoolSource would refuse to prune them. A renamed pool counts as
+// removed, because the cluster deletes it.
 func (c *comparison) prune() {
 	removed := slices.DeleteFunc(names(c.base.pools, nil), func(name string) bool { return c.head.pools[name] != nil })
 	why := compile.RemovesTooMany(len(c.base.order), removed, len(c.head.order))
@@ -319,10 +322,10 @@ func (s *Summary) count(p *Pool) {
 // isDenied reports whether a policy denies the pool at the head, or fails for it.
 func (p *Pool) isDenied() bool { return p.Fails() || p.has(Deny, New, Still, Unknown) }
 
-// reaches lists classes, and changes of pools without a class, the most far-reaching first.
+// reaches lists classes, and the changes of pools that have no class, the most far-reaching first.
 var reaches = []string{string(Replaced), string(ReroutesJobs), string(ReplacesRunners), string(Added), string(OtherLimits), string(Settings), string(Moved), string(Same), string(Uncompared)}
 
-// rank returns the pool's position when ordered by how far its change reaches.
+// rank returns the position of the pool's change in reaches.
 func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()), string(p.Change))) }
 
 // notes adds notes about assumptions of the review.

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// lookout is the period for which costs and limits are evaluated.
+	// lookout is the period after the time of the review for which costs and limits are evaluated.
 	lookout = 7 * 24 * time.Hour
-	// year is the period in which schedules, and times named by policies, are searched for the first difference.
+	// year is the period in which the review looks for the first difference between the limits of both sides, at changes of
+	// schedules and at times for which policies request an evaluation.
 	year = 366 * 24 * time.Hour
-	// maxSwitches limits how many schedule changes of a year are considered: two daily schedules have 1,464. maxAsked is the
-	// approximate limit of how many of them policies are evaluated for.
+	// maxSwitches is the maximum number of schedule changes in a year that are considered; two daily schedules have 1,464.
+	// maxAsked is for how many of them the policies are evaluated.
 	maxSwitches = 1500
 	maxAsked    = 32
 )
 
-// laterText describes from when on a pool has other limits than at the base, if they are the same now; empty if there is no
-// such time.
+// laterText describes when the limits of a pool begin to differ from the limits at the base, if they are equal now; empty
+// if no difference was found.
 func (c *comparison) laterText(p *pair) string {
 	mayDiffer := p.before.digest != p.after.digest || p.shown.Change == Changed && (p.shown.touches("spec.scale") || p.shown.touches("metadata"))
 	if !mayDiffer || p.before.asked.inForce() != p.after.asked.inForce() || p.head.rests() {
@@ -38,8 +39,8 @@ func (c *comparison) laterText(p *pair) string {
 	return ""
 }
 
-// changesInWeek returns the times at which the weeks of both sides differ. The two sides may combine close changes
-// differently, so the caller evaluates the policies at each of these times.
+// changesInWeek returns the times of the week at which the limits of the two sides differ. Because the sides may have
+// combined close changes differently, the caller evaluates the policies at each of these times.
 func (c *comparison) changesInWeek(p *pair) (times []time.Time) {
 	before, after := p.before.week().steps, p.after.week().steps
 	for _, s := range slices.Concat(before, after) {
@@ -60,8 +61,8 @@ func scaleAt(steps []Span, at time.Time) (scale policy.Scale) {
 	return scale
 }
 
-// changesInYear returns the schedule changes of both sides and the times at which policies request an evaluation, if they
-// may make a difference.
+// changesInYear returns the times of schedule changes on both sides, and the times at which policies request an evaluation,
+// without times at which the limits cannot differ.
 func (c *comparison) changesInYear(p *pair) []time.Time {
 	times := []time.Time{p.before.asked.answer.Until, p.after.asked.answer.Until}
 	for _, side := range []*pool{p.base, p.head} {

@@ -19,7 +19,7 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// side is a Side that was opened for evaluation.
+// side is a Side whose objects were decoded, with its policies bound to its pools.
 type side struct {
 	*Side
 	in          *Input
@@ -27,10 +27,10 @@ type side struct {
 	order       []*pool // by namespace and name
 	connections map[string]*connection
 	policies    map[string]*Policy
-	declared    map[string]*compile.Object // policies among the objects, by reference
+	declared    map[string]*compile.Object // the policies' objects, by reference
 	set         *policy.Set
 	judged      []*judgement
-	coarse      map[string]bool // pools for which changes close to each other were combined
+	coarse      map[string]bool // pools with so many changes that close ones were combined
 }
 
 // pool is a pool of one side.
@@ -38,15 +38,16 @@ type pool struct {
 	*v1alpha1.RunnerPool
 	object *compile.Object
 	plan   *schedule.Plan
-	// input is the pool as passed to policies, with its declared limits.
+	// input is the pool in the form of a policy input, with its declared limits.
 	input policy.Pool
 	bound *policy.Bound
-	// match decides which jobs the pool matches, and asked contains the labels that such jobs request.
+	// match decides which jobs the pool matches. asked contains the labels of the pool's runners, all of which a job may
+	// request.
 	match jobmatch.Pool
 	asked []string
-	// usage contains the values of an idle fleet that the pool's rules read.
+	// usage contains the usage that the pool's rules read, for a fleet in which all pools are idle.
 	usage policy.Usage
-	// last is the last decision, which stays in force while a policy fails; nil if unknown.
+	// last contains the limits of the last decision, which stay in force while a policy fails; nil if unknown.
 	last *policy.Scale
 }
 
@@ -84,10 +85,10 @@ func (s *side) named(is func(*pool) bool) (all []string) {
 
 func (p *pool) at() *Place { return new(fieldPlace(p.object, "")) }
 
-// fieldPlace returns where a field is set, or the place of the object if the field is not set.
+// fieldPlace returns the place of a field, or of the closest known enclosing field or object.
 func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionOf(path)) }
 
-// open reads the objects of a side. A side with diagnostics is treated as empty.
+// open decodes the objects of a side, and binds its policies to its pools. It treats a side with diagnostics as empty.
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
@@ -117,7 +118,7 @@ func open(s *Side, in *Input) (*side, error) {
 	return o, nil
 }
 
-// idleFleet returns a fleet of all pools of the side without jobs.
+// idleFleet returns the usage of all pools of the side without jobs.
 func (s *side) idleFleet() *policy.Fleet {
 	inputs := make([]policy.Pool, len(s.order))
 	for i, p := range s.order {
@@ -126,7 +127,7 @@ func (s *side) idleFleet() *policy.Fleet {
 	return policy.NewFleet(inputs...)
 }
 
-// add reads one object.
+// add decodes one object.
 func (s *side) add(o *compile.Object) error {
 	switch o.Manifest.GetKind() {
 	case "RunnerPool":
@@ -151,7 +152,7 @@ func (s *side) add(o *compile.Object) error {
 	return nil
 }
 
-// revision returns the description of the side for the result.
+// revision describes the side for the result.
 func (s *side) revision() Revision {
 	r := Revision{Name: s.Name, Pools: len(s.order), Policies: names(s.policies, nil), Diagnostics: s.Diagnostics, Unpriced: s.Unpriced}
 	h := sha256.New()
@@ -164,7 +165,8 @@ func (s *side) revision() Revision {
 	return r
 }
 
-// locate sets the place of a rule, or of its policy if the rule's place is unknown.
+// locate replaces the position in a module by a place in a file: the place of the rule, or of its policy if the place of
+// the rule is unknown.
 func (s *side) locate(r v1alpha1.RuleReference) v1alpha1.RuleReference {
 	p := s.policies[r.Policy]
 	if p == nil {

@@ -18,24 +18,26 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// maxNamed limits how many pools a consequence names.
+// maxNamed is the maximum number of pools that a consequence names.
 const maxNamed = 10
 
 // Consequence is one consequence of a change.
 type Consequence struct {
-	// Class is one of the Classes, or for example Broken, Deleted, NewlyDenied or Cost.
+	// Class is a Class of a pool's change, or another word for the kind of consequence, such as Broken, Deleted, NewlyDenied or
+	// Cost.
 	Class string `json:"class"`
-	// Count is the number of affected pools or other objects, out of Of.
+	// Count is the number of affected pools or other objects. Of is the number of all pools; 0 for other objects.
 	Count int `json:"count"`
 	Of    int `json:"of,omitempty"`
-	// Pools as NAMESPACE/NAME, the first 10.
+	// Pools lists the first 10 affected pools as NAMESPACE/NAME.
 	Pools []string `json:"pools,omitempty"`
-	// Text describes the consequence. The texts of all consequences, joined, form one line.
+	// Text describes the consequence. It has no period, because reports join the texts of all consequences to one line.
 	Text string `json:"text"`
 }
 
-// poolConsequences are the consequences for pools, the most severe first, with texts for one pool and for several. The first
-// group comes before pools that are freed of policies, the second before changed limits, and the third at the end.
+// poolConsequences are the consequences for pools, the most severe first, with texts for one pool and for several. In the
+// list of all consequences, the first group comes before pools that are freed of policies, the second before changed limits,
+// and the third after the cost.
 var poolConsequences = [3][]poolConsequence{{
 	{string(Deleted), func(p *Pool) bool { return p.Change == Deleted && p.LosesJobs }, "deleted: its waiting jobs are lost", "deleted: their waiting jobs are lost"},
 	{string(Renamed), func(p *Pool) bool { return p.Change == Renamed && p.LosesJobs }, "renamed: its waiting jobs are lost", "renamed: their waiting jobs are lost"},
@@ -65,8 +67,8 @@ type poolConsequence struct {
 	one, many string
 }
 
-// Worst returns the consequences of a review, the most severe first. It returns none if nothing changes and nothing is
-// wrong.
+// Worst returns the consequences of a review, the most severe first. It returns none if nothing changes and policies deny
+// nothing.
 func Worst(r *Result) []Consequence {
 	limits, added := r.limits(), r.pools(poolConsequence{string(Added), func(p *Pool) bool { return p.Change == Added }, "added", "added"})
 	numbers := slices.Concat(added, limits)
@@ -90,7 +92,7 @@ func Worst(r *Result) []Consequence {
 	return all
 }
 
-// problems returns the reason why a side cannot be read.
+// problems returns the consequence that the head is broken, or that the base cannot be compared.
 func (r *Result) problems() []Consequence {
 	n := len(r.Base.Diagnostics)
 	switch {
@@ -102,7 +104,7 @@ func (r *Result) problems() []Consequence {
 	return nil
 }
 
-// pools returns the given consequences for the pools to which they apply, without numbers.
+// pools returns the given consequences that apply to any pool. Worst adds the numbers of pools to the texts.
 func (r *Result) pools(consequences ...poolConsequence) (all []Consequence) {
 	for _, what := range consequences {
 		c := r.count(what.class, what.of)
@@ -128,7 +130,7 @@ func (r *Result) count(class string, of func(*Pool) bool) Consequence {
 
 func (p *Pool) qualified() string { return wording.Qualified(p.Namespace, p.Name) }
 
-// otherObjects returns how many connections and policies have a kind of change.
+// otherObjects returns consequences with the numbers of connections and of policies that have the given change.
 func (r *Result) otherObjects(change Change) []Consequence {
 	connections := slices.DeleteFunc(slices.Clone(r.Connections), func(c Connection) bool { return c.Change != change })
 	policies := slices.DeleteFunc(slices.Clone(r.Policies), func(p PolicyChange) bool { return p.Change != change })
@@ -143,7 +145,7 @@ func others(class, format, noun string, n int) []Consequence {
 	return []Consequence{{Class: class, Count: n, Text: fmt.Sprintf(format, wording.Count(n, noun))}}
 }
 
-// limits returns the change of the sum of max in force.
+// limits returns the consequence that the sum of all max in force, or a limit of a pool, changes.
 func (r *Result) limits() []Consequence {
 	c := r.count(string(OtherLimits), func(p *Pool) bool {
 		return p.mostBefore != p.mostAfter || p.Before != nil && p.After != nil && !p.Before.same(p.After)
@@ -158,7 +160,7 @@ func (r *Result) limits() []Consequence {
 	return []Consequence{c}
 }
 
-// rise returns the change of the monthly cost.
+// rise returns the consequence that the typical monthly cost changes.
 func (r *Result) rise() []Consequence {
 	if r.Cost == nil || r.Cost.Before == nil || r.Cost.After == nil {
 		return nil
@@ -176,8 +178,8 @@ func (r *Result) rise() []Consequence {
 	return []Consequence{c}
 }
 
-// Uncounted returns how many pools may cost more than the amounts show: pools that no longer have a price or a max, or that
-// have a greater max and no price.
+// Uncounted returns the number of pools that may cost more than the amounts show. Either only the head has no price or no
+// max for them, or their price is unknown on both sides and their max rises.
 func (r *Result) Uncounted() int {
 	t := cmp.Or(r.Cost, &Cost{})
 	more := r.count("", func(p *Pool) bool {
@@ -186,7 +188,7 @@ func (r *Result) Uncounted() int {
 	return more.Count + len(without(t.Unknown, t.UnknownBefore)) + len(without(t.Unbounded, t.UnboundedBefore))
 }
 
-// typicalRise returns the rise of the typical monthly cost. A side without amounts counts as zero.
+// typicalRise returns the increase of the typical monthly cost. The cost of a side without amounts counts as zero.
 func (c *Cost) typicalRise() float64 {
 	return cents(cmp.Or(c.After, &Amounts{}).Typical - cmp.Or(c.Before, &Amounts{}).Typical)
 }
@@ -206,10 +208,10 @@ func (p *Pool) isReplaced() bool { return p.Change == Changed && p.Class() == Re
 // Fails reports whether a policy fails for the pool at the head.
 func (p *Pool) Fails() bool { return p.has(Failure, New, Still, Unknown) }
 
-// has reports whether there are findings with a level and one of the states.
+// has reports whether the pool has a finding with the level and one of the states.
 func (p *Pool) has(level Level, states ...State) bool { return p.count(level, states...) > 0 }
 
-// count returns the number of findings with a level and one of the states.
+// count returns the number of findings with the level and one of the states.
 func (p *Pool) count(level Level, states ...State) (n int) {
 	for _, f := range p.Findings {
 		if f.Level == level && slices.Contains(states, f.State) {
@@ -219,7 +221,7 @@ func (p *Pool) count(level Level, states ...State) (n int) {
 	return n
 }
 
-// most returns the maximum number of runners of the pool within limits.
+// most returns the maximum number of runners of the pool with the given limits; 0 without a pool.
 func (p *pool) most(l *Limits) int64 {
 	if p == nil {
 		return 0
@@ -227,7 +229,7 @@ func (p *pool) most(l *Limits) int64 {
 	return int64(l.inForce)
 }
 
-// addMax adds a max to a sum. If either is unbounded, so is the sum.
+// addMax adds a max to a sum. The sum is unbounded if either is.
 func addMax(sum *int64, most int64) { *sum = min(*sum+most, v1alpha1.UnboundedMax) }
 
 func maxText(n int64) string {
@@ -237,7 +239,7 @@ func maxText(n int64) string {
 	return humanize.Comma(n)
 }
 
-// signed returns an amount, given as a number and as text, with its sign.
+// signed returns the text of an amount with the sign of the number v.
 func signed(v float64, words string) string {
 	if v < 0 {
 		return "−" + strings.TrimPrefix(words, "-")
@@ -245,7 +247,8 @@ func signed(v float64, words string) string {
 	return "+" + words
 }
 
-// Money writes an amount: whole numbers in groups of three, or cents below a hundred.
+// Money formats an amount of money: with cents below 100, and otherwise as a whole number whose digits are in groups of
+// three.
 func Money(v float64) string {
 	if math.Abs(v) < 100 {
 		return strconv.FormatFloat(v, 'f', 2, 64)

@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Bounds of an update, in runners.
+// Bounds limits an update. All limits are numbers of runners.
 type Bounds struct {
 	Strategy v1alpha1.UpdateStrategy
 	// MaxSurge and MaxUnavailable are the largest numbers of runners above and below the
@@ -45,8 +45,9 @@ func Declared(spec v1alpha1.UpdateSpec, desired int32) Bounds {
 	return b
 }
 
-// Within narrows the bounds if only a limited number of runners can have a resource, such as volumes. A new runner beyond that number
-// would wait for an old one to end. As in a Deployment, if no surge is left, one runner may be unavailable.
+// Within narrows the bounds if only a limited number of runners, room, can have a resource such as a cache volume. A new
+// runner beyond that number would wait for an old one to end, so it does not count as surge. As in a Deployment, if no
+// surge is left, one runner may be unavailable.
 func (b Bounds) Within(room, desired int32) Bounds {
 	b.MaxSurge = min(b.MaxSurge, max(0, room-desired))
 	if b.MaxSurge == 0 && b.MaxUnavailable == 0 {
@@ -55,8 +56,9 @@ func (b Bounds) Within(room, desired int32) Bounds {
 	return b
 }
 
-// Narrowed applies the answer of policies, which received some bounds and returned others. Only
-// answers that are more careful have an effect.
+// Narrowed returns the bounds after policies have narrowed them. asked are the bounds that the policies received, and
+// answer the bounds that they returned. The strategy always comes from the answer; a number applies only if it is more
+// careful.
 func (b Bounds) Narrowed(asked, answer Bounds) Bounds {
 	b.Strategy = answer.Strategy
 	if answer.MaxSurge < asked.MaxSurge {
@@ -74,8 +76,8 @@ func (b Bounds) Narrowed(asked, answer Bounds) Bounds {
 	return b
 }
 
-// scaled returns a number, or a percentage of a total. An invalid number counts as 0, and a
-// number that is too large as the largest int32.
+// scaled returns v as a number of runners; total is the base of a percentage. An invalid value counts as 0, and a value
+// above the largest int32 as that number.
 func scaled(v intstr.IntOrString, total int32, up bool) int32 {
 	if v.Type == intstr.Int {
 		return max(0, v.IntVal)

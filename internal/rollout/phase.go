@@ -43,8 +43,8 @@ func begin(in Input) *update {
 	return &update{Input: in, from: in.usable(names...)}
 }
 
-// usable returns the first of the revisions that can have new runners and that is not the
-// new revision; "" if there is none.
+// usable returns the first of the given revisions that new runners may use and that is not the new revision; "" if there is
+// none.
 func (in Input) usable(revisions ...string) string {
 	for _, r := range revisions {
 		if r != in.To && slices.Contains(in.Usable, r) {
@@ -54,9 +54,9 @@ func (in Input) usable(revisions ...string) string {
 	return ""
 }
 
-// others counts the runners of other revisions that may have to be replaced. Runners with a
-// job count only if the status is lost. Otherwise they are the only remaining runners after an
-// update.
+// others counts, by revision, the runners of other revisions that may have to be replaced. Runners with a job count only if
+// the status is lost. Otherwise they do not start an update, because a completed update leaves runners of previous
+// revisions until they finish their job.
 func (in Input) others() map[string]int {
 	counts := map[string]int{}
 	for _, r := range in.Runners {
@@ -69,7 +69,7 @@ func (in Input) others() map[string]int {
 	return counts
 }
 
-// enter determines the phase.
+// enter sets the phase of this step.
 func (u *update) enter() {
 	u.counts = u.count(u.To)
 	switch {
@@ -101,13 +101,14 @@ func (u *update) hasRecovered() bool {
 	return u.mayRetry() && u.Records[u.To].First.IsZero() && u.hasWorked()
 }
 
-// mayRetry reports whether a template that was rolled back may be tried again: only while runners of the previous template fail.
+// mayRetry reports whether the pool may try a template again that was rolled back. It may do so only while runners of the
+// previous template fail and nothing holds the update.
 func (u *update) mayRetry() bool {
 	return u.Records[u.from].Open && u.hold() == "" && slices.Contains(u.Usable, u.To)
 }
 
-// retried returns the revision that gets one runner now although it was given up, because runners of the revision that replaced it fail as
-// well; "" for none. Either of the two may work again first, so the pool tries both.
+// retried returns the revision of which the pool creates one runner now although it was given up, because runners of the
+// revision that replaced it fail as well; "" for none. Either of the two may work again first, so the pool tries both.
 func (u *update) retried() string {
 	previous, latest := u.Records[u.from], u.Records[u.To]
 	switch {
@@ -127,8 +128,8 @@ func (u *update) isTrying() bool {
 	})
 }
 
-// isHeld reports whether the update must stop at its current step, and why. A completed replacement
-// cannot be held, unless the new template may have no more runners.
+// isHeld reports whether the update must stop at its current step, and why. An update that has no idle runners left to
+// replace cannot be held, unless policies deny new runners of the new template.
 func (u *update) isHeld() bool {
 	if u.Denied != "" && u.canGoBack() {
 		u.reason = u.Denied
@@ -147,14 +148,15 @@ func (u *update) hold() string {
 	return u.Hold
 }
 
-// canGoBack reports whether there is another revision that can have new runners.
+// canGoBack reports whether new runners can use the previous revision.
 func (u *update) canGoBack() bool { return u.usable(u.from) != "" }
 
-// isSound reports whether there is such a revision whose runners are not known to fail.
+// isSound reports whether new runners can use the previous revision, and its runners are not known to fail.
 func (u *update) isSound() bool { return u.canGoBack() && !u.Records[u.from].Open }
 
-// together is the longest time between the last failures of the previous and the new template's runners for which both templates count as
-// failing. A later failure cannot disprove this, because the pool creates no runner of the previous template in the meantime.
+// together is the longest time between the last failure of the previous template's runners and the last failure of the new
+// template's runners for which both templates count as failing. Within this time, the absence of further failures of the
+// previous template proves nothing, because the pool creates no runners of it.
 const together = 10 * time.Minute
 
 // bothFail reports whether runners of the previous template failed during the failures of the
@@ -172,11 +174,12 @@ func (u *update) inForce() string {
 	return u.To
 }
 
-// wanted returns the number of canaries that must succeed: at most as many as the pool has runners.
+// wanted returns the number of canaries that must succeed: the declared number, but at most as many as the pool has
+// runners.
 func (u *update) wanted() int { return int(min(u.Bounds.Canary, max(1, u.Desired))) }
 
-// proven reports whether the canaries succeeded: enough runners of the new template started at
-// least the pause ago, and still run or have had a job. Otherwise it records the time of the next check.
+// proven reports whether the canaries succeeded: enough runners of the new template started at least the pause ago, and
+// still run or have had a job. While enough of them run but the pause is not over, it sets u.next to the remaining time.
 func (u *update) proven() bool {
 	started := slices.Clone(u.Tried)
 	for _, r := range u.Runners {
@@ -214,7 +217,7 @@ func (u *update) status(p *Plan) *v1alpha1.UpdateStatus {
 	return s
 }
 
-// progress describes the progress of the replacement of runners.
+// progress describes how far the update has replaced runners.
 func (u *update) progress(p *Plan) string {
 	left := len(u.counts.others) - len(p.End) + u.counts.later
 	switch record := u.Records[u.To]; {

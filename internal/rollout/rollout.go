@@ -4,12 +4,13 @@
 // Package rollout plans how runners of a new template replace the runners of the previous
 // template. It is pure: it takes the existing runners and returns which to create and remove.
 //
-//	Canary      a few runners have the new template, until they ran for the pause
+//	Canary      a few runners have the new template, until they have run for the pause
 //	Rolling     idle runners of previous templates end according to the strategy
 //	Held        no runner ends, and new runners have the previous template
 //	RolledBack  the new template's runners failed; the previous template is in force again
 //
-// If runners of both templates fail, one runner of each is tried periodically. The first that succeeds decides.
+// If runners of both templates fail, the pool periodically tries one runner of each. The template of the first runner that
+// succeeds stays in force.
 //
 // This package does not determine the number of runners or the accepted work: an update
 // changes neither. It never removes a runner with a job.
@@ -25,14 +26,13 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Tolerated is the number of consecutive failures, for causes that the template owns, that
-// roll back an update.
+// Tolerated is the number of consecutive failures, caused by the new template itself, after which an update is rolled back.
 const Tolerated = 3
 
 // Runner holds the facts about one runner that a plan needs.
 type Runner struct {
 	Name string
-	// Revision of its template.
+	// Revision of the runner's template.
 	Revision string
 	State    v1alpha1.RunnerState
 	// Settling is true if the runner has ended and GitHub still counts its job.
@@ -50,10 +50,10 @@ type Runner struct {
 
 // Record holds the failures of a revision's runners since one of them succeeded.
 type Record struct {
-	// Owned counts failures with a cause that the template owns.
+	// Owned is the number of failures that the template itself caused.
 	Owned int
-	// Open is true if the failures with permanent causes stop new runners of the revision.
-	// Probe is true if one runner may be tried now in spite of that.
+	// Open is true while failures with permanent causes prevent new runners of the revision. Probe is true if one runner may
+	// be created now nevertheless, to try the revision.
 	Open, Probe bool
 	// Paced is true while the pool waits before it creates more runners of the revision, because the last ones failed for causes that are
 	// not the template's fault.
@@ -68,8 +68,8 @@ type Record struct {
 type Input struct {
 	// To is the revision of the spec's template.
 	To string
-	// Stored is the revision in the status: the revision of the previous template of the spec, or To.
-	// Empty if the status is lost.
+	// Stored is the revision in the pool's status: To, or the revision of the spec's previous template. It is "" if the status
+	// is lost.
 	Stored string
 	// State of the update in the status; nil for none.
 	State *v1alpha1.UpdateStatus
@@ -79,7 +79,8 @@ type Input struct {
 	Hold string
 	// Denied is the reason why To must have no new runners, in the same form; "" if it may have new runners.
 	Denied string
-	// Desired number of runners, and whether GitHub has sent statistics. Before that, no runner ends.
+	// Desired is the number of runners that the pool should have. JobsKnown is false until the pool's demand is known; until
+	// then, no runner ends.
 	Desired   int32
 	JobsKnown bool
 	Runners   []Runner
@@ -88,7 +89,7 @@ type Input struct {
 	Usable []string
 	// Records by revision. A revision without failures may be absent.
 	Records map[string]Record
-	// Tried lists the start times of runners of To that had a job and are gone.
+	// Tried lists the start times of the runners of To that had a job and have ended.
 	Tried []time.Time
 	// Well is the time after which an idle runner counts as successful.
 	Well time.Duration
@@ -103,11 +104,12 @@ type Plan struct {
 	Updated bool
 	// InForce is the revision that runners should have. Runners of other revisions are outdated.
 	InForce string
-	// New is the number of runners that may be created with the spec's revision now. Rest is the
-	// revision of all further runners.
+	// New is the number of runners of the spec's revision that may be created now. Rest is the revision of all further new
+	// runners.
 	New  int32
 	Rest string
-	// Try is the revision of the first runner, which may be created even while failures stop new runners of Rest; "" for none.
+	// Try is the revision of the first new runner, which may be created even while failures prevent new runners of Rest; ""
+	// for none.
 	Try string
 	// End lists the runners without a job to remove now, in order.
 	End []string
@@ -147,7 +149,7 @@ func Next(in Input) Plan {
 	return p
 }
 
-// update is the current update in one step.
+// update is an update while Next plans its next step.
 type update struct {
 	Input
 	from   string
@@ -155,10 +157,10 @@ type update struct {
 	phase  v1alpha1.UpdatePhase
 	reason string
 	next   time.Duration // until the phase may change
-	counts counts        // from the perspective of the revision in force
+	counts counts        // in relation to the revision in force
 }
 
-// counts holds the runners from the perspective of one revision.
+// counts holds numbers of runners in relation to one revision.
 type counts struct {
 	starting int32    // of the revision
 	usable   int32    // of the revision: starting, idle or busy
@@ -166,11 +168,11 @@ type counts struct {
 	supply   int32    // usable runners of all revisions
 	ending   int32    // without a job, and already being removed
 	others   []Runner // without a job, of other revisions
-	later    int      // of other revisions, with a job that they outlive
+	later    int      // persistent, of other revisions and with a job: to be replaced after the job
 }
 
-// count counts the runners from the perspective of a revision. While canaries are tried, an idle runner counts only after
-// the time Well.
+// count counts the runners in relation to a revision. During the canary phase, an idle runner of the revision counts as
+// starting until it has run for the time Well.
 func (u *update) count(revision string) counts {
 	var c counts
 	for _, r := range u.Runners {
@@ -203,7 +205,8 @@ func (u *update) count(revision string) counts {
 	return c
 }
 
-// later returns 1 for a runner that outlives its job and is to be replaced after it.
+// later returns 1 for a runner of another revision that outlives its current job and must be replaced after it, and
+// otherwise 0.
 func (r *Runner) later(revision string) int {
 	if r.Persists && r.State == v1alpha1.RunnerBusy && r.Revision != revision {
 		return 1
@@ -211,7 +214,7 @@ func (r *Runner) later(revision string) int {
 	return 0
 }
 
-// left returns the time until an idle runner counts as successful, and schedules the next look.
+// left returns the time until an idle runner counts as successful, and lowers u.next to that time.
 func (u *update) left(r Runner) time.Duration {
 	left := r.Started.Add(u.Well).Sub(u.Now)
 	if left > 0 && (u.next == 0 || left < u.next) {
@@ -244,8 +247,8 @@ func (u *update) step() Plan {
 	return p
 }
 
-// roll replaces the runners of previous templates according to the strategy. While the new template
-// cannot have new runners, the previous template has them instead and no runner ends.
+// roll replaces the runners of previous templates according to the strategy. While failures prevent or delay new runners of
+// the new template, new runners use the previous template instead, provided that its runners do not fail as well.
 func (u *update) roll(p *Plan) {
 	room := int32(math.MaxInt32)
 	if record := u.Records[u.To]; (record.Open || record.Paced) && u.isSound() && !u.bothFail() {
@@ -261,7 +264,8 @@ func (u *update) roll(p *Plan) {
 	p.Updated = len(u.counts.others) == len(p.End) && u.counts.later == 0
 }
 
-// tried limits the number of new runners of a failing template to one, periodically.
+// tried returns how many of n new runners may use the new template. While its runners fail, this is 0, or 1 if a probe is
+// due.
 func (u *update) tried(n int32) int32 {
 	switch r := u.Records[u.To]; {
 	case r.Paced, r.Open && !r.Probe:
@@ -272,9 +276,9 @@ func (u *update) tried(n int32) int32 {
 	return n
 }
 
-// replace removes idle runners of other revisions as runners of the revision in force start. Some
-// more of these may be created now. It never goes below the available minimum or above the
-// surge.
+// replace removes idle runners of other revisions as runners of the revision in force start. room is how many more runners
+// of that revision may be created now. The number of available runners never falls below the minimum, and the total never
+// exceeds the surge.
 func (u *update) replace(p *Plan, room int32) {
 	if u.Bounds.Strategy == v1alpha1.OnIdle {
 		u.endWorked(p)
@@ -294,7 +298,7 @@ func (u *update) replace(p *Plan, room int32) {
 	p.Extra = u.extra(int64(len(end)), int64(room))
 }
 
-// endWorked removes runners of other revisions that outlived a job since the update began.
+// endWorked removes runners of other revisions that have completed a job since the current phase of the update began.
 func (u *update) endWorked(p *Plan) {
 	for _, r := range sorted(u.counts.others) {
 		if u.State != nil && r.Persists && r.Worked.After(u.State.Since.Time) {
@@ -303,9 +307,9 @@ func (u *update) endWorked(p *Plan) {
 	}
 }
 
-// extra returns the number of runners to have above the desired number, given how many more end now
-// and how many may be created. It includes runners above that number that are already starting,
-// and runners that may be created above it. Runners that are being removed take room too.
+// extra returns the number of runners to have above the desired number. end is how many more runners end now, and room how
+// many may be created. The result includes runners above the desired number that are already starting. Runners that are
+// being removed count against the surge.
 func (u *update) extra(end, room int64) int32 {
 	if u.Desired == 0 {
 		return 0
@@ -313,14 +317,15 @@ func (u *update) extra(end, room int64) int32 {
 	c := &u.counts
 	coming, beyond := room, int64(c.supply)-end-int64(u.Desired)
 	if beyond < 0 {
-		coming += beyond // the desired number includes them
+		coming += beyond // new runners first fill the gap up to the desired number
 	} else {
 		coming += min(int64(c.starting), beyond)
 	}
 	return int32(max(0, min(int64(u.Bounds.MaxSurge)-int64(c.ending)-end, int64(len(c.others))-end, coming))) //nolint:gosec // at most MaxSurge
 }
 
-// endStarting removes starting runners of a failed template, unless the previous template fails as well. In that case they are tried.
+// endStarting removes starting runners of a template that was rolled back, unless runners of the previous template fail as
+// well. In that case, the pool tries both templates.
 func (u *update) endStarting(p *Plan) {
 	if u.mayRetry() {
 		return
@@ -336,8 +341,7 @@ func (u *update) endStarting(p *Plan) {
 	c.others = slices.DeleteFunc(c.others, starting)
 }
 
-// underWay returns the number of runners above the desired number because of the surge. A held
-// update keeps them.
+// underWay returns the number of existing runners above the desired number that the surge allows. A held update keeps them.
 func (u *update) underWay() int32 {
 	if u.Desired == 0 {
 		return 0
@@ -354,14 +358,16 @@ func (u *update) isOver(p *Plan) bool {
 	return !u.canGoBack() || u.didWell(p)
 }
 
-// didWell reports whether a runner of the new template succeeded. Otherwise it schedules the next look.
+// didWell reports whether a runner of the new template succeeded. It also sets p.LookAgain to the time after which this may
+// change.
 func (u *update) didWell(p *Plan) bool {
 	well := u.hasWorked()
 	p.LookAgain = u.next
 	return well
 }
 
-// hasWorked reports whether a runner of the new template had a job, or was idle for the time Well. Otherwise it records when one will succeed.
+// hasWorked reports whether a runner of the new template had a job, or has run idle for the time Well. For an idle runner
+// that has not, it lowers u.next to the remaining time.
 func (u *update) hasWorked() bool {
 	well := len(u.Tried) > 0
 	for _, r := range u.Runners {

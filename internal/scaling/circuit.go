@@ -14,8 +14,9 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// A Circuit opens when Tolerated runners in a row failed for a permanent cause. While
-// it is open, the pool tries one runner after ProbeMin, doubling to ProbeMax.
+// A Circuit opens after Tolerated runners in a row have failed for permanent causes. While it is open, the pool tries one
+// new runner at a time. The first try is ProbeMin after the last failure. The wait doubles with each further failure, up to
+// ProbeMax.
 const (
 	Tolerated = 3
 	ProbeMin  = 10 * time.Second
@@ -25,23 +26,24 @@ const (
 // Circuit counts the failures of one template's runners, so that the pool does not keep
 // starting runners that cannot work. The zero value is closed.
 type Circuit struct {
-	// Revision of the template. The count starts again with another revision.
+	// Revision is the template's revision. Each revision has a circuit of its own.
 	Revision string
-	// Failures in a row, the cause and message of the last, and the times of the first and the last.
+	// Failures is the number of failures in a row. Cause and Message describe the last one. First and Last are the times of
+	// the first and the last one.
 	Failures    int
 	Cause       v1alpha1.RunnerCause
 	Message     string
 	First, Last time.Time
-	// Owned counts the failures that the template itself caused, and not the network
-	// between the runner and GitHub.
+	// Owned is how many of these failures the template itself caused. The failure of a runner that never connected does not
+	// count, because the network between the runner and GitHub may be the cause.
 	Owned int
 	// Rounds counts failures for causes that are not permanent.
 	Rounds Rounds
 }
 
-// Failed counts the failure of a runner that started at a given time. Causes that pass by
-// themselves do not count. Once the circuit is open, runners that started before the last
-// failure do not count either: they belong to one batch and provide no new evidence.
+// Failed counts the failure of a runner that was created at the time began and failed at the time at. It ignores causes
+// that are not permanent. While the circuit is open, runners that were created before the last failure do not count either:
+// they belong to the same batch as the failed runner, and provide no new evidence.
 func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at time.Time) Circuit {
 	if !cause.Permanent() {
 		return c
@@ -65,7 +67,7 @@ func (c Circuit) Failed(cause v1alpha1.RunnerCause, message string, began, at ti
 // maxMessage limits a message in the status, in bytes.
 const maxMessage = 300
 
-// Status returns the state that another process needs to continue with the circuit, or nil.
+// Status returns the state that another process needs to continue with the circuit; nil if there is none.
 func (c Circuit) Status() *v1alpha1.HealthStatus {
 	s := &v1alpha1.HealthStatus{Revision: c.Revision}
 	if c.Failures > 0 {
@@ -87,8 +89,8 @@ func countStatus(count int, cause v1alpha1.RunnerCause, message string, last, ne
 	}
 }
 
-// Recall returns the circuit that another process recorded for a revision. Its failures do not count as owned by the template, because the other process
-// already acted on them. The circuit is closed if s is nil or records another revision.
+// Recall returns the circuit that another process recorded for a revision. Its failures do not count as Owned, because the
+// other process already acted on them. The circuit is closed if s is nil or records another revision.
 func Recall(revision string, s *v1alpha1.HealthStatus) Circuit {
 	c := Circuit{Revision: revision}
 	if s == nil || s.Revision != revision {
@@ -126,10 +128,10 @@ func (c Circuit) Interval() time.Duration {
 	return wait
 }
 
-// Hold returns the limits of an open circuit. Until the next probe is due, it allows only the
-// runners with a job. Then it allows one runner and one job to try it with, and one job as
-// long as free runners have none. It waits for a running probe. The returned time is the
-// time until the next probe; 0 if the probe is due or running.
+// Hold returns the limits of an open circuit. Until the next probe is due, and while a probe is running (probes is not 0),
+// the pool creates no runners. It then accepts jobs for its busy runners, and one more job if a free runner can take it.
+// When the probe is due, the pool may create one runner and accept one job for it. The returned time is the time until the
+// next probe; 0 if the probe is due or running.
 func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Duration) {
 	h := Hold{Announce: busy + min(free, 1), Reason: c.Row() + nextTry(c.NextProbe())}
 	if probes > 0 {
@@ -141,7 +143,7 @@ func (c Circuit) Hold(busy, free, probes int32, now time.Time) (Hold, time.Durat
 	return h.Trying(busy), 0
 }
 
-// Trying returns a hold that allows one runner, and one job to try it with.
+// Trying returns a copy of the hold that allows the pool to create one runner, and to accept one job for it.
 func (h Hold) Trying(busy int32) Hold {
 	h.Announce, h.Create = busy+1, 1
 	return h
@@ -155,5 +157,5 @@ func (c Circuit) Row() string {
 // NextProbe returns the time of the next probe, unless one is running.
 func (c Circuit) NextProbe() time.Time { return c.Last.Add(c.Interval()) }
 
-// nextTry ends the reason of a hold with the time of the next attempt.
+// nextTry returns the end of a hold's reason: the time of the next attempt.
 func nextTry(at time.Time) string { return at.UTC().Format("; next try " + wording.Clock) }

@@ -12,7 +12,7 @@
 //	           less while the pool's health or a quota holds it back
 //
 // Extra and surge are the additional runners that an update of the template may have. Package rollout decides which
-// runners it replaces.
+// runners the update replaces.
 package scaling
 
 import (
@@ -35,10 +35,11 @@ const Protection = 30 * time.Second
 type Runner struct {
 	Name  string
 	State v1alpha1.RunnerState
-	// Settling is true for a runner that has ended while GitHub still counts its job. It keeps its place until the
-	// count is corrected.
+	// Settling is true for a runner that has ended while GitHub still counts its job. It counts as supply, so that the
+	// pool does not replace it before GitHub corrects the count.
 	Settling bool
-	// Outdated is true for a runner with an old template. Outdated idle runners are removed first.
+	// Outdated is true for a runner with an old template. Among runners in the same state, Decide removes outdated ones
+	// first.
 	Outdated bool
 	// Deleting is true for a runner that is being removed or is about to be removed.
 	Deleting bool
@@ -60,17 +61,17 @@ type Input struct {
 	SuspendedReason string
 	// Held is true if the pool accepts no new jobs, but keeps min and idle runners ready.
 	Held bool
-	// Jobs is the number of assigned and unfinished jobs, which are served whatever Max is.
+	// Jobs is the number of assigned and unfinished jobs. The pool serves them even above Max, unless JobsWait is true.
 	Jobs int32
 	// Demand is the combined demand of all sources. Until it is known, no runner is created or removed.
 	Demand demand.Demand
-	// Offered is the number of GitHub's jobs for the pool that are not assigned. It is ignored while the pool accepts
+	// Offered is the number of GitHub's jobs for the pool that are not assigned. Decide ignores it while the pool accepts
 	// more jobs, because the count can be old.
 	Offered int32
-	// Pace replaces the desired number; nil for none.
+	// Pace, if not nil, replaces the desired number.
 	Pace    *Pace
 	Runners []Runner
-	// Saturated is true if jobs had to wait at the last decision.
+	// Saturated is true if the pool was full at the last decision.
 	Saturated bool
 	// Holds keep the plan below its limits because of health or quotas.
 	Holds []Hold
@@ -82,14 +83,15 @@ type Input struct {
 	Now   time.Time
 }
 
-// Pace is an intermediate number on the way to the decided one.
+// Pace is the number of runners that the pool's scaling behavior allows at the moment, on the way to the desired
+// number.
 type Pace struct {
 	Desired int32
 	// Reason in one sentence without a full stop.
 	Reason string
 }
 
-// Hold limits a plan for a reason outside of the limits.
+// Hold limits a plan because of the pool's health or a quota.
 type Hold struct {
 	// Announce is the maximum total number of jobs to accept; runners with a job are always covered.
 	Announce int32
@@ -142,10 +144,11 @@ func Decide(in Input) Plan {
 	return p
 }
 
-// saturate adds the number of jobs that wait because no more are accepted. bounded is true if the plan's reason names
-// max. A full pool stays full between the end of a job and the start of the next.
+// saturate sets Waiting and Full: how many jobs wait because the pool accepts no more, and whether max is the reason.
+// bounded is true if the plan's reason already names max. A full pool stays full between the end of a job and the start
+// of the next.
 func (in Input) saturate(p Plan, bounded bool) Plan {
-	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // from other sources
+	known := max(0, in.Demand.Jobs-max(in.Jobs, p.Announce)) // jobs that only other sources report
 	offered := max(0, in.Offered)
 	if in.Jobs < p.Announce && (!in.Saturated || in.Jobs == 0) {
 		offered = 0
@@ -168,7 +171,7 @@ func Desired(in Input) (int32, string) {
 	return w.runners, w.reason
 }
 
-// wish is a number of runners, with the reason, and whether the reason is max.
+// wish is a number of runners, with the reason. bounded is true if the reason names max.
 type wish struct {
 	runners int32
 	reason  string
@@ -187,9 +190,9 @@ func wishOf(in Input) wish {
 	return wish{in.Pace.Desired, in.Pace.Reason, false}
 }
 
-// counts counts runners by how they can be used.
+// counts holds numbers of runners, by how they can be used.
 type counts struct {
-	live    int32    // has or will have a pod that can work or is just ending
+	live    int32    // pending, idle or busy, also while the runner is being removed
 	busy    int32    // with a job
 	running int32    // idle, busy, or settling
 	supply  int32    // running, or starting
@@ -234,7 +237,7 @@ func (in Input) most() int32 {
 	return max(in.Limits.Max, in.Jobs)
 }
 
-// unpaced returns the number of runners without Pace.
+// unpaced returns the number of runners before Pace is applied.
 func unpaced(in Input) wish {
 	l := in.Limits
 	if in.Suspended && in.JobsWait && in.Jobs > l.Max {
@@ -336,8 +339,8 @@ func ripen(runners []Runner, now time.Time) (ripe []Runner, next time.Duration) 
 	return ripe, next
 }
 
-// pick returns the names of the first n runners, with a maximum number of idle ones: starting runners before idle ones,
-// outdated ones before others, the longest in their state first, then by name.
+// pick returns the names of the first n runners to remove. At most idle of them are idle runners. Starting runners come
+// before idle ones, outdated ones before others, then the longest in their state, then by name.
 func pick(runners []Runner, n, idle int64) []string {
 	sorted := slices.Clone(runners)
 	slices.SortFunc(sorted, func(a, b Runner) int {

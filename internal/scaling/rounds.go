@@ -11,7 +11,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// The first failed round is repeated immediately. The wait before the next one is roundMin, and doubles with each further failed round up to roundMax.
+// After the first failed round, the next one starts immediately. The wait after the second failed round is roundMin. It
+// doubles with each further failed round, up to roundMax.
 const (
 	roundMin = 5 * time.Second
 	roundMax = 5 * time.Minute
@@ -51,7 +52,7 @@ func (r Rounds) Failed(number, issued int64, cause v1alpha1.RunnerCause, message
 	return r
 }
 
-// Open reports whether enough rounds failed to call the pool unhealthy.
+// Open reports whether so many rounds in a row failed that the pool counts as unhealthy.
 func (r Rounds) Open() bool { return r.Count >= Tolerated }
 
 // wait returns the time between the last failure and the next round.
@@ -81,8 +82,9 @@ func (r Rounds) Hold(live int32, now time.Time) (Hold, bool) {
 	return Hold{Announce: live + 1, Create: math.MaxInt32, Reason: r.String() + nextTry(r.Next())}, true
 }
 
-// Patience returns the startup deadline of the next round. It doubles with each consecutive round whose runners did not start in time, up to
-// PatienceMax. With a constant deadline, runners that need longer would never start.
+// Patience returns the startup deadline of the next round. If the last runner failed because it did not start in time, the
+// deadline doubles with each consecutive failed round, up to PatienceMax. With a constant deadline, runners that need
+// longer would never start.
 func (r Rounds) Patience(deadline time.Duration) time.Duration {
 	switch r.Cause {
 	case v1alpha1.CauseSlow, v1alpha1.CauseUnschedulable, v1alpha1.CauseGitHub:
@@ -91,7 +93,7 @@ func (r Rounds) Patience(deadline time.Duration) time.Duration {
 	return deadline
 }
 
-// String describes the failures and the next round. The text changes only when another runner fails.
+// String describes the failed rounds. The text changes only when another runner fails.
 func (r Rounds) String() string {
 	return fmt.Sprintf("%d attempts in a row produced no working runner (%s: %s)", r.Count, r.Cause, r.Message)
 }

@@ -76,12 +76,12 @@ var weekdays = map[v1alpha1.Weekday]time.Weekday{
 	"Thursday": time.Thursday, "Friday": time.Friday, "Saturday": time.Saturday,
 }
 
-// all are the days of a weekly window before its weekdays are applied.
+// all is a mask of package cron with the bit of every month, day of the month or weekday.
 const all = 1<<63 - 1
 
-// Weekly reports whether one of several windows of the week is open at a time. While one is open, until is the end of
-// the open window that ends last; it is zero if that window never ends. Otherwise it is the beginning of the next
-// window; it is zero if there are no windows.
+// Weekly reports whether one of several windows of the week is open at a time. While one is open, until is the latest
+// end of the open windows; it is zero if none of them ends. Otherwise it is the beginning of the next window; it is
+// zero if there are no windows.
 func Weekly(place *time.Location, windows []v1alpha1.WeeklyWindow, now time.Time) (isOpen bool, until time.Time, err error) {
 	var begins, ends time.Time
 	for i, w := range windows {
@@ -133,10 +133,11 @@ func compileWeekly(place *time.Location, w *v1alpha1.WeeklyWindow) (span, *field
 	return newRecurrence(place, d, []int{from}, time.Duration(to-from)*time.Minute), nil
 }
 
-// parser accepts five fields. It must not get a zone, which has a separate field.
+// parser accepts the five fields of a cron expression. It must not be given a time zone, for which a schedule has a
+// separate field.
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// star marks a field that is * in the masks of package cron.
+// star is the bit with which package cron marks a field that is *.
 const star = 1 << 63
 
 func compileCron(place *time.Location, c *v1alpha1.CronWindow) (span, *fieldError) {

@@ -18,8 +18,8 @@ const (
 )
 
 // Warnings returns the schedules without an effect after a given time: schedules that are over, and
-// schedules that are active only while previous schedules set these numbers. It reports only facts
-// that it can determine within 400 days and 20,000 changes.
+// schedules that are active only while schedules earlier in the list set the same numbers. It reports
+// only what it can determine within 400 days and 20,000 changes.
 func (p *Plan) Warnings(now time.Time) []Problem {
 	effects := p.effects(now)
 	var problems []Problem
@@ -40,7 +40,7 @@ func (p *Plan) Warnings(now time.Time) []Problem {
 	return problems
 }
 
-// effect records whether a schedule determined a number.
+// effect records whether a schedule was active, and whether it determined a number.
 type effect struct {
 	held, decided bool
 	// others are the schedules that determined the numbers instead.

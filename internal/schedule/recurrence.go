@@ -10,14 +10,15 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// horizon is the time span in which the package looks for a start, and for the end of a
-	// permanent schedule: 29 February recurs after at most eight years.
+	// horizon is the number of days in which the package looks for a start, and for the end of a schedule
+	// that is active without a gap: 29 February recurs after at most eight years.
 	horizon = 9 * 366
 )
 
-// recurrence is active for a duration after each of its starts, by the clock of a place. Everything
-// except the edges is computed with the times that the clock shows, see Shown. A moment is in a
-// window of shown times exactly if the latest time that the clock has shown by then is in it.
+// recurrence is active for a duration after each of its starts, as measured by the clock of a place.
+// It computes with the times that this clock shows (see Shown), and converts only the results to
+// moments. A moment belongs to a window if the latest time that the clock has shown until then is in
+// the window.
 type recurrence struct {
 	place *time.Location
 	days  days
@@ -25,14 +26,15 @@ type recurrence struct {
 	minutes []int
 	// lasts is the duration: at least a minute, and at most 366 days.
 	lasts time.Duration
-	// seamless is true if the windows that start on one day leave no gap.
+	// seamless is true if there is no gap between the windows that start on one day.
 	seamless bool
 }
 
-// days are the days on which a recurrence starts: bits by number, as in package cron.
+// days is the set of days on which a recurrence starts, as masks of package cron: months, days of the
+// month, and weekdays.
 type days struct {
 	month, month1, week uint64
-	// either is true if one of month1 and week is sufficient.
+	// either is true if a day needs to match only one of month1 and week.
 	either bool
 }
 
@@ -56,7 +58,7 @@ func (r *recurrence) at(now time.Time) (holds bool, until time.Time) {
 		var then bool
 		if then, change = r.shown(shown); then != holds {
 			return holds, until
-		} // else the clock was put forward past it
+		} // otherwise the clock skipped the change when it was put forward
 	}
 	return holds, time.Time{}
 }

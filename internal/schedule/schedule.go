@@ -33,7 +33,7 @@ type span interface {
 	at(now time.Time) (holds bool, until time.Time)
 }
 
-// Now describes the state at a time.
+// Now contains the pool's numbers and its active schedules at a time.
 type Now struct {
 	// Scale holds the pool's numbers at that time.
 	v1alpha1.Scale
@@ -43,7 +43,7 @@ type Now struct {
 	Next time.Time
 }
 
-// Change is the state from a time on.
+// Change is the state that begins at a time.
 type Change struct {
 	At time.Time
 	Now
@@ -55,8 +55,8 @@ func (p *Plan) At(now time.Time, scale v1alpha1.ScaleSpec) Now {
 	return p.walk(now).now(scale)
 }
 
-// Changes returns the state after each moment between two times, excluding from, at which a
-// schedule starts or ends. It returns a limited number of changes, in order.
+// Changes returns the state after each start or end of a schedule between two times, both exclusive: the
+// first most changes, in order.
 func (p *Plan) Changes(from, to time.Time, scale v1alpha1.ScaleSpec, most int) []Change {
 	var changes []Change
 	w := p.walk(from)

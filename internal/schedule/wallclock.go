@@ -3,9 +3,10 @@
 
 package schedule
 
-// Schedules and policies compute with the times that clocks in a place show. When the clock is put back, a time counts the
-// first time that it is shown. When it is put forward, a time in the skipped hour counts as the moment of the change. A shown
-// time is a time.Time in UTC whose date and hour are what the clock shows: adding to it adds by the clock.
+// Schedules and policies compute with the times that the clock of a place shows. A time that the clock shows twice, because
+// it is put back, means the first of the two moments. A time that the clock skips, because it is put forward, means the
+// moment of the change. A shown time is a time.Time in UTC with the date and time of day that the clock shows, so that
+// additions to it follow the clock.
 
 import (
 	"errors"
@@ -39,7 +40,7 @@ func Location(zone string) (*time.Location, error) {
 	return location, nil
 }
 
-// widest exceeds every offset from UTC, and every time span that clocks are set back.
+// widest is longer than every offset from UTC, and than every span by which clocks are set back.
 const widest = 26 * time.Hour
 
 // First returns the moment when a clock in a place first shows a time, or a later time if that time is skipped.
@@ -50,7 +51,7 @@ func First(place *time.Location, shown time.Time) time.Time {
 		_, end := local.ZoneBounds()
 		_, east := local.Zone()
 		first := shown.Add(-time.Duration(east) * time.Second)
-		if first.Before(at) { // the clock was put forward past it
+		if first.Before(at) { // the clock skipped the time when it was put forward
 			first = at
 		}
 		if end.IsZero() || first.Before(end) {
@@ -60,8 +61,8 @@ func First(place *time.Location, shown time.Time) time.Time {
 	}
 }
 
-// Shown returns the latest time that a clock in a place has shown up to now. Usually this is the
-// current time. While the clock repeats times after it went back, it is the time just before that.
+// Shown returns the latest time that a clock in a place has shown up to now. Usually this is the current time. While the
+// clock repeats times after it was put back, it is the last time before that.
 func Shown(place *time.Location, now time.Time) time.Time {
 	latest := faceOf(now.In(place))
 	for at := now; ; {

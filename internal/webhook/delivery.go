@@ -5,9 +5,9 @@
 // Corral uses, and passes them to the leader's job tracker. It writes nothing to Kubernetes, and remembers nothing
 // about unverified events.
 //
-// The protocol is described at https://docs.github.com/en/webhooks. An event is a POST whose body is signed with HMAC
-// SHA-256 in the header X-Hub-Signature-256, and which X-GitHub-Event and X-GitHub-Delivery identify. GitHub does not
-// repeat an event unless asked to, and gives up after 10 seconds.
+// The protocol is described at https://docs.github.com/en/webhooks. An event is a POST request. The header
+// X-Hub-Signature-256 contains an HMAC SHA-256 of the body, X-GitHub-Event the name of the event, and X-GitHub-Delivery
+// its GUID. GitHub gives up after 10 seconds, and does not repeat an event unless asked to.
 package webhook
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Events that are decoded. The server answers others and drops them.
+// Names of the events that are decoded. The server accepts other events and drops them.
 const (
 	// WorkflowJobEvent is about a job that is queued, waiting, in_progress or completed.
 	WorkflowJobEvent = "workflow_job"
@@ -43,7 +43,7 @@ const (
 	MaxLabels = 100
 )
 
-// bounds of a body. A push has at most 2,048 commits, with the names of their files.
+// bounds are the limits of a body. A push has at most 2,048 commits, with the names of their files.
 var bounds = github.Bounds{Bytes: MaxBody, List: 10_000, Inner: 10_000, Values: 1_000_000, Text: MaxBody}
 
 // Delivery is the part of an event that Corral uses.
@@ -57,7 +57,7 @@ type Delivery struct {
 	// Action is the event's action, such as queued; "" for a push.
 	Action string
 	// Identity identifies the event by its content. The GUID is not signed, so the same event may arrive under another
-	// GUID. It is "" for workflow_job, whose jobs have ids, and if GitHub sends too little.
+	// GUID. Identity is "" for workflow_job, whose jobs have ids, and if the event contains too little to identify it.
 	Identity string `most:"1024"`
 	// Happened is the time of the event, if GitHub sends it; zero for workflow_job.
 	Happened time.Time
@@ -118,7 +118,8 @@ type CheckRun struct {
 }
 
 // ErrNotReady is the error of a job tracker that cannot accept events yet, because it is loading its state or its
-// process is not the leader. The response asks GitHub to try later, and Corral requests the event again.
+// process is not the leader. The server then answers 503. GitHub does not repeat the event by itself, so Corral
+// requests it again later.
 var ErrNotReady = errors.New("not ready to take events")
 
 // ErrBadEvent is wrapped by all errors of Parse.
@@ -176,7 +177,7 @@ func (m *moment) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// IsDecoded reports whether Corral uses events of this name. The server answers others and drops them.
+// IsDecoded reports whether Corral uses events of this name.
 func IsDecoded(event string) bool {
 	switch event {
 	case WorkflowJobEvent, CheckRunEvent, PullRequestEvent, PushEvent:
@@ -229,7 +230,7 @@ func (d *Delivery) setPlace(p *payload) error {
 	return nil
 }
 
-// setSubject sets the subject of the event.
+// setSubject sets the fields that exist only for events of this name.
 func (d *Delivery) setSubject(p *payload) error {
 	switch d.Event {
 	case WorkflowJobEvent:
@@ -250,7 +251,7 @@ func (d *Delivery) setCheckRun(p *payload) error {
 		return errors.New("check_run is missing")
 	}
 	d.CheckRun = &CheckRun{Name: c.Name, Status: c.Status}
-	// Only these two happen once; GitHub sends no time for other actions, such as rerequested.
+	// Only these two actions happen once per check run. GitHub sends no time for other actions, such as rerequested.
 	switch d.Action {
 	case "created":
 		d.Happened = c.StartedAt.Time

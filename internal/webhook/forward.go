@@ -18,8 +18,8 @@ import (
 const (
 	// dialWithin and passWithin are the timeouts for reaching the leader and for its answer.
 	dialWithin, passWithin = time.Second, 5 * time.Second
-	// passSlots is how many events are forwarded at once. One namespace may have a quarter, because the leader may take long
-	// for its events.
+	// passSlots is how many events are forwarded at once. One namespace may use a quarter, because the leader may take
+	// long for its events.
 	passSlots = 48
 	// maxAnswer is how many bytes of the leader's answer are returned.
 	maxAnswer = 1 << 10
@@ -31,15 +31,15 @@ type Leader interface {
 	Leads() bool
 	// Peer returns the address of the leader's server, or an error while it is unknown.
 	Peer(ctx context.Context) (Peer, error)
-	// Failed reports that the address could not be reached.
+	// Failed records that the address could not be reached.
 	Failed(address string)
 }
 
 // Peer is the server of another replica.
 type Peer struct {
-	// Address is its host and port.
+	// Address is the host and port of the server.
 	Address string
-	// Key proves to it that a request comes from a replica: it is that replica's Options.Key.
+	// Key is the Options.Key of the server. With it, the sender of a request proves to the server that it is a replica.
 	Key string
 }
 
@@ -99,8 +99,8 @@ func (s *Server) pass(d *delivery, body []byte) answer {
 	return answerOf(response)
 }
 
-// isDial reports whether a connection could not be established. Other errors concern one request only: its sender may
-// have left, or it may have waited too long.
+// isDial reports whether a connection could not be established. Other errors concern one request only: GitHub may have
+// closed the connection, or the leader may have taken too long.
 func isDial(err error) bool {
 	op := new(net.OpError)
 	return errors.As(err, &op) && op.Op == "dial"

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// IntakeBytes is the maximum size of all bodies in memory. A quarter has room for one address's largest body and 12
-	// MiB of other bodies.
+	// IntakeBytes is the maximum total size of the bodies in memory. One address may use a quarter, which has room for
+	// one body of the maximum size and 12 MiB of other bodies.
 	IntakeBytes = 4 * (MaxBody + 12<<20)
 	// bodyRate is the minimum rate of a body in bytes per second, after an initial grace period.
 	bodyRate = 1 << 20
@@ -26,9 +26,10 @@ const (
 var errCrowded = errors.New("too many bytes from this address")
 
 // intake limits the bytes of bodies in memory, and divides them between addresses, so that bodies that are not verified
-// cannot displace GitHub's. An address with more than a quarter of the bytes loses its largest body that is not verified
-// yet. If there are too many bytes in total, so does the address with the most. A verified body counts for its namespace
-// instead, regardless of its address, and may be dropped in the same way until it is decoded.
+// cannot displace GitHub's. An address with more than a quarter of the bytes loses its largest body that is not
+// verified yet. If there are too many bytes in total, the address with the most bytes loses its largest one. Once a
+// body is verified, it counts for the namespace whose secret signed it, regardless of its address. It may still be
+// dropped in the same way until it is decoded.
 type intake struct{ bytes *share.Bytes }
 
 // arrival is a body that is being read. Its deadline enforces the minimum rate.
@@ -49,8 +50,8 @@ func (i *intake) begin(body io.Reader, sender string, deadline func(time.Time) e
 	return &arrival{Reader: body, Hold: i.bytes.Hold(sender, stop), of: i, began: time.Now(), deadline: deadline}
 }
 
-// verified counts the body for the namespace that signed it. It returns false if there is no room. lose is called if the body has to make room before
-// Keep protects it.
+// verified counts the body for the namespace that signed it. It returns false if there is no room. lose is called if
+// the body has to make room before Keep protects it.
 func (a *arrival) verified(namespace string, lose func()) bool {
 	a.Leave()
 	a.Hold = a.of.bytes.Hold(namespace, lose)
@@ -60,7 +61,7 @@ func (a *arrival) verified(namespace string, lose func()) bool {
 // Read fails if the body arrives too slowly, or is dropped to free memory.
 func (a *arrival) Read(p []byte) (int, error) {
 	_ = a.deadline(a.began.Add(min(arriveWithin, beginWithin+time.Duration(a.read)*time.Second/bodyRate)))
-	if !a.Add(0) { // the body had to make room before this deadline was set
+	if !a.Add(0) { // the body was dropped before this deadline was set
 		return 0, errCrowded
 	}
 	n, err := a.Reader.Read(p)
@@ -71,9 +72,10 @@ func (a *arrival) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// doors is a listener that limits its connections. One address may have a quarter of them. When all are in use, the
-// address with the most connections loses its oldest one to an address with fewer. If no address has many more than the
-// others, the connection that has been idle for the longest time is closed.
+// doors is a listener that limits its connections. One address may have a quarter of them. When all are in use, a new
+// connection replaces the oldest connection of the address with the most, if that address has at least two more than
+// the new connection's address. Otherwise the new connection replaces the connection that has been idle for the longest
+// time.
 type doors struct {
 	net.Listener
 	now  func() time.Time
@@ -100,8 +102,8 @@ func newDoors(listener net.Listener, now func() time.Time) *doors {
 	return l
 }
 
-// quietest chooses the connection that has been idle for the longest time. An address that already has connections only
-// gets another one if that connection really is idle.
+// quietest chooses the connection that has been idle for the longest time. For an address that already has connections,
+// it chooses none if this connection was active within headWithin.
 func (l *doors) quietest(own int) (source string, d *door, ok bool) {
 	for other := range l.all {
 		if d == nil || other.moved.Load() < d.moved.Load() {
@@ -160,7 +162,7 @@ func (d *door) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close frees the connection's place.
+// Close closes the connection, and makes room for another one.
 func (d *door) Close() error {
 	d.of.mu.Lock()
 	d.of.open.DeleteFunc(d.source, func(other *door) bool { return other == d })

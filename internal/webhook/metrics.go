@@ -40,7 +40,7 @@ func (r result) isBad() bool {
 	return slices.Contains([]result{forged, malformed, oversized, unknown, slow}, r)
 }
 
-// isRefused reports whether a user may have to fix something.
+// isRefused reports whether the request is logged, because a user may have to fix something.
 func (r result) isRefused() bool { return r.isBad() || r == unusable }
 
 var (
@@ -48,7 +48,7 @@ var (
 		"Requests to the webhook server, by result: accepted, passed (on to the leader), duplicate, unused, probed, forged, malformed, unusable, oversized, unknown, slow, limited, busy or unready.", "result")
 	durations = meter.Histograms("corral_webhook_request_duration_seconds",
 		"Response time of the webhook server, by result.", []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}, "result")
-	// events is bounded by the connections there are: only signed events count.
+	// events has no more connections than exist, because only signed events count.
 	events = meter.OwnedBy[prometheus.Counter](meter.Counters("corral_webhook_events_total",
 		"Accepted events, by connection and name of the event.", "namespace", "connection", "event"))
 )

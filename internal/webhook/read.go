@@ -38,8 +38,9 @@ const (
 
 const signatureSize = sha256.Size
 
-// enter waits until a verified body may be decoded. The caller calls leave after decoding, once or more. leave is nil if the turn of the body does not come in
-// time, or if the body has to make room. Small bodies do not wait. Namespaces take turns at large bodies, so that one tenant does not delay others.
+// enter waits until a verified body may be decoded. The caller calls leave after decoding, once or more. leave is nil
+// if the turn of the body does not come in time, or if the body has to make room. Small bodies do not wait. Namespaces
+// take turns at large bodies, so that one tenant does not delay others.
 func (s *Server) enter(d *delivery, body *arrival) (leave func()) {
 	ctx, cancel := context.WithTimeout(d.Context(), turnWithin)
 	defer cancel()
@@ -133,7 +134,8 @@ func (s *Server) verify(d *delivery, body []byte) answer {
 }
 
 // isSigned reports whether one of the secrets signed a body. It always compares with at least two secrets, so that its
-// duration does not reveal whether a connection has one. The decoy signs nothing.
+// duration does not reveal whether a connection has one. In place of missing secrets, it uses the decoy, with which no
+// body is signed.
 func (s *Server) isSigned(body []byte, secrets [][]byte, claimed [signatureSize]byte) bool {
 	for secrets = slices.Clip(secrets); len(secrets) < 2; {
 		secrets = append(secrets, s.decoy)

@@ -14,21 +14,23 @@ import (
 )
 
 const (
-	// seenMost is how many events are remembered, with a quarter at most for one namespace, and seenFor for how long.
+	// seenMost is the maximum number of remembered events. One namespace may have a quarter of them. seenFor is how
+	// long an event is remembered.
 	seenMost = 65536
 	seenFor  = 10 * time.Minute
-	// quietFor is the time between two log lines about the same kind of refusal.
+	// quietFor is the minimum time between two log lines about the same kind of refusal.
 	quietFor = 10 * time.Second
 )
 
-// seen remembers accepted events by their signatures. When GitHub repeats an event, its body and thus its signature are
-// the same. Unlike the GUID, no one else can attach the signature to another body.
+// seen remembers accepted events by their signatures, to recognize duplicates. When GitHub repeats an event, its body
+// and thus its signature are the same. A sender can attach the GUID of an event to another body, but not its signature.
 type seen struct {
 	mu    sync.Mutex
 	known *share.Map[sighting, time.Time] // when they were accepted
 }
 
-// sighting identifies an event of a connection. It contains no pointers, so tens of thousands are cheap.
+// sighting identifies an event of a connection. It contains no pointers, so that tens of thousands cost the garbage
+// collector little.
 type sighting [16]byte
 
 func sightingOf(connection types.NamespacedName, signature [signatureSize]byte) sighting {
@@ -59,7 +61,7 @@ type quiet struct {
 	last map[result]time.Time
 }
 
-// speaks reports whether it is time for another log line.
+// speaks reports whether a request with this result may be logged now.
 func (q *quiet) speaks(r result, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

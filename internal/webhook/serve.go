@@ -21,7 +21,8 @@ const (
 	maxConnections = 2048
 	// maxHead is the maximum size of a request's headers in bytes.
 	maxHead = 16 << 10
-	// Timeouts of a connection: for a request's headers, for the whole request, for the answer, and without a request.
+	// Timeouts of a connection: for a request's headers, for the whole request, for the answer, and between two
+	// requests.
 	headWithin, requestWithin, writeWithin, idleFor = 5 * time.Second, 15 * time.Second, 15 * time.Second, 90 * time.Second
 	// shutdownWithin is how long requests may take to finish when the server stops.
 	shutdownWithin = 5 * time.Second

@@ -36,14 +36,15 @@ const (
 const (
 	pathPrefix = "/github/"
 	pingEvent  = "ping"
-	// maxPath is the maximum length of a namespace and a name.
+	// maxPath is the maximum length of NAMESPACE/NAME.
 	maxPath = 63 + 1 + 253
 	// maxHeader is the maximum length of an event's name or GUID. GitHub's have up to 40 bytes.
 	maxHeader = 64
 	// answerWithin is the timeout for an answer: GitHub gives up after 10 s.
 	answerWithin = 9 * time.Second
-	// hidePause is the time between the arrival of a body and a refusal that must not reveal whether a connection
-	// exists. Only for an existing connection does the server read a Secret from the API server, which takes less.
+	// hidePause is the time between the arrival of a body and an answer with the status 401. It hides whether a
+	// connection exists: only for an existing connection does the server read a Secret from the API server, which
+	// normally takes less than hidePause.
 	hidePause = 500 * time.Millisecond
 	// retryAfter is sent with answers to requests that may succeed later.
 	retryAfter = 5 * time.Second
@@ -79,7 +80,7 @@ type Options struct {
 	Signatures *Signatures
 	// Leader identifies the process that accepts events; nil if this process always does.
 	Leader Leader
-	// Key with which other replicas prove that they forwarded a request; "" if there are none.
+	// Key is the key with which other replicas prove that they forwarded a request; "" if there are none.
 	Key string
 	// TrustedProxies are the proxies whose X-Forwarded-For header is trusted.
 	TrustedProxies []netip.Prefix
@@ -93,12 +94,12 @@ type Server struct {
 	intake  *intake
 	large   *turns.Limiter // limits the decoding of large bodies
 	sources *sources
-	decoy   []byte // a key that signs nothing
+	decoy   []byte // a random key with which no body is signed
 	pause   time.Duration
 	seen    *seen
 	quiet   *quiet
 	forward *http.Client
-	passing sync.Map // of namespace to chan struct{}, which has a place for each event that is being passed on
+	passing sync.Map // by namespace: a chan struct{} whose elements are the events that are being forwarded
 }
 
 // New creates a server, which is an http.Handler. Serve runs it with timeouts.
@@ -114,7 +115,7 @@ type answer struct {
 	result result
 	status int
 	text   string
-	// retry is when the sender may try again; 0 if that does not help.
+	// retry is the delay after which the sender may try again; 0 if that does not help.
 	retry time.Duration
 	// cause is logged instead of the text; "" if the text is the cause.
 	cause string
@@ -138,7 +139,8 @@ type delivery struct {
 	passed bool
 }
 
-// sender returns for whom a body counts while it arrives: its address or, of a body that another replica has verified, its namespace.
+// sender returns the account of the intake for which a body counts while it arrives: the sender's address or, if
+// another replica has verified the body, the namespace of the event.
 func (d *delivery) sender() string {
 	if d.replica {
 		return d.connection.Namespace
@@ -184,7 +186,7 @@ func (d *delivery) wait(pause time.Duration) {
 }
 
 // answer runs the cheap checks first: the path, the headers, the size. Nothing depends on the connection before the
-// body has arrived, because only then is it known when a refusal is due.
+// body has arrived, because hidePause counts from then on.
 func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 	if d.URL.Path == "/" && (d.Method == http.MethodGet || d.Method == http.MethodHead) {
 		return answer{result: probed, status: http.StatusOK, text: "The webhook server accepts GitHub's events at " + pathPrefix + "NAMESPACE/CONNECTION."}
@@ -196,7 +198,7 @@ func (s *Server) answer(w http.ResponseWriter, d *delivery) answer {
 		s.noteWrong(d, a)
 		return a
 	}
-	// A recorder in tests has no deadlines, and needs none.
+	// In tests, the writer may be a recorder, which does not support deadlines and needs none.
 	arrival := s.intake.begin(http.MaxBytesReader(w, d.Body, MaxBody), d.sender(), http.NewResponseController(w).SetReadDeadline)
 	defer func() { arrival.Leave() }()
 	body, a := s.read(d, arrival)
@@ -232,7 +234,7 @@ func (s *Server) noteWrong(d *delivery, a answer) {
 	}
 }
 
-// readHead reads the path and the headers.
+// readHead reads the path and the headers. If they are valid, the status of its answer is 0.
 func (d *delivery) readHead(w http.ResponseWriter) answer {
 	var ok bool
 	if d.connection, ok = connectionOf(d.URL.Path); !ok {
@@ -278,8 +280,9 @@ func isToken(value string) bool {
 	})
 }
 
-// dispatch passes a verified event to the leader. It calls decoded once the body need not be decoded any more: what follows
-// may wait for the sender's namespace, and large bodies of other namespaces must not.
+// dispatch passes a verified event to the leader. It calls decoded as soon as the body need not be decoded any more.
+// The next step may wait for other events of the same namespace, and large bodies of other namespaces must not wait for
+// that.
 func (s *Server) dispatch(d *delivery, body *bytes.Buffer, decoded func()) answer {
 	switch {
 	case d.event == pingEvent:

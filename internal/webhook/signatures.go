@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// rightWithin is how long wrong signatures are ignored after a correct one: they probably come from someone else.
+	// rightWithin is how long wrong signatures are ignored after a correct one. They probably do not come from GitHub.
 	rightWithin = 10 * time.Minute
-	// wrongFor is how long a wrong signature is assumed to be GitHub's.
+	// wrongFor is how long Corral assumes after a wrong signature that GitHub uses another secret.
 	wrongFor = time.Hour
 )
 

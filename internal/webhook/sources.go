@@ -54,8 +54,8 @@ func (s *sources) charge(source netip.Prefix, now time.Time) {
 }
 
 // sourceOf returns the source of a request: the address of the connection or, if that is a trusted proxy, the last
-// address in X-Forwarded-For that is not one. Only the first 48 bits of an IPv6 address count, because one owner has
-// all addresses below them.
+// address in X-Forwarded-For that is not a trusted proxy. Only the first 48 bits of an IPv6 address count, because all
+// addresses with the same 48 bits may belong to one owner.
 func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -76,7 +76,7 @@ func sourceOf(r *http.Request, trusted []netip.Prefix) netip.Prefix {
 	return prefixOf(address)
 }
 
-// siteOf returns the source of a connection.
+// siteOf returns the source of a connection, from its remote address.
 func siteOf(remote string) netip.Prefix {
 	address, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -14,23 +14,27 @@ import (
 )
 
 var (
-	// statement matches an action that renders nothing itself, and keyword a line that contains only such an action.
+	// statement matches the beginning of an action to whose value Safe is not applied: a keyword, an assignment, or an action
+	// that trims the white space before it ({{-). keyword matches a line that contains only a keyword or an assignment.
 	statement = regexp.MustCompile(`^\{\{(?:- |(?:if|else|end|range|with|define|template)\b|\$\w+ :=)`)
 	keyword   = regexp.MustCompile(`(?m)^[ \t]*(\{\{(?:(?:if|else|end|range|with|define|template)\b|\$\w+ :=)[^{}\n]*\}\})[ \t]*\n`)
 	action    = regexp.MustCompile(`\{\{[^{}]+\}\}`)
-	// joint and lineBreak match the separators between the lines of a phrase.
+	// joint matches a line break before punctuation, which Phrase removes. lineBreak matches any line break; Phrase replaces it
+	// by a space.
 	joint     = regexp.MustCompile(`\s*\n\s*([,;.:])`)
 	lineBreak = regexp.MustCompile(`\s*\n\s*`)
 )
 
-// FurtherLine stands for a line break in a value that a Book renders. It is not printable, so no value contains it otherwise.
+// FurtherLine replaces a line break inside a value until the template is rendered. It is not printable, so a value cannot
+// contain it in another meaning.
 const FurtherLine = "\v"
 
-// Book renders text templates. It parses them at first use, so that commands that render nothing start faster. A line that contains only a
-// keyword leaves no line, and each value goes through Safe.
+// Book renders text templates. It parses them at first use, so that commands that render nothing start faster. A line of a
+// template that contains only a keyword, such as {{end}}, adds no line to the text. Each value is passed through Safe,
+// except in actions that trim white space with {{-.
 type Book struct {
-	// Source of the templates, and the Functions that they call in addition to line (Phrase), list (List), safe (Safe), max (Max), count (Count) and
-	// join, which separates texts by commas.
+	// Source contains the templates. They can call the Functions, and the functions line (Phrase), list (List), safe (Safe),
+	// max (Max), count (Count) and join, which joins texts with commas.
 	Source    string
 	Functions template.FuncMap
 
@@ -59,23 +63,25 @@ func (b *Book) Execute(name string, data any) string {
 	return text.String()
 }
 
-// count is Count for any integer, or for a pointer to one.
+// count is Count for a value of any signed integer type, or for a pointer to such a value.
 func count(n any, noun string) string {
 	return Count(int(reflect.Indirect(reflect.ValueOf(n)).Int()), noun)
 }
 
-// Phrase renders a template as one line. It joins lines with a space, or without one before a comma, semicolon, colon or full stop.
+// Phrase renders a template as one line. It joins the template's lines with spaces, but puts no space before a comma,
+// semicolon, colon or period. Line breaks inside values remain.
 func (b *Book) Phrase(name string, data any) string {
 	text := joint.ReplaceAllString(strings.Trim(b.Execute(name, data), " \n"), "$1")
 	return strings.ReplaceAll(lineBreak.ReplaceAllString(text, " "), FurtherLine, "\n")
 }
 
-// List renders a phrase whose parts begin with a comma, without the first comma.
+// List renders a template as Phrase does, and removes the comma at the beginning. The template puts a comma before each
+// element.
 func (b *Book) List(name string, data any) string {
 	return strings.TrimPrefix(b.Phrase(name, data), ", ")
 }
 
-// Sentences renders a template and returns its lines, which are one sentence each.
+// Sentences renders a template and returns its lines without empty ones. Each line is a sentence.
 func (b *Book) Sentences(name string, data any) (all []string) {
 	for line := range strings.Lines(b.Execute(name, data)) {
 		line = strings.TrimSpace(line)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wording formats texts for their destination. It shortens them, masks credentials, removes control characters, and
-// inflects nouns.
+// Package wording formats texts for their destination. It shortens texts, masks credentials, replaces control characters,
+// and inflects nouns.
 package wording
 
 import (
@@ -28,7 +28,8 @@ const Clock = "15:04:05Z"
 
 const dots = "…"
 
-// Truncate returns at most the given number of bytes of a text. The limit must be 3 or more. No character is cut in two.
+// Truncate shortens a text to at most the given number of bytes, which must be 3 or more. It does not cut a character in
+// two, and marks the cut with ….
 func Truncate(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -36,7 +37,7 @@ func Truncate(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
-// TruncateStart returns the end of a text with at most the given number of bytes. The limit must be 3 or more.
+// TruncateStart is like Truncate, but removes the start of a text instead of its end.
 func TruncateStart(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -44,7 +45,7 @@ func TruncateStart(text string, most int) string {
 	return dots + strings.ToValidUTF8(text[len(text)-most+len(dots):], "")
 }
 
-// TruncateRunes returns at most the given number of characters of a text.
+// TruncateRunes shortens a text to at most the given number of characters, and marks the cut with ….
 func TruncateRunes(text string, most int) string {
 	switch {
 	case utf8.RuneCountInString(text) <= most:
@@ -55,8 +56,8 @@ func TruncateRunes(text string, most int) string {
 	return string([]rune(text)[:most-1]) + dots
 }
 
-// Texts visits all strings in a value, given by a pointer, with the field that contains each. It skips unexported fields and
-// maps.
+// Texts calls visit for each string in a value, together with the struct field that contains it. The argument is a pointer
+// to the value. Texts skips unexported fields and maps.
 func Texts(value any, visit func(text reflect.Value, of reflect.StructField)) {
 	visitTexts(reflect.ValueOf(value).Elem(), reflect.StructField{}, visit)
 }
@@ -85,8 +86,8 @@ func FirstLine(text string) string {
 	return line
 }
 
-// Escape escapes control characters and characters that change the text direction, for example as \u001b, except for the
-// ones in keep.
+// Escape replaces control characters, and characters that change the direction of text, by escapes such as \u001b. It does
+// not replace the characters in keep.
 func Escape(text, keep string) string {
 	acts := func(r rune) bool {
 		return (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) && !strings.ContainsRune(keep, r)
@@ -112,8 +113,9 @@ var workflowCommand = regexp.MustCompile(`(?m)^([ \t\v\f\r\x{85}\p{Z}]*):(:)`)
 // EscapeCommands escapes the beginning of lines that GitHub's runner would treat as commands.
 func EscapeCommands(text string) string { return workflowCommand.ReplaceAllString(text, `$1\u003a$2`) }
 
-// credentials are patterns for credentials. Because matching is slow and most texts contain none, a pattern is only applied
-// to texts that contain one of its parts in lower case. Groups are kept in the redacted text.
+// credentials are patterns for credentials. Because matching is slow and most texts contain no credential, Redact applies a
+// pattern only if the text, in lower case, contains one of the parts. The text that the two groups of a pattern match is not
+// masked.
 var credentials = []struct {
 	of    *regexp.Regexp
 	parts []string
@@ -129,10 +131,10 @@ var credentials = []struct {
 	{regexp.MustCompile(`()(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), []string{"private key"}},
 }
 
-// longBase64 matches sequences of base64 characters. Only long ones are masked.
+// longBase64 matches sequences of base64 characters. Redact masks only sequences of at least maxBase64 bytes.
 var longBase64 = regexp.MustCompile(`[\w+/-]+=*`)
 
-// maxBase64 is the length from which a base64 sequence is treated as a credential.
+// maxBase64 is the length in bytes from which Redact treats a base64 sequence as a credential.
 const maxBase64 = 100
 
 // Redact replaces everything that looks like a credential with ***.
@@ -165,7 +167,7 @@ func Count[N int | int32](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// Max formats a limit of runners or jobs; 2147483647 means no limit.
+// Max formats a maximum number of runners or jobs. 2147483647 means that there is no maximum.
 func Max(n int32) string {
 	if n == math.MaxInt32 {
 		return "unbounded"
@@ -194,7 +196,7 @@ func Leaving(deleted time.Time, working, ending int) string {
 // Qualified returns the name of an object, with its namespace if it has one.
 func Qualified(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
 
-// List returns at most the given number of names, and counts the others: "a, b, and 3 more".
+// List joins at most the given number of names, and adds the number of the others: "a, b, and 3 more".
 func List(names []string, most int) string {
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if rest := len(names) - most; rest > 0 {
@@ -203,7 +205,7 @@ func List(names []string, most int) string {
 	return text
 }
 
-// Lines returns the first elements of a list, one per line, and counts the others.
+// Lines formats the first elements of a list, one per line, and adds the number of the others.
 func Lines[T any](list []T, most int, text func(T) string) string {
 	var lines []string
 	for _, one := range list[:min(len(list), most)] {
@@ -215,12 +217,12 @@ func Lines[T any](list []T, most int, text func(T) string) string {
 	return strings.Join(lines, "\n")
 }
 
-// maxCompared is the maximum number of letters of a name for which Closest looks for a similar one.
+// maxCompared is the number of letters up to which Closest looks for a name similar to the given one.
 const maxCompared = 253
 
-// Closest returns the name that is most similar to the given one and differs by at most the given number of letters,
-// ignoring case; "" if there is none. Two neighbours in the wrong order count as one letter. It compares no long names,
-// because that would take too much time.
+// Closest returns the name in others that is most similar to the given name. It may differ by at most the given number of
+// letters, ignoring case; two neighboring letters in the wrong order count as one. Closest returns "" if there is no such
+// name, or if the given name has more than maxCompared letters, because the comparison would take too much time.
 func Closest(name string, others []string, most int) string {
 	best, letters := "", utf8.RuneCountInString(name)
 	for _, other := range others {
@@ -256,8 +258,8 @@ func DidYouMean(name string) string {
 // maxListed is the maximum number of names that Suggestion lists if none is similar.
 const maxListed = 12
 
-// Suggestion returns the most similar name for an unknown one, or all names if there are few: "; did you mean size?", or
-// "; allowed here: max, size".
+// Suggestion returns the most similar name for an unknown one, or all names if none is similar and there are at most 12: ";
+// did you mean size?", or "; allowed here: max, size".
 func Suggestion(given string, names []string) string {
 	if best := Closest(given, names, len(given)/3+1); best != "" {
 		return DidYouMean(best)
@@ -269,7 +271,7 @@ func Suggestion(given string, names []string) string {
 	return "; allowed here: " + strings.Join(names, ", ")
 }
 
-// Refusal returns the text of an API server's error without the field.
+// Refusal returns the message of a validation error of the API server, without the path of the field.
 func Refusal(r *field.Error) string {
 	detail := strings.TrimPrefix(r.Detail, r.Field+" in body ") // added by the schema library
 	if strings.HasPrefix(detail, "should have at ") {
@@ -301,7 +303,7 @@ func Refusal(r *field.Error) string {
 	return fmt.Sprintf("invalid value %s: %s", written, detail)
 }
 
-// notFound returns the message about a name of an object that does not exist.
+// notFound returns the message for a field that refers to an object that does not exist.
 func notFound(path, name, detail string) string {
 	if strings.Contains(path, ".volumeMounts[") {
 		return fmt.Sprintf("there is no volume %s in volumes of the pod: add it", name)
@@ -321,7 +323,8 @@ var arcFields = map[string]string{
 	"githubServerTLS": "ca of the GitHubConnection that connectionRef names",
 }
 
-// misplaced are fields of other parts of a spec, and of Kubernetes' pods, that users write at the top of a spec or of its template.
+// misplaced maps fields that users write at the top of a spec or of its template, although they belong elsewhere, to their
+// paths in the spec.
 var misplaced = map[string]string{
 	"min": "scale.min", "max": "scale.max", "idle": "scale.idle", "schedules": "scale.schedules", "webhook": "demand.webhook", "connection": "connectionRef",
 	"image": containerField + "image", "command": containerField + "command", "env": containerField + "env", "resources": containerField + "resources",

@@ -13,13 +13,14 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 )
 
-// Problem is an error of a YAML parser, with its line.
+// Problem is one problem in a YAML text. Line is the number of the line to change, from 1.
 type Problem struct {
 	Line    int
 	Message string
 }
 
-// Problems splits a parser's error about a text into its problems. They have the line to change and a fix, if it is known.
+// Problems splits a parser's error about a text into the problems that it reports. The message of a problem ends with a fix,
+// if one is known.
 func Problems(text []byte, err error) (problems []Problem) {
 	messages := []string{err.Error()}
 	if several := (*yamlv3.TypeError)(nil); errors.As(err, &several) {
@@ -32,13 +33,13 @@ func Problems(text []byte, err error) (problems []Problem) {
 	for _, message := range messages {
 		p := Problem{Line: 1}
 		if found := atLine.FindStringSubmatch(message); found != nil {
-			number, _ := strconv.Atoi(found[1]) // they are digits
+			number, _ := strconv.Atoi(found[1]) // the pattern matches only digits
 			p.Line = min(max(number, 1), len(lines))
 		}
 		p.Message = noise.ReplaceAllString(atLine.ReplaceAllString(message, ""), "")
 		if found := setTwice.FindStringSubmatch(p.Message); found != nil && found[1] == "apiVersion" {
 			p.Message = "another object begins here: put a line with --- before it"
-			return append(problems, p) // the other keys of that object are set twice, too
+			return append(problems, p) // the parser reports the other keys of that object as well
 		}
 		problems = append(problems, explain(p, lines))
 	}
@@ -57,7 +58,7 @@ var (
 	keyed         = regexp.MustCompile(`^\s*(- +)?([^\s:]+|"[^"]*"):(\s|$)`)
 )
 
-// explain corrects the line of a problem, and adds a fix. The parser counts some lines from 0.
+// explain corrects the line of a problem, because the parser counts from 0 in some messages, and adds a fix to the message.
 func explain(p Problem, lines []string) Problem {
 	anchor, twice := unknownAnchor.FindStringSubmatch(p.Message), setTwice.FindStringSubmatch(p.Message)
 	line := func() string { return lines[p.Line-1] }
@@ -85,7 +86,8 @@ func explain(p Problem, lines []string) Problem {
 	return p
 }
 
-// explainNoColon finds a line without a colon, or without a space after it, at or above the line of a problem.
+// explainNoColon explains a problem if its line, or the closest line above it, has no colon or no space after the colon.
+// Otherwise it returns the problem unchanged.
 func explainNoColon(p Problem, lines []string) Problem {
 	for _, at := range []int{p.Line, max(lineAbove(lines, p.Line), 1)} {
 		switch text := lines[at-1]; {
@@ -98,7 +100,8 @@ func explainNoColon(p Problem, lines []string) Problem {
 	return p
 }
 
-// explainNesting explains a mapping that is nested below a line with a value. That line has no colon, or one of both has the wrong indentation.
+// explainNesting explains a mapping that is nested below a line with a value. Either the line above has no colon, or one of
+// the two lines has the wrong indentation.
 func explainNesting(p Problem, lines []string) Problem {
 	above := lineAbove(lines, p.Line)
 	if above == 0 {
@@ -115,7 +118,7 @@ func explainNesting(p Problem, lines []string) Problem {
 	return p
 }
 
-// keyOf returns the key of a line.
+// keyOf returns the key of a line, or the quoted line if it has no key or a very long one.
 func keyOf(line string) string {
 	found := keyed.FindStringSubmatch(line)
 	if found == nil || len(found[2]) > maxShown {
@@ -133,7 +136,8 @@ func shown(line string) string {
 	return strconv.Quote(strings.ToValidUTF8(line[:min(len(line), maxShown)], ""))
 }
 
-// lineAbove returns the closest line above one that is neither empty nor a comment, or 0.
+// lineAbove returns the number of the closest line above the given line that is neither empty nor a comment; 0 if there is
+// none.
 func lineAbove(lines []string, line int) int {
 	for i := min(line, len(lines)) - 1; i > 0; i-- {
 		if text := strings.TrimSpace(lines[i-1]); text != "" && text[0] != '#' {
@@ -145,7 +149,7 @@ func lineAbove(lines []string, line int) int {
 
 func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 
-// lineWith returns the first line from a line on that matches a pattern, or else that line.
+// lineWith returns the number of the first line, starting at from, that matches a pattern; from if none matches.
 func lineWith(lines []string, from int, pattern *regexp.Regexp) int {
 	for i := max(from, 1); i <= len(lines); i++ {
 		if pattern.MatchString(lines[i-1]) {

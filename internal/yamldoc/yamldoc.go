@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yamldoc decodes untrusted YAML and JSON. It is the only package of the product that decodes YAML: others
-// encode it, or use the nodes that this package returns. It refuses documents with aliases.
+// Package yamldoc decodes untrusted YAML and JSON. All packages of the product that read such files use it, or the
+// nodes that it returns. It refuses documents with aliases.
 package yamldoc
 
 import (
@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// aliasError is the error for a document with an alias: a few aliases of aliases expand kilobytes to gigabytes.
+// aliasError is the error for a document with an alias. Aliases are refused because a few nested ones expand kilobytes
+// to gigabytes.
 type aliasError struct{ line int }
 
 func (aliasError) Error() string { return "it has an alias (*NAME): write out what it stands for" }
 
-// Parse parses the documents of a text. Each is a node of kind DocumentNode. Problems returns the messages and lines of
-// an error.
+// Parse parses the documents of a text. Each is a node of kind DocumentNode. Problems converts an error of Parse to
+// messages with line numbers.
 func Parse(text []byte) ([]*yamlv3.Node, error) {
 	var documents []*yamlv3.Node
 	for decoder := yamlv3.NewDecoder(bytes.NewReader(text)); ; {
@@ -49,7 +50,8 @@ func checkAliases(node *yamlv3.Node) error {
 	return nil
 }
 
-// JSON converts a document to JSON as Kubernetes does: y, no and on are booleans. Duplicate keys are an error.
+// JSON converts one document to JSON as Kubernetes does: unquoted words such as y, no and on are booleans. Duplicate
+// keys are an error.
 func JSON(text []byte) ([]byte, error) {
 	if _, err := Parse(text); err != nil {
 		return nil, err
@@ -67,8 +69,8 @@ func Object(text []byte) (map[string]any, error) {
 	return object, err //nolint:wrapcheck // the caller names the text
 }
 
-// Strict decodes the first document into a value, by its yaml tags. Unknown fields and duplicate keys are errors. A
-// text without a document leaves the value unchanged.
+// Strict decodes the first document into a value, according to the yaml tags of the value's type. Unknown fields and
+// duplicate keys are errors. A text without a document leaves the value unchanged.
 func Strict(text []byte, value any) error {
 	if _, err := Parse(text); err != nil {
 		return err

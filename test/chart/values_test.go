@@ -78,7 +78,7 @@ var effects = map[string]effect{
 	"metrics.prometheusRule.labels":        {value: map[string]any{"role": "alerts"}, with: "metrics.prometheusRule.enabled", want: "role: alerts"},
 	"metrics.prometheusRule.alertLabels":   {value: map[string]any{"team": "ci"}, with: "metrics.prometheusRule.enabled", want: "team: ci"},
 	"metrics.prometheusRule.disabled": {
-		value: []any{"CorralLeftOnGitHub"}, with: "metrics.prometheusRule.enabled", gone: "alert: CorralLeftOnGitHub",
+		value: []any{"CorralOrphanedOnGitHub"}, with: "metrics.prometheusRule.enabled", gone: "alert: CorralOrphanedOnGitHub",
 	},
 	"metrics.dashboard.enabled":                  {value: true, want: "name: corral-dashboard"},
 	"metrics.dashboard.labels.grafana_dashboard": {value: "2", with: "metrics.dashboard.enabled", want: `grafana_dashboard: "2"`},

@@ -33,7 +33,7 @@ func TestALeaderLostInAStormOfWebhooksLosesNoEvent(t *testing.T) {
 	d.example("webhooks", "max: 50", "max: 20")
 	d.until("linux-web", ready)
 	second, address := replica()
-	measures(t, leader, `leader_election_master_status{name="corral.corral.dev"} 1`) // without this metric, the alert CorralNobodyLeads would fire
+	measures(t, leader, `leader_election_master_status{name="corral.corral.dev"} 1`) // without this metric, the alert CorralNoLeader would fire
 	measures(t, second, `leader_election_master_status{name="corral.corral.dev"} 0`)
 	w.GitHub.ChangeHook(d.hook, func(h *githubsim.Hook) {
 		h.URL, h.Parallel = world.WebhookURL(address, d.namespace, "acme"), 8

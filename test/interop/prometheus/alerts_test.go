@@ -355,7 +355,7 @@ var troubles = map[string]trouble{
 		},
 		recovery: func(*fixture) {},
 		sign:     "corral_orphaned_scale_sets_total 1",
-		alerts:   []string{"CorralLeftOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
+		alerts:   []string{"CorralOrphanedOnGitHub,", "CorralGitHubRefuses code=401 endpoint=registration_token,"},
 	},
 	"forged": {
 		begin: func(s *fixture) {
@@ -418,7 +418,7 @@ func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 			t.Errorf("the dashboard's query has no data: %s: %s", names[i], queries[i])
 		}
 	}
-	want := map[string]bool{"CorralNobodyLeads": true}
+	want := map[string]bool{"CorralNoLeader": true}
 	for namespace, x := range troubles {
 		for _, alert := range x.alerts {
 			if _, without := strings.CutSuffix(alert, ","); !without {
@@ -439,7 +439,7 @@ func TestEveryAlertFiresAndEveryQueryHasData(t *testing.T) {
 		if a.From < goodMinutes {
 			t.Errorf("%s fires at minute %v, in the healthy state", name, a.From)
 		}
-		if limit := float64(goodMinutes + badMinutes + recoveredMinutes); !a.Resolved && a.Alert != "CorralNobodyLeads" || a.Alert == "CorralNobodyLeads" && a.From < limit {
+		if limit := float64(goodMinutes + badMinutes + recoveredMinutes); !a.Resolved && a.Alert != "CorralNoLeader" || a.Alert == "CorralNoLeader" && a.From < limit {
 			t.Errorf("%s fires from minute %v to %v: it did not resolve", name, a.From, a.To)
 		}
 	}
