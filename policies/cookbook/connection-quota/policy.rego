@@ -5,7 +5,7 @@
 # scope: package
 # title: A quota for each connection
 # description: |
-#  All pools of one GitHubConnection share a quota, and some connections have their own. A pool gets at most half of the
+#  The pools of each GitHubConnection share a quota, which is larger for some connections. A pool gets at most half of the
 #  runners that are left, so that one pool alone never takes the whole quota. `library.ceilings` divides it more precisely.
 # custom:
 #  kind: ClusterRunnerPolicy

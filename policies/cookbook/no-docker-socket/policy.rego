@@ -6,7 +6,7 @@
 # title: No Docker socket
 # description: |
 #  A job with access to the container runtime of a node has root access to that node. This policy denies host paths that
-#  are or contain a socket of a runtime, in every spelling. It also denies all of `/proc`, which gives access to every file
+#  are or contain a socket of a runtime, however the path is written. It also denies all of `/proc`, which gives access to every file
 #  of the node. `library.podSecurity` denies all host paths. Use this recipe for pools that may have other host paths.
 # custom:
 #  kind: ClusterRunnerPolicy

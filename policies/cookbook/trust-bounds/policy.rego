@@ -5,8 +5,8 @@
 # scope: package
 # title: Limits by trust
 # description: |
-#  The trust of a pool limits its number of runners: few for public repositories, more for internal ones. A pool that
-#  does not declare its trust counts as public.
+#  The trust of a pool limits its number of runners: few for public repositories, more for internal ones. A pool without
+#  a trust, or with a trust that is not listed, counts as public.
 # custom:
 #  kind: ClusterRunnerPolicy
 #  parameters:
