@@ -6,8 +6,8 @@ package policies
 
 import "embed"
 
-// FS contains the library: FOLDER/FILE.rego, and the tests of each file as FOLDER/FILE_test.rego, which are not loaded as
-// part of the library.
+// FS contains the library's files as FOLDER/FILE.rego, and their tests as FOLDER/FILE_test.rego. Policies do not load
+// the tests.
 //
 //go:embed */*.rego
 var FS embed.FS

@@ -22,11 +22,11 @@ import (
 type outcome int
 
 const (
-	taken      outcome = iota // it contained something new
-	known                     // all of it was known
+	taken      outcome = iota // the event changed the jobs or the boosts of a pool
+	known                     // the event contained nothing new
 	unmatched                 // no pool serves the job
-	irrelevant                // no pool asks for this kind of event
-	foreign                   // its connection does not cover the repository
+	irrelevant                // no pool needs the event
+	foreign                   // the connection does not cover the repository
 	overloaded                // too many events waited for a comparison with the pools
 )
 
@@ -37,13 +37,13 @@ var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched
 func (k *JobTracker) Accept(ctx context.Context, d webhook.Delivery) error {
 	c, leads := k.connection(d.Connection)
 	if !leads || c == nil || !c.isReady(d, k.GitHub) {
-		return webhook.ErrNotReady // GitHub will be asked for the event later
+		return webhook.ErrNotReady // a check of the webhook's deliveries recovers the event later
 	}
 	k.accept(c, d, k.ownersOf(ctx, d))
 	return nil
 }
 
-// accept adds an event, received or recovered, to the demand of pools.
+// accept adds an event to the demand of pools. The event was received from GitHub or recovered from the list of deliveries.
 func (k *JobTracker) accept(c *connection, d webhook.Delivery, owners owners) {
 	now, result := k.Now(), irrelevant
 	var job jobmatch.Job
@@ -66,15 +66,15 @@ func (k *JobTracker) accept(c *connection, d webhook.Delivery, owners owners) {
 	events.WithLabelValues(d.Event, outcomes[result]).Inc()
 }
 
-// owners maps a namespace to the pool whose Runner has a certain job.
+// owners maps a namespace to the pool in it whose Runner has a certain job.
 type owners map[string]types.NamespacedName
 
-// in returns the owner among the pools of a space; nil if none of its Runners has the job.
+// in returns the pool of a space whose Runner has the job; nil if there is none.
 func (o owners) in(s *space) *pool { return s.members[o[s.pools].Name] }
 
-// ownersOf returns the pools of the Runner that has the job of an event. It returns none if the runner is not a Runner on a
-// connection of this namespace, or is another registration with the same name. The cache knows the Runner, because it
-// exists long before its job.
+// ownersOf returns the pools whose Runner has the job of an event. It returns none if the runner of the job is not a Runner
+// of a pool that may use connections of this namespace, or is another registration with the same name. The client's cache
+// contains the Runner, because Corral creates it long before it gets a job.
 func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	if d.Job == nil {
 		return nil
@@ -82,8 +82,8 @@ func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	return k.poolsOf(ctx, k.spacesOf(d.Connection.Namespace), d.Job.RunnerName, d.Job.RunnerID)
 }
 
-// poolsOf returns the pools of the Runners with a name in the namespaces of the spaces. Without a scale set, the Runner
-// must be registered with the ID.
+// poolsOf looks for Runners with a name in the namespaces of the spaces, and returns their pools. A Runner without a scale
+// set must be registered with the ID, unless one of the two IDs is unknown.
 func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, id int64) owners {
 	if name == "" {
 		return nil
@@ -102,8 +102,8 @@ func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, 
 }
 
 // stateOf returns a job's state according to an event; 0 if the event contains no known state. If action and status differ,
-// the later state counts, because the status is as of sending the event. The exception is a job that waits for an approval:
-// its action is queued and its status waiting.
+// the later state counts, because the status is the one at the time when GitHub sent the event. The exception is a job that
+// waits for an approval: its action is queued and its status is waiting.
 func stateOf(action, status string) reservation.State {
 	states := map[string]reservation.State{
 		"waiting": reservation.Waiting, "pending": reservation.Waiting, "requested": reservation.Waiting, "queued": reservation.Queued,
@@ -115,17 +115,18 @@ func stateOf(action, status string) reservation.State {
 	return max(states[action], states[status])
 }
 
-// oldest is the maximum age of a waiting job: thirty days for an approval, plus a day for a runner. After that GitHub ends
-// it.
+// oldest is the maximum age of a waiting job: thirty days for an approval, plus a day for a runner. GitHub ends older jobs.
 const oldest = 31 * 24 * time.Hour
 
-// isStale reports whether an event is too old and was sent again.
+// isStale reports whether an event is about a waiting job that GitHub has ended long ago. This happens if an old delivery is
+// sent again.
 func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
 }
 
-// acceptJob assigns an event's job to a pool, once among the pools that act and once among those that only observe. If too
-// many events wait for a comparison with a namespace's pools, the job is found later in one of GitHub's lists.
+// acceptJob assigns the job of an event to a pool, once among the pools that have runners and once among the pools that only
+// observe. If too many events wait for a comparison with a namespace's pools, it skips them, and a comparison with GitHub's
+// lists finds the job later.
 func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
 	state := stateOf(d.Action, d.Job.Status)
 	if state == 0 || isStale(d, state, now) {
@@ -144,7 +145,7 @@ func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owne
 			event: reservation.Event{ID: d.Job.ID, State: state, Repository: d.Repository.FullName, Runner: d.Job.RunnerName},
 			owner: owners.in(s), news: d.Job,
 		}
-		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // only the webhook reports at once which runner has the job
+		if e, ok := jobEvent(d); ok && u.owner != nil && u.owner.rest && u.owner.serves(job) { // without a scale set, only the webhook reports this at once
 			k.recordLater(u.owner.key, e, now)
 		}
 		result = min(result, s.enter(u, fits, now), s.enter(u.observed(), fits, now))
@@ -176,7 +177,7 @@ type update struct {
 	event    reservation.Event
 	owner    *pool                // pool whose Runner has the job; nil if there is none
 	observes bool                 // for pools that only observe
-	news     *webhook.WorkflowJob // the event's data about the job
+	news     *webhook.WorkflowJob // the event's data about the job; nil for a listed job
 }
 
 // observed returns the same update for pools that only observe. They have no runners, and count a job while any runner has
@@ -188,7 +189,8 @@ func (u update) observed() update {
 
 func (u update) key() jobKey { return jobKey{host: u.job.Host, id: u.event.ID, observes: u.observes} }
 
-// isOwned reports whether a runner of a pool that counts the job has it.
+// isOwned reports whether a Runner of a pool has the job, and this pool counts jobs of webhooks and may run jobs of the
+// repository.
 func (u update) isOwned() bool {
 	return u.owner != nil && u.owner.now.jobs && u.owner.serves(u.job)
 }
@@ -224,7 +226,8 @@ func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome
 	return taken
 }
 
-// enterAt records an event of a job in a pool's ledger, and wakes the pool if it then needs another number of runners.
+// enterAt records an event of a job in a pool's ledger, and wakes the pool if it then needs another number of runners. It
+// reports whether the ledger changed.
 func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
 	changed := false
@@ -237,8 +240,9 @@ func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	return changed
 }
 
-// noteCounts handles the consequences of an entry in a pool's ledger. before has the counts before the entry, and changed
-// is true if the ledger changed. A comparison with GitHub finds jobs for which the ledger had no room.
+// noteCounts handles the consequences of an entry in a pool's ledger. before has the counts before the entry, and changed is
+// true if the ledger changed. If the ledger had no room for a job, noteCounts schedules a comparison with GitHub, which
+// finds the job later.
 func (s *space) noteCounts(p *pool, before reservation.Counts, changed bool, repository string, now time.Time) {
 	counts := p.ledger.Counts()
 	if counts.Dropped > before.Dropped {
@@ -265,7 +269,7 @@ func (s *space) winner(u update, fits map[*candidate]bool, now time.Time) *pool 
 	return best.pool
 }
 
-// addBoosts counts an event for all triggers that it matches.
+// addBoosts adds an event to the boosts of all pools whose triggers it matches.
 func (k *JobTracker) addBoosts(job jobmatch.Job, d webhook.Delivery, now time.Time) outcome {
 	result, length := overloaded, max(len(d.Repository.FullName), len(d.Branch))
 	if d.CheckRun != nil {
@@ -285,7 +289,7 @@ func (k *JobTracker) addBoosts(job jobmatch.Job, d webhook.Delivery, now time.Ti
 	return result
 }
 
-// addBoostsAt counts an event for triggers of one pool.
+// addBoostsAt adds an event to boosts of one pool.
 func (s *space) addBoostsAt(p *pool, triggers []*trigger, d webhook.Delivery, now time.Time) outcome {
 	if len(triggers) == 0 || s.visible(p, d.Repository.FullName, now) == jobmatch.Hidden {
 		return irrelevant
@@ -304,7 +308,8 @@ func (s *space) addBoostsAt(p *pool, triggers []*trigger, d webhook.Delivery, no
 // boostLag is the maximum delay between an event and its delivery, including differences between clocks.
 const boostLag = 5 * time.Minute
 
-// boostFrom returns the delivery time or, for a late redelivery, the time of the event.
+// boostFrom returns the time from which an event counts for a boost: the delivery time or, for a late redelivery, the time
+// of the event.
 func boostFrom(d webhook.Delivery) time.Time {
 	if !d.Happened.IsZero() && d.Happened.Add(boostLag).Before(d.At) {
 		return d.Happened

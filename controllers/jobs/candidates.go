@@ -15,24 +15,24 @@ import (
 // Tenants choose how many pools they have, and how many patterns each has. So events are compared with pools without
 // holding any lock, and only with pools that ask for the event's kind and one of its labels.
 const (
-	// littleWork is how many characters a namespace may compare concurrently. Larger comparisons of a namespace run one after
-	// the other, so that it uses one CPU at most, and yield after each such part. It is enough for 64 pools with a few
-	// patterns.
+	// littleWork is the size of a small comparison, in characters. Larger comparisons of a space run one after the other, so
+	// that it uses at most one CPU, and yield after each part of this size. 64 pools with a few patterns are below the
+	// limit.
 	littleWork = 64 << 10
 	// overhead is the fixed cost of a comparison, in characters.
 	overhead = 512
 	// maxName is the length of the longest OWNER/NAME on GitHub.
 	maxName = 140
-	// maxWaiting is how many events may wait for such a comparison: a quarter of the webhook server's concurrency. Further
-	// events are not compared with that namespace's pools.
+	// maxWaiting is the maximum number of events that wait for a large comparison with the pools of a space, because each of
+	// them occupies the webhook server. Further events are not compared with these pools.
 	maxWaiting = 32
 )
 
 // onComparison is called before each comparison. Only tests set it.
 var onComparison = func() {}
 
-// candidate is what a pool asks for. It is immutable, so that it can be compared without a lock. A change of the pool or
-// its connection creates a new candidate.
+// candidate describes the jobs and events that a pool asks for. It is immutable, so that it can be compared without a lock.
+// A change of the pool or its connection creates a new candidate.
 type candidate struct {
 	pool     *pool
 	observes bool
@@ -40,7 +40,7 @@ type candidate struct {
 	placed   bool // its connection is known and allows the pool
 	match    jobmatch.Pool
 	triggers []trigger
-	// Effort of a comparison with a job's repository, and with an event.
+	// ofJob is the effort of a comparison with a job's repository, and ofEvent of a comparison with another event.
 	ofJob, ofEvent effort
 }
 
@@ -60,7 +60,7 @@ func (e *effort) add(lists ...[]string) {
 // once per pattern.
 func (e *effort) with(length int) int { return overhead + e.characters + e.patterns*length }
 
-// candidateOf returns the candidate of a pool.
+// candidateOf returns the candidate of a pool, without the scope of the pool's connection.
 func candidateOf(obj *v1alpha1.RunnerPool) candidate {
 	c := candidate{observes: obj.Spec.GetMode() == v1alpha1.Observe, jobs: obj.Spec.Demand.Webhook != nil, match: jobmatch.Of(obj, jobmatch.Scope{})}
 	c.ofJob.add(c.match.Repositories)
@@ -158,7 +158,7 @@ func (c *candidate) asks() []asked {
 	return all
 }
 
-// list adds a candidate to the index of events, or removes it.
+// list adds a candidate to the index of events, or removes it, and updates the weight of the space.
 func (s *space) list(c *candidate, isListed bool) {
 	keys := c.asks()
 	if weight := int64(c.ofJob.with(maxName) + c.ofEvent.with(maxName)); len(keys) > 0 && isListed {
@@ -181,7 +181,8 @@ func (s *space) list(c *candidate, isListed bool) {
 	}
 }
 
-// asking returns the candidates for jobs with the labels: those that ask for the label with the fewest candidates.
+// asking returns the candidates that may serve jobs with the labels. A pool must have all requested labels, so it is enough
+// to return the candidates of the label that has the fewest.
 func (s *space) asking(labels []string) (fewest candidates) {
 	for i, label := range labels {
 		if those := s.index[asked{webhook.WorkflowJobEvent, label}]; i == 0 || len(those) < len(fewest) {
@@ -191,9 +192,9 @@ func (s *space) asking(labels []string) (fewest candidates) {
 	return fewest
 }
 
-// settle decides something about each candidate of a set without the lock of the space, and takes the lock once nothing is
-// left to decide. It repeats for candidates that changed in the meantime. If more than most comparisons wait for their
-// turn, it decides nothing and returns false, also with the lock held.
+// settle calls decide for each candidate of a set, without the lock of the space. It returns the results, with the lock
+// held, once there is a result for every current candidate: candidates that were added in the meantime need another round.
+// If the number of comparisons that wait for their turn exceeds most, it returns false, also with the lock held.
 func settle[T any](s *space, most int32, of func() candidates, work func(*candidate) int, decide func(*candidate) T) (map[*candidate]T, bool) {
 	decided := map[*candidate]T{}
 	for {
@@ -215,8 +216,8 @@ func settle[T any](s *space, most int32, of func() candidates, work func(*candid
 	}
 }
 
-// compare calls do for each candidate. Unless the work is small, it first waits for the space's turn. If more than most
-// comparisons wait for their turn, it calls nothing and returns false.
+// compare calls do for each candidate. Unless the work is small, it first waits for the space's turn. If the number of
+// comparisons that wait for their turn exceeds most, it calls nothing and returns false.
 func (s *space) compare(most int32, list []*candidate, work func(*candidate) int, do func(*candidate)) bool {
 	total := 0
 	for _, c := range list {

@@ -21,20 +21,21 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// GitHub never resends an event by itself. So a JobTracker lists the deliveries of each webhook periodically, and reads
-// those that failed or that it does not know: a proxy between GitHub and Corral may have accepted them. After a start it
-// also reads deliveries that the previous process received and may not have stored.
+// GitHub never resends an event by itself. So a JobTracker lists the deliveries of each webhook periodically. It reads the
+// deliveries that failed, and those that were accepted but that it does not know: a proxy between GitHub and Corral may have
+// accepted them. After a start, it also reads deliveries that the previous process received and may not have stored.
 const (
-	// catchInterval is the interval between two checks of a webhook's deliveries, and catchMost the interval if there are
-	// many. A check takes one call per hundred deliveries, and each call adds perPage to the interval.
+	// catchInterval is the minimum interval between two checks of a webhook's deliveries, and catchMost is the maximum. In
+	// between, the interval is perPage for each call of the last check, which needs one call per hundred deliveries.
 	catchInterval, catchMost, perPage = time.Minute, 5 * time.Minute, 6 * time.Second
-	// troubled is the interval after a check that found lost deliveries, because there are probably more to come.
+	// troubled replaces catchInterval after a check that found lost deliveries, because there are probably more to come.
 	troubled = 15 * time.Second
 	// noClient is the delay before the next check of a connection that is not ready.
 	noClient = 5 * time.Second
-	// hopeless is the delay before the next check if GitHub cannot show deliveries.
+	// hopeless is the delay after an error that is unlikely to pass soon, for example if GitHub cannot show the deliveries.
 	hopeless = 10 * time.Minute
-	// lag is how late a failed delivery may appear, including differences between clocks. GitHub waits 10 s for an answer.
+	// lag is how late a failed delivery may appear in GitHub's list, including differences between clocks. GitHub waits 10 s
+	// for an answer.
 	lag = 90 * time.Second
 	// durableLag is the same for deliveries that were accepted.
 	durableLag = time.Minute
@@ -42,9 +43,9 @@ const (
 	firstLook = 10 * time.Minute
 	// furthest is how far back any check goes: GitHub keeps deliveries for three days.
 	furthest = 72 * time.Hour
-	// maxPages limits a check, in pages of a hundred deliveries.
+	// maxPages limits a check, in pages of a hundred deliveries. Older deliveries are not recovered.
 	maxPages = 500
-	// readers is how many deliveries are read concurrently.
+	// readers is the maximum number of deliveries that are read concurrently.
 	readers = 8
 )
 
@@ -82,8 +83,8 @@ func (k *JobTracker) reconcileDeliveries(ctx context.Context, c *connection) (re
 	return after(c.lookBack.pause()), nil
 }
 
-// retry returns the result of a reconciler after an error from GitHub. Short waits are left to the rate limiter, because
-// repeatedly refused calls must slow down.
+// retry returns the result of a reconciler after an error from GitHub. If the wait is shorter than minBackoff, it returns
+// the error, so that the rate limiter of the queue slows down calls that are refused repeatedly.
 func retry(ctx context.Context, err error) (reconcile.Result, error) {
 	wait := pauseAfter(err)
 	if wait < minBackoff {
@@ -119,14 +120,14 @@ func pauseAfter(err error) time.Duration {
 // window selects the deliveries of a check.
 type window struct {
 	hook int64
-	// connections of the namespace. They have the same pools.
+	// connections are all connections of the namespace. Their events concern the same pools.
 	connections []*connection
 	// installations of the App that the connections use; nil if the webhook does not belong to an App.
 	installations map[int64]bool
 
 	failed    time.Time // start of the range of failed deliveries
 	accepted  time.Time // start of the range of accepted deliveries
-	acceptedC time.Time // end of that range, when this process began to accept deliveries itself and to know which it has
+	acceptedC time.Time // end of that range: since then, this process knows which deliveries it has accepted
 }
 
 func (w window) begin() time.Time {
@@ -136,8 +137,8 @@ func (w window) begin() time.Time {
 	return w.failed
 }
 
-// lookBack reads the deliveries from the newest to the oldest that may be lost. In this order it sees the end of a job
-// before its beginning, and starts no runner for a job that has ended.
+// lookBack checks the deliveries from the newest to the oldest that may be lost, and accepts the lost ones. In this order it
+// sees the end of a job before its beginning, so that no runner is started for a job that has ended.
 func (k *JobTracker) lookBack(ctx context.Context, c *connection) error {
 	gh, ok := k.GitHub(c.key)
 	if !ok {
@@ -200,7 +201,8 @@ func (k *JobTracker) window(c *connection, gh GitHub, now time.Time) window {
 	if !c.lookBack.passed[0].IsZero() {
 		looked = c.lookBack.passed[0]
 	}
-	// Once a check has covered everything that earlier processes accepted, this process knows what it accepted itself.
+	// Once a check has covered everything that earlier processes accepted, later checks can skip this range, which becomes
+	// empty.
 	w := window{hook: c.hookID, failed: since(looked, lag), accepted: since(c.cursor.inherited.Durable.Time, durableLag), acceptedC: c.lookBack.since.Add(durableLag)}
 	if c.lookBack.passed[0].After(w.acceptedC.Add(lag)) {
 		w.accepted = w.acceptedC
@@ -227,7 +229,7 @@ func (k *JobTracker) installations(connections []*connection) map[int64]bool {
 	return all
 }
 
-// acceptMissed accepts the lost deliveries of a page, and returns how many there were.
+// acceptMissed accepts the lost deliveries of a page, and returns their number.
 func (k *JobTracker) acceptMissed(ctx context.Context, gh GitHub, c *connection, list []rest.Delivery, w window) (int, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -257,8 +259,8 @@ func (k *JobTracker) isMissed(c *connection, d rest.Delivery, w window) bool {
 	return !d.DeliveredAt.Before(w.failed) && (!accepted || c.seen.complete(d.DeliveredAt))
 }
 
-// knows reports whether a delivery came in for any connection of the namespace. A look reads the list of them once: it is as long as the namespace
-// wants, and reading it takes the lock of all.
+// knows reports whether any connection of the namespace has received the delivery. A check lists the connections only once,
+// because a namespace may have any number of them, and listing them takes the lock of the JobTracker.
 func (w window) knows(guid string) bool {
 	return slices.ContainsFunc(w.connections, func(c *connection) bool {
 		c.mu.Lock()
@@ -283,7 +285,7 @@ func (k *JobTracker) acceptAgain(ctx context.Context, gh GitHub, c *connection, 
 	defer cancel()
 	event, payload, err := gh.Payload(ctx, hook, listed.ID)
 	switch {
-	case github.IsNotFound(err), github.KindOf(err) == github.KindUnexpected: // it is too old, too large, or invalid
+	case github.IsNotFound(err), github.KindOf(err) == github.KindUnexpected: // too old, too large, or invalid
 		k.giveUp(c, listed.GUID)
 		return nil
 	case err != nil:

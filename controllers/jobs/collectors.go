@@ -25,7 +25,7 @@ func Collectors() []prometheus.Collector {
 	return append(append(pollerCollectors(), events, caught, expired, compared, writes), jobCollectors()...)
 }
 
-// unmeasure drops the series of a pool that is gone.
+// unmeasure drops the series of a deleted pool.
 func unmeasure(key types.NamespacedName) {
 	expired.DeleteLabelValues(key.Namespace, key.Name)
 }

@@ -37,18 +37,18 @@ type GitHub interface {
 }
 
 const (
-	// maxSeen is how many deliveries of a connection each of the two generations remembers.
+	// maxSeen is the maximum number of deliveries in each of the two generations that seen remembers.
 	maxSeen = 32_768
-	// maxViews is for how many repositories the visible groups of a namespace's pools are cached. maxLookups is how many
-	// lookups may wait, and lookersUp how many run concurrently.
+	// maxViews is the maximum number of cached results of whether a repository may use a runner group, for the pools of a
+	// space. maxLookups is the maximum number of lookups that wait, and lookersUp is how many run concurrently.
 	maxViews, maxLookups, lookersUp = 20_000, 256, 2
-	// viewFor is how long such a result is valid, and viewRetry the minimum delay after a failed lookup.
+	// viewFor is how long such a result is valid, and viewRetry is the minimum delay after a failed lookup.
 	viewFor, viewRetry = 10 * time.Minute, time.Minute
-	// maxSuspects is how many repositories of a namespace's pools may wait for a comparison with GitHub.
+	// maxSuspects is the maximum number of repositories that wait for a comparison with GitHub, for the pools of a space.
 	maxSuspects = 1_000
 )
 
-// connection is the state of a GitHubConnection. Namespaces that may use it share this state.
+// connection is the state of a GitHubConnection. The pools of all namespaces that may use the connection share this state.
 type connection struct {
 	key types.NamespacedName
 	uid types.UID
@@ -57,7 +57,7 @@ type connection struct {
 	owner  metav1.OwnerReference
 	scope  jobmatch.Scope
 	placed bool  // scope is known
-	hook   bool  // events are received for it
+	hook   bool  // spec.webhook is set: Corral receives events for the connection
 	hookID int64 // 0 for an App's webhook, or if unknown
 	// sender is the owner of the webhook that sends the events, and installation the App installation of the credentials.
 	sender       sender
@@ -85,7 +85,7 @@ func (c *connection) learn(obj *v1alpha1.GitHubConnection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("GitHubConnection"))
-	c.owner.BlockOwnerDeletion = nil // it would require a right on the connection's finalizers where the API server enforces such rights
+	c.owner.BlockOwnerDeletion = nil // true may require permission to update the finalizers
 	c.scope, c.placed = jobmatch.ScopeOf(obj.Spec.URL)
 	c.hook, c.hookID, c.sender = obj.Spec.Webhook != nil, 0, unknownSender
 	if c.hook {
@@ -93,7 +93,8 @@ func (c *connection) learn(obj *v1alpha1.GitHubConnection) {
 	}
 }
 
-// isReady reports whether the connection's scope is known and, for an event outside the scope, whose webhook sent it.
+// isReady reports whether the connection can accept an event. Its scope must be known. For an event outside the scope, it
+// must also be known whose webhook sends the events.
 func (c *connection) isReady(d webhook.Delivery, github func(types.NamespacedName) (GitHub, bool)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +124,7 @@ const (
 	appSender            // the App's webhook, which sends the events of everything on which the App is installed
 )
 
-// learnSender derives from the credentials who sends the events.
+// learnSender determines, from the credentials, whose webhook sends the events.
 func (c *connection) learnSender(gh GitHub) {
 	c.installation, c.sender = gh.InstallationID(), ownSender
 	if c.hookID == 0 && c.installation != 0 {
@@ -137,8 +138,8 @@ func (c *connection) covers(job jobmatch.Job) bool {
 	return c.sender == appSender || c.scope.Covers(job)
 }
 
-// seen records received deliveries by the hash of their GUID, in two generations, newer and older. begun is when each
-// generation began.
+// seen records received deliveries by the hash of their GUID, in two generations, the newer first. When the newer generation
+// is full, the older one is dropped. begun is when each generation began.
 type seen struct {
 	guids [2]map[uint64]struct{}
 	begun [2]time.Time
@@ -160,13 +161,13 @@ func (s *seen) has(guid string) bool {
 	return newer || older
 }
 
-// complete reports whether the record still contains all deliveries that this process received at a time. Before the first
-// one there was none.
+// complete reports whether the record still contains all deliveries that this process received at a given time. While there
+// is only one generation, it contains all.
 func (s *seen) complete(at time.Time) bool {
 	return s.begun[1].IsZero() || at.After(s.begun[1].Add(durableLag))
 }
 
-// view is the result of a lookup whether a repository may use a runner group.
+// view is the result of looking up whether a repository may use a runner group.
 type view struct {
 	seen   jobmatch.Visibility
 	until  time.Time // when it should be looked up again
@@ -181,8 +182,8 @@ type lookup struct {
 
 func (l lookup) key() uint64 { return hash(l.conn.Name + "\x00" + l.group + "\x00" + l.repository) }
 
-// visible returns whether a repository may use a pool's runner group, if that is known. It queues a lookup if not. If too
-// many lookups wait, the next event will queue it.
+// visible returns the cached result of whether a repository may use a pool's runner group, which may be Unknown. It queues a
+// lookup if there is no recent result. If too many lookups wait, a later event queues it.
 func (s *space) visible(p *pool, repository string, now time.Time) jobmatch.Visibility {
 	if p.now.match.Scope.Kind == jobmatch.Repository {
 		return jobmatch.Visible
@@ -240,17 +241,19 @@ func (k *JobTracker) lookUp(ctx context.Context, s *space, l lookup) {
 	}
 	s.views[l.key()] = v
 	if v.seen == jobmatch.Hidden && before.seen != v.seen {
-		s.suspect(suspect{l.conn, l.repository}, now) // jobs may have been assigned to the wrong pool
+		s.suspect(suspect{l.conn, l.repository}, now) // jobs of the repository may have been assigned to the wrong pool
 	}
 }
 
-// suspect is a repository whose jobs may be assigned to the wrong pool, and the connection for checking that.
+// suspect is a repository whose jobs may be assigned to the wrong pool or missing, and the connection through which this can
+// be checked.
 type suspect struct {
 	conn       types.NamespacedName
 	repository string
 }
 
-// suspect schedules a comparison of a repository with GitHub, once GitHub's lists have caught up.
+// suspect schedules a comparison of a repository with GitHub, at a time when GitHub's lists have caught up. If too many
+// comparisons are scheduled, it does nothing.
 func (s *space) suspect(r suspect, now time.Time) {
 	if r.repository != "" && len(s.suspects) < maxSuspects {
 		s.suspects[r] = now.Add(suspectAfter)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// cursorLook is how often a reconciler checks whether a cursor needs to be written.
+	// cursorLook is the interval between two checks of whether a cursor needs to be written.
 	cursorLook = time.Second
 	// cursorInterval is the minimum interval between two writes of a cursor while relevant events arrive, and cursorIdle the
 	// interval otherwise.
@@ -63,7 +63,7 @@ func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, ow
 	return config, nil
 }
 
-// readCursor reads up to when earlier processes have processed the deliveries.
+// readCursor reads the cursor of earlier processes from its ConfigMap, if it has not been read yet.
 func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
 	if c.cursor.read {
 		return nil
@@ -119,7 +119,7 @@ func (k *JobTracker) reconcileCursor(ctx context.Context, c *connection) (reconc
 	return after(cursorLook), nil
 }
 
-// isCursorDue advances a cursor, and reports whether it needs to be written at a time ahead of now.
+// isCursorDue advances a cursor, and reports whether it will need to be written when the given duration has passed.
 func (k *JobTracker) isCursorDue(c *connection, ahead time.Duration) bool {
 	now := k.Now()
 	durable := k.durable(c.key.Namespace, now)

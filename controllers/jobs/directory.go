@@ -110,8 +110,8 @@ func (k *JobTracker) lockPlacing(namespace string) (done func()) {
 	return turn.(*sync.Mutex).Unlock
 }
 
-// poolFor returns the state of a pool. The caller must release the lock of the pool's space. A pool that moves from another
-// space keeps its jobs.
+// poolFor returns the state of a pool, and holds the lock of the pool's space, which the caller must release. A pool that
+// moves from another space keeps its jobs.
 func (k *JobTracker) poolFor(obj *v1alpha1.RunnerPool) *pool {
 	now, key := k.Now(), client.ObjectKeyFromObject(obj)
 	at := spaceKey{pools: key.Namespace, connections: obj.Spec.ConnectionRef.From(key.Namespace).Namespace}
@@ -148,7 +148,8 @@ func (k *JobTracker) removePool(key types.NamespacedName) {
 	}
 }
 
-// leave forgets the space of a removed pool and releases the lock of the space. It drops the space if no pool is left.
+// leave removes a pool from homes after it has left its space, and releases the lock of the space. If the space has no pools
+// left, leave drops the space.
 func (k *JobTracker) leave(p *pool) {
 	s := p.space
 	isOver := s.isOver()
@@ -195,7 +196,7 @@ func (k *JobTracker) removeConnection(key types.NamespacedName) {
 	k.placeAll(key)
 }
 
-// placeAll updates the pools of a connection after the connection changed.
+// placeAll updates the pools that use a connection, after the connection changed.
 func (k *JobTracker) placeAll(conn types.NamespacedName) {
 	k.mu.Lock()
 	all, isGone := slices.Collect(maps.Values(k.spaces[conn.Namespace])), k.conns[conn.Namespace][conn.Name] == nil

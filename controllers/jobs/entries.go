@@ -17,7 +17,8 @@ const (
 	maxEntries = 4 * reservation.MaxJobs
 	// MaxAllEntries is the limit for all namespaces together.
 	MaxAllEntries = 4 * maxEntries
-	// fewEntries is the number that a namespace's pools may always have, whatever other namespaces have.
+	// fewEntries is the number of jobs that the pools of a namespace may always have, however many jobs other namespaces
+	// have.
 	fewEntries = 8_192
 	// EntrySize is the approximate size of an entry in memory, in bytes.
 	EntrySize = 200
@@ -31,22 +32,22 @@ type entries struct {
 	room    int // how many more may be added before the next count
 }
 
-// note adds n entries to the count, or removes them, and forces a new count.
+// note adds n, which may be negative, to the count, and forces a new count before the next job is added.
 func (e *entries) note(n int, all *atomic.Int64) {
 	e.counted += int64(n)
 	e.room = 0
 	all.Add(int64(n))
 }
 
-// hasRoom reports whether another job may be added to a ledger of the space. If there are too many, it first drops many of
-// the ended ones.
+// hasRoom reports whether another job may be added to a ledger of the space. If there are too many jobs, it first drops many
+// of the ended ones.
 func (s *space) hasRoom() bool {
 	if s.entries.room > 0 {
 		s.entries.room--
 		return true
 	}
 	room, ended := s.countRoom()
-	if room == 0 && ended > maxEntries/8 { // so that this happens rarely
+	if room == 0 && ended > maxEntries/8 { // only if there are many, so that this happens rarely
 		for _, p := range s.members {
 			p.ledger.ForgetEnded(maxEntries / 16 / len(s.members))
 		}
@@ -60,7 +61,7 @@ func (s *space) hasRoom() bool {
 	return true
 }
 
-// hasRoomFor reports whether all jobs of a stored ledger may be added.
+// hasRoomFor reports whether all jobs of a stored ledger may be added. If so, it adds them to the count.
 func (s *space) hasRoomFor(jobs *reservation.Ledger) bool {
 	n := jobs.Len()
 	if s.entries.counted+int64(n) > fewEntries { // smaller numbers need no count

@@ -28,8 +28,8 @@ import (
 // jobBuckets are the histogram buckets in seconds, from half a second to six hours.
 var jobBuckets = []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 10800, 21600}
 
-// jobLabels are the labels of each job metric. Repository and workflow are empty unless they are enabled, which is the same
-// as absent in Prometheus.
+// jobLabels are the labels of each job metric. Repository and workflow are empty unless they are enabled. Prometheus treats
+// an empty label like an absent one.
 var jobLabels = []string{"namespace", "pool", "repository", "workflow"}
 
 var (
@@ -53,8 +53,8 @@ const (
 	maxLabelLimit = 1_000
 	// maxPairs limits the pairs of all pools. One namespace may have a quarter of them.
 	maxPairs = 10_000
-	// maxDuration is longer than any job waits or runs, because GitHub ends a workflow after 35 days. Without this limit, a
-	// wrong time would distort the sums forever.
+	// maxDuration is longer than any job waits or runs, because GitHub ends a workflow after 35 days. Longer times are not
+	// measured: a wrong time would distort the sums forever.
 	maxDuration = 36 * 24 * time.Hour
 	// otherLabel stands for all repositories and workflows beyond the limit.
 	otherLabel = "other"
@@ -63,8 +63,8 @@ const (
 	// rememberedJobs is how many jobs are remembered, so that a job that is reported again is not counted again. One namespace
 	// may have a quarter.
 	rememberedJobs = 131_072
-	// takenBack is the conclusion of a job that the messages of a scale set end before a runner had it. GitHub reports
-	// canceled, whether a user cancelled it or it is queued again.
+	// takenBack is the conclusion of a job that never had a runner, but whose completion is in a message of a scale set.
+	// GitHub then reports canceled, whether a user canceled the job or GitHub queues it again.
 	takenBack = "taken_back"
 )
 
@@ -95,8 +95,8 @@ func NewMeterOptions(labels []string, limit int) (MeterOptions, error) {
 	return o, nil
 }
 
-// JobMeter measures the jobs of pools, whether messages of scale sets, webhooks or lists report them. Each pool has one
-// such source, determined by its registration, and each job is counted once. The zero value has no labels.
+// JobMeter measures the jobs of pools, whether messages of scale sets, webhooks or lists report them. Each pool has one such
+// source, determined by its registration, and each job is counted once. A nil JobMeter measures nothing.
 type JobMeter struct {
 	options MeterOptions
 	seed    maphash.Seed
@@ -158,7 +158,7 @@ func (m *JobMeter) Observe(pool types.NamespacedName, events []scaleset.JobEvent
 	}
 }
 
-// newsOfMessage converts an event of a scale set's message. The start of a job has a message of its own.
+// newsOfMessage converts an event of a scale set's message. It returns false if there is nothing to measure.
 func newsOfMessage(e scaleset.JobEvent) (jobNews, bool) {
 	n := jobNews{
 		id: e.JobID, repository: e.Repository, workflow: fileOf(e.Workflow), ran: e.RunnerName != "",
@@ -175,7 +175,8 @@ func newsOfMessage(e scaleset.JobEvent) (jobNews, bool) {
 	return n, n.facts != 0 && n.id != ""
 }
 
-// newsOfWebhook converts a webhook event. The event of the job's start may have been lost.
+// newsOfWebhook converts a webhook event. A job that ended also counts as started, because the event of its start may have
+// been lost.
 func newsOfWebhook(u update) jobNews {
 	j := u.news
 	n := jobNews{
@@ -288,7 +289,7 @@ func (m *JobMeter) others(pool types.NamespacedName) series {
 	return s
 }
 
-// forget drops series for which there is no room any more.
+// forget drops the series of a pair that was removed from pairs.
 func (m *JobMeter) forget(s series) {
 	if m.of[s.pool]--; m.of[s.pool] <= 0 {
 		delete(m.of, s.pool)
@@ -296,7 +297,8 @@ func (m *JobMeter) forget(s series) {
 	dropSeries(s)
 }
 
-// dropSeries drops series by their names, because a search for the series of a pool would scan the series of all pools.
+// dropSeries drops series by their label values, because a search for the series of a pool would scan the series of all
+// pools.
 func dropSeries(s series) {
 	for _, c := range []interface{ DeleteLabelValues(...string) bool }{jobsStarted, queueSeconds, startupSeconds, runSeconds} {
 		c.DeleteLabelValues(s.labels()...)
@@ -306,7 +308,7 @@ func dropSeries(s series) {
 	}
 }
 
-// Forget drops the series of a pool that is gone.
+// Forget drops the series of a deleted pool.
 func (m *JobMeter) Forget(pool types.NamespacedName) {
 	if m == nil {
 		return
@@ -345,7 +347,8 @@ func conclusionOf(text string) string {
 	return "other"
 }
 
-// fileOf returns the name of a workflow's file. OWNER/NAME/.github/workflows/FILE@REF would have a value per branch.
+// fileOf returns the name of a workflow's file. The whole reference, OWNER/NAME/.github/workflows/FILE@REF, would be another
+// label value for each branch.
 func fileOf(ref string) string {
 	file, _, _ := strings.Cut(ref, "@")
 	if file == "" {
@@ -354,7 +357,7 @@ func fileOf(ref string) string {
 	return path.Base(file)
 }
 
-// clip limits a text, in whole characters.
+// clip truncates a text to maxLabel bytes, without cutting a character.
 func clip(text string) string {
 	if len(text) <= maxLabel {
 		return text

@@ -38,15 +38,17 @@ const (
 	pollRest = time.Second
 	// pollSpread is the period over which the first polls of metrics are spread.
 	pollSpread = 2 * time.Second
-	// pollsAtOnce is how many polls run concurrently at one server, or through one connection to GitHub, so that an endpoint
-	// that does not answer blocks no more. A pool may have one of them, and a namespace a quarter.
+	// pollsAtOnce is the maximum number of concurrent polls at one endpoint, which is a server or a connection to GitHub. An
+	// endpoint that does not answer blocks no more polls than this. A pool may have one of the polls at an endpoint, and a
+	// namespace a quarter.
 	pollsAtOnce = 32
-	// endpointsAtOnce is at how many endpoints a namespace may have all its polls. Pools name endpoints, so there may be any
-	// number of them.
+	// endpointsAtOnce is the number of endpoints at which a namespace may have all its polls at once. It limits the polls of
+	// a namespace, because pools name endpoints, and may name any number of them.
 	endpointsAtOnce = 8
-	// mostBegun limits the remembered turns. One namespace may have a quarter. A forgotten turn counts as none.
+	// mostBegun limits the number of entries in Poller.begun. One namespace may have a quarter. A namespace whose entry was
+	// dropped counts as if it had never polled the endpoint.
 	mostBegun = 10_000
-	// partlyHeld is how long an incomplete number keeps the earlier, larger one in force.
+	// partlyHeld is how long the earlier, larger number stays in force while polls return an incomplete number.
 	partlyHeld = 15 * time.Minute
 	// pollLimit limits the duration of a poll, including polls of GitHub's job lists.
 	pollLimit = 2 * time.Minute
@@ -95,7 +97,7 @@ type ExternalMetrics interface {
 type PollerConfig struct {
 	// Client reads pools and Runners from the cache.
 	Client client.Reader
-	// GitHub and ScaleSets return the clients of a connection; false while it is not ready.
+	// GitHub and ScaleSets return the clients of a connection; false while the connection is not ready.
 	GitHub    func(connection types.NamespacedName) (JobLister, bool)
 	ScaleSets func(connection types.NamespacedName) (SetFinder, bool)
 	// Prometheus and External query the values of metrics.
@@ -119,7 +121,7 @@ type Poller struct {
 
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
-	running map[pollPlace]int             // running polls
+	running map[pollPlace]int             // number of running polls
 	begun   *share.Map[pollPlace, uint64] // when a namespace last began a poll at an endpoint, as a count of all polls
 	looks   uint64
 	work    sync.WaitGroup
@@ -133,7 +135,8 @@ type target struct {
 	actual *demand.Actual
 }
 
-// probe is one metric of a pool. It is replaced when its definition changes.
+// probe is one metric of a pool or, for a pool that observes, GitHub's state of the pool. It is replaced when its definition
+// changes.
 type probe struct {
 	of       string // jobs, busy, prometheus, external, or observe
 	endpoint string // the polled endpoint, for which limits apply
@@ -146,7 +149,8 @@ type probe struct {
 	asked   bool
 	// partly is since when the result has been incomplete; zero while it is complete.
 	partly time.Time
-	// signal is the last result, and last the last result with a signal. Neither has a name if the probe has no demand.
+	// signal is the last result, and last is the last result that contained a number. Their names are empty if the probe
+	// reports no demand.
 	signal, last demand.Signal
 }
 
@@ -158,7 +162,7 @@ func NewPoller(c PollerConfig) *Poller {
 	return &Poller{PollerConfig: c, kick: make(chan struct{}, 1), targets: map[types.NamespacedName]*target{}, running: map[pollPlace]int{}, begun: share.New[pollPlace, uint64](mostBegun, nil)}
 }
 
-// SetupWithManager runs the Poller with the leader, and watches pools.
+// SetupWithManager adds the Poller to the manager, which runs it on the leader, and watches pools.
 func (p *Poller) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("adding the poller: %w", err)
@@ -189,12 +193,13 @@ func (p *Poller) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{}, nil
 }
 
-// setPool adds a pool, or updates its metrics. Unchanged metrics continue, as do all metrics of an unreadable pool.
+// setPool adds a pool, or updates its metrics. Metrics whose definition has not changed keep their state. If the pool is
+// unreadable, setPool changes nothing.
 func (p *Poller) setPool(pool *v1alpha1.RunnerPool) {
 	if pool.Unreadable() != nil {
 		return
 	}
-	key, probes := client.ObjectKeyFromObject(pool), probesOf(pool) // without the lock, because metrics may be long
+	key, probes := client.ObjectKeyFromObject(pool), probesOf(pool) // before locking, because this may take long
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.targets[key]
@@ -247,7 +252,7 @@ func probesOf(pool *v1alpha1.RunnerPool) []*probe {
 	return all
 }
 
-// newProbe completes a probe with its fingerprint.
+// newProbe adds the fingerprint to a probe, and the name of the signal if the pool observes a scale set.
 func newProbe(pool *v1alpha1.RunnerPool, q *probe) *probe {
 	if q.of == "observe" && pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
 		q.signal.Name = v1alpha1.DemandScaleSet
@@ -286,7 +291,7 @@ func (p *Poller) Start(ctx context.Context) error {
 	return nil
 }
 
-// look is a probe that is due.
+// look is a poll that is due.
 type look struct {
 	target *target
 	probe  *probe
@@ -306,14 +311,14 @@ func (p *Poller) startDue(ctx context.Context) time.Duration {
 	return next
 }
 
-// lookedAtOnce is how many pools are checked before the lock is released for others, and betweenParts is called then. Only
-// tests set it.
+// lookedAtOnce is how many pools are checked before the lock is released for others. betweenParts is called when the lock is
+// released. Only tests set it.
 const lookedAtOnce = 64
 
 var betweenParts = func() {}
 
 // first returns the polls that are due and may begin, and the delay until the next one. For each namespace, it returns no
-// more polls than may have a place. It is called with the lock, and releases it in between.
+// more polls than may run at once. The caller holds the lock, which first releases in between.
 func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 	firsts, seen := map[string]shares{}, 0 // by namespace
 	next = pollRest
@@ -347,12 +352,12 @@ func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 	return due, next
 }
 
-// shares has the polls of a namespace that are due and may begin, by share. It has as many shares, and as many polls of
-// each, as may have a place.
+// shares holds the polls of a namespace that are due and may begin, by endpoint. It has no more endpoints, and no more polls
+// for each, than a namespace may use at once.
 type shares map[pollPlace][]look
 
-// add adds a poll, unless others of the namespace come first: at its endpoint, those that have been due longest; and of the
-// endpoints, those where the namespace has not begun a poll for the longest time.
+// add adds a poll of a namespace. At each endpoint, it keeps the polls that have been due longest. If there are too many
+// endpoints, it keeps those where the namespace has not begun a poll for the longest time.
 func (p *Poller) add(to shares, d look) {
 	own := d.share()
 	if to[own] == nil && len(to) >= endpointsAtOnce {
@@ -372,7 +377,7 @@ func (p *Poller) add(to shares, d look) {
 	to[own] = some[:min(len(some), pollsAtOnce/4)]
 }
 
-// lastAt returns when a namespace last began a poll at an endpoint; 0 if it did not.
+// lastAt returns when a namespace last began a poll at an endpoint, as a count of all polls; 0 if it never did.
 func (p *Poller) lastAt(of pollPlace) uint64 {
 	at, _ := p.begun.Get(of.namespace, of)
 	return at
@@ -403,14 +408,15 @@ func sooner(a, b look) int {
 	return cmp.Or(cmp.Compare(a.target.key.String(), b.target.key.String()), cmp.Compare(a.probe.signal.Name, b.probe.signal.Name))
 }
 
-// mayAsk reports whether the endpoint has a free place. One namespace gets at most a quarter of the places, so that its
-// many or slow metrics do not delay the metrics of other namespaces. At all endpoints together, it has a limited number of
-// polls.
+// mayAsk reports whether a poll may begin now. One namespace gets at most a quarter of an endpoint's places, so that its
+// many or slow metrics do not delay the metrics of other namespaces. It also has a limited number of polls at all endpoints
+// together.
 func (p *Poller) mayAsk(d look) bool {
 	return !slices.ContainsFunc(d.places(), func(at pollPlace) bool { return p.running[at] >= at.most() })
 }
 
-// pollPlace is where polls run: at an endpoint, for a namespace. Without a namespace or an endpoint, it stands for all of them.
+// pollPlace identifies a limit for concurrent polls: the polls of a namespace at an endpoint. If namespace or endpoint is
+// empty, the limit applies to all namespaces or to all endpoints together.
 type pollPlace struct{ endpoint, namespace string }
 
 // most returns how many polls may run at once.
@@ -427,7 +433,7 @@ func (at pollPlace) most() int {
 // share returns the place of a namespace at an endpoint.
 func (d look) share() pollPlace { return pollPlace{d.probe.endpoint, d.target.key.Namespace} }
 
-// places returns all places at which a poll counts.
+// places returns all limits that apply to a poll.
 func (d look) places() []pollPlace {
 	of := d.share()
 	return []pollPlace{{endpoint: of.endpoint}, of, {namespace: of.namespace}}
@@ -492,7 +498,7 @@ func (p *Poller) finish(d look, f finding, err error) {
 	count(q.of, err, f.signal.Stale)
 	t := p.targets[d.target.key]
 	if t != d.target || !slices.Contains(t.probes, q) {
-		return // it is no longer needed
+		return // the probe was replaced or removed in the meantime
 	}
 	changed := !asked || !alike(before, q.signal)
 	if q.of == "observe" {
@@ -504,7 +510,8 @@ func (p *Poller) finish(d look, f finding, err error) {
 	}
 }
 
-// trust accepts an incomplete result as complete after a long time. Otherwise a held number would never decrease.
+// trust treats an incomplete result as complete if the results have been incomplete for partlyHeld. Otherwise, the earlier,
+// larger number would never decrease.
 func (q *probe) trust(s *demand.Signal, now time.Time) {
 	switch {
 	case !s.Stale:
@@ -561,7 +568,7 @@ func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
 	return r
 }
 
-// poke starts due polls now.
+// poke makes Start check for due polls soon.
 func (p *Poller) poke() {
 	select {
 	case p.kick <- struct{}{}:

@@ -26,11 +26,12 @@ import (
 )
 
 const (
-	// mostRepositories limits how many repositories a metric's patterns may match.
+	// mostRepositories limits how many repositories a metric's patterns may match. Further repositories are not counted, and
+	// the result is incomplete.
 	mostRepositories = 500
-	// repositoriesAtOnce is how many of them are queried concurrently.
+	// repositoriesAtOnce is the maximum number of repositories that a poll queries concurrently.
 	repositoriesAtOnce = 4
-	// youngest is the maximum age of a list that several pools share.
+	// youngest is the minimum age at which a list is read again. Until then, pools share it.
 	youngest = 15 * time.Second
 )
 
@@ -76,7 +77,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// retryOf returns the delay that GitHub requests; an hour at most.
+// retryOf returns the delay that GitHub asks for, at most an hour; 0 for none.
 func retryOf(err error) time.Duration {
 	after, _ := github.ComeBack(err)
 	return min(max(0, after), longestInterval)
@@ -244,11 +245,12 @@ type jobSum struct {
 	queued, running int
 	// counted is the number of repositories for which GitHub answered.
 	counted int
-	// failed is why the result is incomplete now, and partial why it is always incomplete; empty if it is complete.
+	// failed is why the result is incomplete now, and partial is why it would be incomplete after a retry, too; nil and
+	// empty if it is complete.
 	failed  error
 	partial string
-	// absent are the repositories that do not exist, or that the connection may not see. They count as having no jobs, so that
-	// they do not hold the numbers of the other repositories forever.
+	// absent are the repositories that do not exist, or that the connection may not see. They count as having no jobs.
+	// Otherwise they would keep the result incomplete forever.
 	absent []string
 }
 
@@ -301,13 +303,13 @@ func (s jobSum) finding(m *v1alpha1.JobsMetric) (finding, error) {
 		reason += "; incomplete: " + s.partial
 	}
 	signal := demand.Signal{Jobs: &n, Reason: reason}
-	if s.failed != nil { // it may exceed the last number; otherwise the number in the pool's status applies
+	if s.failed != nil { // demand.Combine uses the number in the pool's status if that is larger
 		signal.Stale, signal.Reason = true, fmt.Sprintf("%s; temporarily incomplete: %s", reason, reasonOf(s.failed))
 	}
 	return finding{signal: signal}, nil
 }
 
-// findBusy proposes a total from the share of the pool's runners that is busy.
+// findBusy proposes a total from the share of the pool's runners that are busy.
 func (p *Poller) findBusy(ctx context.Context, pool *v1alpha1.RunnerPool, q *probe) (finding, error) {
 	gh, err := p.github(pool)
 	if err != nil {
@@ -362,7 +364,7 @@ func actualOf(list rest.RunnerList, labels []string) demand.Actual {
 	return a
 }
 
-// findActual returns GitHub's state for a pool that observes.
+// findActual returns the number of runners on GitHub for a pool that observes and, for a scale set, the number of jobs.
 func (p *Poller) findActual(ctx context.Context, pool *v1alpha1.RunnerPool) (finding, error) {
 	if pool.Spec.GetRegistration() == v1alpha1.RegisterScaleSet {
 		return p.findSet(ctx, pool)

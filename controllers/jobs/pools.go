@@ -26,7 +26,7 @@ type pool struct {
 	conn  types.NamespacedName
 	rest  bool
 	hold  time.Duration
-	now   *candidate // what it asks for
+	now   *candidate // the jobs and events that the pool asks for
 
 	ledger *reservation.Ledger
 	boosts *reservation.Boosts
@@ -35,7 +35,7 @@ type pool struct {
 	woken time.Time // when the pool will next be, or was last, woken
 }
 
-// saved is how much of a pool's jobs is stored.
+// saved describes which changes of a pool's jobs and boosts are stored in its ConfigMap.
 type saved struct {
 	loaded    bool      // the stored jobs have been read
 	unwritten time.Time // time of the first change that is not being written; zero if there is none
@@ -59,7 +59,7 @@ func (s *saved) durable(now time.Time) time.Time {
 	return now
 }
 
-// wanted reports whether events may concern the pool at all.
+// wanted reports whether the pool needs events: it counts jobs of webhooks, or it has boosts.
 func (p *pool) wanted() bool { return p.now.jobs || len(p.now.triggers) > 0 }
 
 func (p *pool) hasTrigger(name string) bool {
@@ -102,7 +102,7 @@ func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	}
 }
 
-// mayUse returns why pools of a namespace may not use a connection.
+// mayUse returns an error unless pools of a namespace may use a connection.
 func mayUse(ctx context.Context, a Access, conn types.NamespacedName, namespace string) error {
 	if a == nil && conn.Namespace != namespace {
 		return &demand.NoSignal{Reason: "connections of other namespaces are not allowed"}
@@ -113,7 +113,8 @@ func mayUse(ctx context.Context, a Access, conn types.NamespacedName, namespace 
 	return a.Check(ctx, conn, namespace)
 }
 
-// jobKey identifies a job in a space. Observing pools have separate jobs, because they do not act on them.
+// jobKey identifies a job in a space. A job has a second key for pools that only observe, because they count it in addition
+// to the pool that runs it.
 type jobKey struct {
 	host     string
 	id       int64
@@ -124,8 +125,8 @@ func (p *pool) jobKey(id int64) jobKey {
 	return jobKey{host: p.now.match.Scope.Host, id: id, observes: p.now.observes}
 }
 
-// claim records the pool as the holder of the jobs in its ledger. If two pools have a job, the one with the later state
-// keeps it.
+// claim records the pool as the holder of the jobs in its ledger. If another pool has the same job, the pool with the later
+// state keeps it.
 func (s *space) claim(p *pool, now time.Time) {
 	p.ledger.All(func(id int64, state reservation.State) bool {
 		key := p.jobKey(id)
@@ -149,7 +150,8 @@ func (s *space) dropJob(p *pool, id int64, now time.Time) {
 	s.wake(p, now)
 }
 
-// holder returns the pool that has a job; nil if none has.
+// holder returns the pool that has a job; nil if there is none. It removes an entry of held if the pool's ledger no longer
+// contains the job.
 func (s *space) holder(key jobKey) *pool {
 	p := s.held[key]
 	if p != nil && p.ledger.Has(key.id) == 0 {
@@ -159,8 +161,8 @@ func (s *space) holder(key jobKey) *pool {
 	return p
 }
 
-// hold records that a pool has a job. Once the record may be larger than the ledgers, it drops jobs that the ledgers no
-// longer contain.
+// hold records that a pool has a job. When there are tidyAt entries, it removes those of jobs that the ledgers no longer
+// contain.
 func (s *space) hold(key jobKey, p *pool) {
 	s.held[key] = p
 	if len(s.held) < s.tidyAt {

@@ -18,10 +18,11 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// recordFor is how long recording a runner's job is retried. The collector of runners finds the job, too.
+// recordFor is how long the JobTracker retries to record a runner's job. After that, only the collector of runners can find
+// the job.
 const recordFor = 10 * time.Minute
 
-// record is the information about a runner's job to store.
+// record holds the job events of a runner that are not stored yet.
 type record struct {
 	pool   types.NamespacedName
 	events []scaleset.JobEvent // the start and the completion, as they arrived
@@ -42,7 +43,7 @@ func (k *JobTracker) recordLater(pool types.NamespacedName, event scaleset.JobEv
 		k.records[key] = r
 	}
 	isKnown := slices.ContainsFunc(r.events, func(e scaleset.JobEvent) bool { return e.Type == event.Type && e.JobID == event.JobID })
-	if isKnown || len(r.events) >= 8 { // a runner has one job
+	if isKnown || len(r.events) >= 8 { // a repeated event, or more events than a runner can have before they are stored
 		return
 	}
 	r.events = append(r.events, event)

@@ -18,11 +18,12 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// placers is the number of workers of each controller in this package: for pools, for connections, and for the metrics of pools. A controller
-// processes one object of a namespace at a time, because further workers would only wait for the locks of the namespace's spaces.
+// placers is the number of workers of each controller in this package: for pools, for connections, and for the metrics of
+// pools. A controller processes one object of a namespace at a time, because further workers would only wait for the locks
+// of the namespace's spaces.
 const placers = 16
 
-// SetupWithManager runs the JobTracker with the leader, and watches pools and connections.
+// SetupWithManager adds the JobTracker to the manager, which runs it on the leader, and watches pools and connections.
 func (k *JobTracker) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(k); err != nil {
 		return fmt.Errorf("adding the job tracker: %w", err)

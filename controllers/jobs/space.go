@@ -15,16 +15,17 @@ import (
 	"github.com/corral-dev/corral/internal/share"
 )
 
-// spaceKey identifies a space: the pools of one namespace whose connections are in one namespace, usually the same. Because
-// of this split, the demand and jobs of one namespace's pools do not depend on what the pools of other namespaces ask for.
+// spaceKey identifies a space: the pools of one namespace whose connections are all in one namespace, which is usually the
+// same. Because of this split, the jobs and the demand of one namespace's pools do not depend on what the pools of other
+// namespaces ask for.
 type spaceKey struct{ pools, connections string }
 
 // own reports whether the pools and their connections are in one namespace.
 func (s spaceKey) own() bool { return s.pools == s.connections }
 
-// space groups the pools that compete for the same jobs, and records which pool has which job. Its methods do no I/O, read
-// no clock and match no patterns. They are called with its lock, which no other namespace's pools need. Only what was
-// stored survives the process.
+// space groups the pools that compete for the same jobs, and records which pool has which job. Most of its methods are
+// called with its lock held, which no pool of another namespace needs. These methods do no I/O, read no clock and match no
+// patterns. After a restart, only the data that was stored in ConfigMaps is left.
 type space struct {
 	spaceKey
 	tracker *JobTracker
@@ -36,7 +37,7 @@ type space struct {
 	mu        sync.Mutex
 	members   map[string]*pool     // by name
 	index     map[asked]candidates // of the members
-	held      map[jobKey]*pool     // may contain more than the ledgers do
+	held      map[jobKey]*pool     // the pool that has each job; may contain jobs that the ledgers have dropped
 	tidyAt    int                  // size of held at which jobs that the ledgers have dropped are removed
 	entries   entries
 	unmatched map[jobKey]unmatchedJob
@@ -58,10 +59,11 @@ func newSpace(key spaceKey, k *JobTracker) *space {
 	return s
 }
 
-// isOver reports whether the last pool has left the space, which is then dropped. A namespace's own space stays: it has jobs that wait for pools.
+// isOver reports whether the last pool has left the space. The space is then dropped. A namespace's own space stays, because
+// it holds jobs that wait for pools.
 func (s *space) isOver() bool { return len(s.members) == 0 && !s.own() }
 
-// key names the space at workers.
+// key returns the key of the space for workers.
 func (s *space) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.pools, Name: s.connections}
 }
@@ -77,7 +79,7 @@ func (s *space) wake(p *pool, now time.Time) {
 	s.tracker.Events.WakeAfter(p.key, p.woken.Sub(now))
 }
 
-// noteChanged records that a pool's jobs need to be stored.
+// noteChanged records that a pool has changes that need to be stored.
 func (s *space) noteChanged(p *pool, now time.Time) {
 	if p.saved.unwritten.IsZero() {
 		p.saved.unwritten = now
@@ -85,8 +87,8 @@ func (s *space) noteChanged(p *pool, now time.Time) {
 	}
 }
 
-// place indexes a pool by its events, with the scope of its connection. While the pool may not use its connection, it is
-// not placed.
+// place adds or updates a pool, and adds it to the index of events, with the scope of its connection. If the scope is
+// unknown or the pool may not use the connection, the pool is not placed: it gets no events.
 func (s *space) place(p *pool, next candidate, now time.Time) {
 	s.takeOut(p)
 	scope, placed := s.tracker.locate(p.conn, s.pools)
@@ -105,7 +107,7 @@ func (s *space) place(p *pool, next candidate, now time.Time) {
 	}
 }
 
-// takeOut removes a pool.
+// takeOut removes a pool from the space and its index, and its jobs from held.
 func (s *space) takeOut(p *pool) {
 	s.list(p.now, false)
 	p.ledger.All(func(id int64, _ reservation.State) bool {
@@ -121,8 +123,8 @@ func (s *space) takeOut(p *pool) {
 	delete(s.changed, p)
 }
 
-// drop removes a pool that is gone, with its stored state. Its jobs may be for other pools, which a comparison with GitHub
-// finds out.
+// drop removes a deleted pool and its metrics. Other pools may be able to run its waiting jobs, so drop schedules
+// comparisons with GitHub, which assign them.
 func (s *space) drop(p *pool, now time.Time) {
 	s.compareAll(p.conn, p.ledger, now)
 	s.takeOut(p)
@@ -130,14 +132,15 @@ func (s *space) drop(p *pool, now time.Time) {
 	s.tracker.Meter.Forget(p.key)
 }
 
-// compareAll schedules comparisons of the repositories of jobs with GitHub.
+// compareAll schedules comparisons with GitHub for the repositories of the waiting jobs in a ledger.
 func (s *space) compareAll(conn types.NamespacedName, jobs *reservation.Ledger, now time.Time) {
 	for _, repository := range jobs.Silent(now.Add(time.Minute), time.Time{}, maxSuspects) {
 		s.suspect(suspect{conn, repository}, now)
 	}
 }
 
-// restore adds the stored jobs and boosts of a pool; each may be nil.
+// restore adds the stored jobs and boosts of a pool; each may be nil. If there is no room for the jobs, it schedules
+// comparisons with GitHub instead.
 func (s *space) restore(p *pool, jobs *reservation.Ledger, boosts *reservation.Boosts, now time.Time) {
 	if jobs != nil && s.hasRoomFor(jobs) {
 		p.ledger.Merge(jobs)
@@ -154,8 +157,8 @@ func (s *space) restore(p *pool, jobs *reservation.Ledger, boosts *reservation.B
 	}
 }
 
-// expire drops a pool's events and jobs that no longer count. It returns the delay until the next check, at most
-// sweepInterval. A check takes a millisecond per ten thousand jobs.
+// expire drops a pool's expired events and jobs. It returns the delay until the next check, at most sweepInterval. A check
+// takes a millisecond per ten thousand jobs.
 func (s *space) expire(p *pool, now time.Time) time.Duration {
 	if p.boosts.Expire(p.hasTrigger, now) {
 		s.noteChanged(p, now)
@@ -192,9 +195,9 @@ func (p *pool) reading(now time.Time) demand.Reading {
 	return demand.Reading{Known: true, Signals: p.signals(now)}
 }
 
-// durable returns the time before which everything received for connections of a namespace is stored; the zero time if
-// something has not been read yet. It ignores other namespaces in which writes keep failing. Otherwise the connection's
-// owner would check old deliveries forever.
+// durable returns the time before which everything received for connections of a namespace is stored; the zero time if the
+// stored state of a pool has not been read yet. It ignores pools of other namespaces whose writes keep failing. Otherwise,
+// the checks of the connections' deliveries would reach further and further back.
 func (k *JobTracker) durable(connections string, now time.Time) time.Time {
 	first := now
 	for _, s := range k.spacesOf(connections) {

@@ -26,14 +26,15 @@ import (
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;patch
 
 const (
-	// partLabel is the label for the purpose of an object.
+	// partLabel is the label that contains the purpose of a ConfigMap: jobs or deliveries.
 	partLabel = "corral.dev/part"
 	// jobsKey and boostsKey are the keys of a pool's reservations and boosts in its ConfigMap.
 	jobsKey, boostsKey = "jobs", "boosts"
-	// writerKey is the key of the identity of the process that wrote them. That process must not restore what it has dropped
-	// since.
+	// writerKey is the key of the identity of the process that wrote the ConfigMap. A process does not restore its own data,
+	// because it may have dropped jobs since it wrote them.
 	writerKey = "writer"
-	// manyFailures is the number of failed writes after which durable no longer waits for a pool.
+	// manyFailures is the number of consecutive failed writes after which durable no longer waits for a pool of another
+	// namespace.
 	manyFailures = 3
 )
 
@@ -88,11 +89,11 @@ func (k *JobTracker) save(ctx context.Context, p *pool) error {
 		return nil
 	}
 	s.failed++
-	s.next = k.Now().Add(min(minBackoff<<min(s.failed-1, 10), maxBackoff)) // also for changes in the meantime
+	s.next = k.Now().Add(min(minBackoff<<min(s.failed-1, 10), maxBackoff)) // changes in the meantime wait, too
 	return err
 }
 
-// errTaken means that a foreign ConfigMap has the name of the pool's.
+// errTaken means that the name of the pool's ConfigMap is taken by a ConfigMap that does not belong to the pool.
 var errTaken = errors.New("it is not of this pool: it is left alone, and a restart forgets the pool's jobs; rename or delete it")
 
 // read restores the stored state, unless it was read already.
@@ -131,7 +132,7 @@ func isOwnedBy(obj metav1.Object, uid types.UID) bool {
 	return owner != nil && owner.UID == uid
 }
 
-// decode parses the stored state. Damaged parts are ignored.
+// decode parses the stored state. It logs and ignores damaged parts.
 func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (*reservation.Ledger, *reservation.Boosts) {
 	log := ctrl.Log.WithName("demand").WithValues("pool", pool)
 	var jobs *reservation.Ledger
@@ -150,7 +151,8 @@ func (k *JobTracker) decode(pool types.NamespacedName, data map[string][]byte) (
 	return jobs, boosts
 }
 
-// write stores all of a pool's jobs, if they have not changed since they were read or written.
+// write stores all of a pool's jobs and boosts, if there are changes to write. It fails if another process has changed the
+// ConfigMap since it was last read or written.
 func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	p.space.mu.Lock()
 	if p.saved.unwritten.IsZero() {
@@ -165,7 +167,7 @@ func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: p.key.Namespace, Name: ConfigMapName(p.key.Name)}}
 	err := k.put(ctx, config, p.saved.version, owner, "jobs", p.key.Name, content)
 	if err != nil {
-		p.saved.version = "" // read it first, next time
+		p.saved.version = "" // the next attempt reads the ConfigMap first
 		return err
 	}
 	p.saved.version = config.ResourceVersion
@@ -173,7 +175,7 @@ func (k *JobTracker) write(ctx context.Context, p *pool) error {
 	return nil
 }
 
-// put creates a ConfigMap, or updates its known version.
+// put creates a ConfigMap if version is empty. Otherwise it updates the ConfigMap, and fails if it has another version.
 func (k *JobTracker) put(ctx context.Context, config *corev1.ConfigMap, version string, owner metav1.OwnerReference, part, pool string, content map[string][]byte) error {
 	config.BinaryData = content
 	config.Labels = map[string]string{partLabel: part}

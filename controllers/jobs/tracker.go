@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs determines how many runners pools need when no scale set reports it. Its JobTracker receives GitHub's
-// events, assigns each job to a pool, stores the assignment, recovers lost events, and compares it with GitHub's lists.
+// Package jobs determines how many runners pools need when no scale set reports it. Its JobTracker receives GitHub's events,
+// assigns each job to a pool, stores the assignments, recovers lost events, and compares the jobs with GitHub's lists. Its
+// Poller reads metrics.
 package jobs
 
 import (
@@ -59,7 +60,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// JobTracker tracks jobs, with one lock per namespace, and lets workers handle the consequences of changes. It is a
+// JobTracker tracks jobs, with one lock per space, and lets workers handle the consequences of changes. It is a
 // manager.Runnable that runs on the leader. Until it runs, it accepts no events.
 type JobTracker struct {
 	Config
@@ -69,17 +70,17 @@ type JobTracker struct {
 	writer  string // identifies this process
 	workers workers
 
-	entries   atomic.Int64 // in all ledgers
+	entries   atomic.Int64 // number of jobs in all ledgers
 	unmatched *share.Bytes // memory of jobs without a pool
 
-	placing sync.Map // of namespace to *sync.Mutex, held while one of its pools is added, moved or removed
+	placing sync.Map // by namespace: a *sync.Mutex, held while one of its pools is added, moved or removed
 
 	// mu is only held for lookups and never while waiting.
 	mu      sync.Mutex
 	leading bool
 	conns   map[string]map[string]*connection // by namespace and name
-	spaces  map[string]map[string]*space      // by the namespace of connections, and of pools
-	homes   map[types.NamespacedName]*space   // of pools
+	spaces  map[string]map[string]*space      // by the namespace of the connections and the namespace of the pools
+	homes   map[types.NamespacedName]*space   // the space of each pool
 	records map[types.NamespacedName]*record
 }
 
@@ -93,10 +94,10 @@ func NewJobTracker(c Config) *JobTracker {
 	return k
 }
 
-// NeedLeaderElection returns true, because there is one record of jobs.
+// NeedLeaderElection returns true, because only one process may write the record of jobs.
 func (*JobTracker) NeedLeaderElection() bool { return true }
 
-// Start works until ctx ends, and then stores pending changes.
+// Start reads all pools and connections, runs the workers until ctx ends, and then stores pending changes.
 func (k *JobTracker) Start(ctx context.Context) error {
 	if err := k.load(ctx); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (k *JobTracker) Start(ctx context.Context) error {
 	return err
 }
 
-// load reads all existing pools and connections, so that no event is for an unknown pool.
+// load reads all existing pools and connections, so that the JobTracker knows them before it accepts events.
 func (k *JobTracker) load(ctx context.Context) error {
 	conns, pools := &v1alpha1.GitHubConnectionList{}, &v1alpha1.RunnerPoolList{}
 	if err := k.Client.List(ctx, conns); err != nil {
@@ -149,11 +150,11 @@ func (k *JobTracker) close() {
 	for _, p := range due {
 		g.Go(func() error { return k.save(ctx, p) })
 	}
-	_ = g.Wait() // the next leader asks GitHub for the rest
+	_ = g.Wait() // the next leader recovers the rest from GitHub
 	k.closeCursors(ctx)
 }
 
-// lock returns a pool with the lock of its space held; nil if there is none.
+// lock returns a pool with the lock of its space held. If there is no such pool, it returns nil and holds no lock.
 func (k *JobTracker) lock(key types.NamespacedName) *pool {
 	k.mu.Lock()
 	s := k.homes[key]
@@ -179,7 +180,7 @@ func (k *JobTracker) Reading(key types.NamespacedName) demand.Reading {
 	return p.reading(k.Now())
 }
 
-// AtMax sets whether a pool has all the runners that it may have. While it has, its waiting jobs do not expire.
+// AtMax sets whether a pool has all the runners that it may have. While it does, its waiting jobs do not expire.
 func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
 	if p := k.lock(key); p != nil {
 		defer p.space.mu.Unlock()
@@ -187,7 +188,8 @@ func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
 	}
 }
 
-// Retain drops jobs whose runners are gone according to keep. A pool that only observes has no runners of its own.
+// Retain stops counting the jobs of runners for which keep returns false. It does nothing for a pool that only observes,
+// because such a pool has no runners of its own.
 func (k *JobTracker) Retain(key types.NamespacedName, keep func(runner string) bool) {
 	p := k.lock(key)
 	if p == nil {

@@ -23,29 +23,29 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Jobs that wait for a long time without events are compared with GitHub's lists, one repository after the other.
+// The JobTracker compares jobs that had no event for a long time with GitHub's lists, one repository after the other.
 // Repositories whose jobs have recent events need no request.
 const (
-	// compareInterval is the interval between two comparisons of a connection, and compareMost how many repositories each of
-	// them covers.
+	// compareInterval is the interval between two comparisons of a connection, and compareMost is the maximum number of
+	// repositories in one comparison.
 	compareInterval, compareMost = 30 * time.Second, 5
-	// suspectMost is how many of them may be suspects, so that others have their turn. suspectTries is how often a refused
-	// suspect is tried.
+	// suspectMost is how many of these repositories may be suspects, so that the others have their turn. suspectTries is how
+	// often Corral tries to list a suspect for which GitHub refuses the request.
 	suspectMost, suspectTries = 3, 3
-	// compareAfter is how long a job waits without events before it is compared, and compareRunningAfter how long it runs.
+	// compareAfter is how long a waiting job must have had no event before it is compared, and compareRunningAfter is the
+	// same for a running job.
 	compareAfter, compareRunningAfter = 5 * time.Minute, 30 * time.Minute
-	// suspectAfter is the delay before a repository is compared whose jobs may be assigned to the wrong pool, because GitHub's
-	// lists lag behind.
+	// suspectAfter is the delay before a suspect is compared, because GitHub's lists lag behind.
 	suspectAfter = reservation.Settle + 5*time.Second
-	// listAge is the maximum age of a list, and listTimeout the maximum duration of listing: the jobs of each unfinished run
-	// are listed.
+	// listAge is the maximum age of a list, and listTimeout is the maximum duration of a listing. A listing needs requests
+	// for each unfinished run.
 	listAge, listTimeout = 2 * time.Minute, 3 * time.Minute
-	// minRepositoryBackoff is the first back-off for a repository that was not listed in time.
+	// minRepositoryBackoff is the first back-off for a repository that was not listed because GitHub was unavailable.
 	minRepositoryBackoff = time.Minute
 )
 
-// toCompare returns the repositories to compare with GitHub through a connection, each with the space that requests it. The
-// order of namespaces is random, so that each has its turn.
+// toCompare returns the repositories to compare with GitHub through a connection, each with the space that requests the
+// comparison. It visits the spaces in random order, so that the pools of each namespace have their turn.
 func (k *JobTracker) toCompare(c *connection) map[string]*space {
 	now, spaces, due := k.Now(), k.spacesOf(c.key.Namespace), map[string]*space{}
 	rand.Shuffle(len(spaces), func(i, j int) { spaces[i], spaces[j] = spaces[j], spaces[i] })
@@ -79,8 +79,8 @@ func (k *JobTracker) toCompare(c *connection) map[string]*space {
 	return due
 }
 
-// reconcileComparison aligns the jobs of repositories with GitHub's lists. Repositories that cannot be listed now are
-// retried.
+// reconcileComparison updates the jobs of repositories from GitHub's lists. Repositories that cannot be listed now become
+// suspects, and are compared again later.
 func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (reconcile.Result, error) {
 	due := k.toCompare(c)
 	if len(due) == 0 {
@@ -102,8 +102,8 @@ func (k *JobTracker) reconcileComparison(ctx context.Context, c *connection) (re
 	return after(max(wait, compareInterval)), nil
 }
 
-// compareAll compares each repository, even if another one fails, unless GitHub asks for fewer requests. It returns the
-// repositories that remain.
+// compareAll compares each repository, even if another one fails, but stops if GitHub asks for fewer requests. It returns
+// the repositories to try again.
 func (k *JobTracker) compareAll(ctx context.Context, gh GitHub, c *connection, repositories []string) (left []string, err error) {
 	var last error
 	for i, repository := range repositories {
@@ -131,8 +131,10 @@ type backingOff struct {
 	failed int
 }
 
-// backOff postpones a repository that cannot be listed, longer each time. Its jobs are kept, because GitHub also answers
-// "not found" for repositories that the connection may not see. It returns whether a suspect should be retried.
+// backOff postpones the next comparison of a repository that cannot be listed. While GitHub is unavailable, the delay
+// doubles. The jobs of the repository are kept, because GitHub also answers "not found" for repositories that the connection
+// may not see. backOff reports whether the repository should be tried again as a suspect. If err is nil, it ends the
+// back-off.
 func (k *JobTracker) backOff(c *connection, repository string, err error) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +167,7 @@ func (k *JobTracker) list(ctx context.Context, gh GitHub, repository string) (re
 	return list, nil
 }
 
-// reconcile assigns each job of a list to a pool, and ends the repository's jobs that are not in the list.
+// reconcile assigns each job of a list to a pool, and removes the repository's jobs that are not in the list.
 func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository string, list rest.JobList) {
 	of, spaces := map[int64]owners{}, k.spacesOf(c.key.Namespace)
 	for i := range list.Jobs {
@@ -183,7 +185,8 @@ func (k *JobTracker) reconcile(ctx context.Context, c *connection, repository st
 	}
 }
 
-// reconcile assigns the jobs of a repository's list to the pools whose patterns cover it. of has the owners by job ID.
+// reconcile assigns the jobs of a repository's list to the pools whose patterns match it. of maps the ID of a job to the
+// pools of the Runner that has it.
 func (s *space) reconcile(about jobmatch.Job, list rest.JobList, of map[int64]owners, covers map[*candidate]bool, now time.Time) {
 	for _, observes := range []bool{false, true} {
 		shares := map[*pool][]reservation.Event{}
@@ -220,8 +223,8 @@ func updateOf(about jobmatch.Job, j *rest.Job) update {
 	return update{job: about, event: reservation.Event{ID: j.ID, State: stateOf("", j.Status), Repository: about.Repository, Runner: j.RunnerName}}
 }
 
-// assign returns the pool that should get a listed job, and the event to record there. A waiting job goes to the pool that
-// matches best now, wherever it was before.
+// assign returns the pool that should get a listed job, or nil, and the event to record there. A waiting job goes to the
+// pool that matches best now, whichever pool had it before.
 func (s *space) assign(u update, covers map[*candidate]bool, now time.Time) (*pool, reservation.Event) {
 	holder := s.holder(u.key())
 	switch {
@@ -245,7 +248,7 @@ func (s *space) assign(u update, covers map[*candidate]bool, now time.Time) (*po
 	return s.move(u, holder, p, now), u.event
 }
 
-// move moves a job from the pool that has it to another.
+// move moves a job from the pool that has it to another pool, which it returns. Both may be nil.
 func (s *space) move(u update, from, to *pool, now time.Time) *pool {
 	if from != nil && from != to {
 		s.dropJob(from, u.event.ID, now)
@@ -256,7 +259,7 @@ func (s *space) move(u update, from, to *pool, now time.Time) *pool {
 	return to
 }
 
-// reconcileAt aligns a pool's jobs of a repository with GitHub's list.
+// reconcileAt updates a pool's jobs of a repository from GitHub's list.
 func (s *space) reconcileAt(p *pool, t reservation.Truth, now time.Time) {
 	before := p.ledger.Counts()
 	t.Jobs = s.fitting(p, t.Jobs)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxUnmatched is how many jobs without a pool are remembered per namespace.
+	// maxUnmatched is the maximum number of jobs without a pool that are remembered for a space.
 	maxUnmatched = 2_048
 	// UnmatchedMemory limits the bytes of such jobs in all namespaces, and unmatchedEach in one. A job with a hundred labels
 	// takes 30 kB.
@@ -27,15 +27,16 @@ const (
 	unmatchedSize = 512
 )
 
-// unmatchedJob is a waiting job without a pool. It is remembered by this process, because a user who creates or fixes a
-// pool a minute after the jobs were queued expects the pool to get them.
+// unmatchedJob is a waiting job without a pool. This process remembers it, because a user who creates or fixes a pool a
+// minute after the jobs were queued expects the pool to get them.
 type unmatchedJob struct {
 	update update
 	at     time.Time
 	size   int64
 }
 
-// unmatchedOf returns the part of an update to remember. Of the event's data it keeps only the measured part.
+// unmatchedOf returns the part of an update to remember. Of the event's data about the job, it keeps only the part that is
+// measured.
 func unmatchedOf(u update, at time.Time) unmatchedJob {
 	size := unmatchedSize + len(u.job.Repository) + len(u.job.Enterprise)
 	for _, label := range u.job.Labels {
@@ -52,7 +53,7 @@ func unmatchedOf(u update, at time.Time) unmatchedJob {
 func (s *space) keepUnmatched(u update, now time.Time) {
 	key := u.key()
 	if u.observes {
-		return // observing pools are compared with the others
+		return // placeUnmatched also offers the job to observing pools
 	}
 	if u.event.State > reservation.Queued || isHosted(u.job.Labels) {
 		s.removeUnmatched(key)
@@ -84,10 +85,10 @@ func (s *space) removeUnmatched(key jobKey) {
 // beginUnmatched resets the remembered jobs, at the beginning or when other namespaces need the memory.
 func (s *space) beginUnmatched() {
 	s.unmatched, s.remembered = map[jobKey]unmatchedJob{}, 0
-	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // it is called under a lock
+	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // not inline, because a lock is held
 }
 
-// loseUnmatched forgets the jobs, unless the space was dropped meanwhile.
+// loseUnmatched forgets all remembered jobs, unless the space was dropped in the meantime.
 func (s *space) loseUnmatched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *space) loseUnmatched() {
 	}
 }
 
-// isHosted reports whether a job requests one of GitHub's own runners, whose number is unlimited:
+// isHosted reports whether a job requests no label, or one of GitHub's own runners, whose number is unlimited:
 // https://docs.github.com/actions/reference/runners/github-hosted-runners
 func isHosted(labels []string) bool {
 	return len(labels) == 0 || slices.ContainsFunc(labels, func(l string) bool {
@@ -105,7 +106,7 @@ func isHosted(labels []string) bool {
 	})
 }
 
-// forgetUnmatched drops jobs that have had no event for the default time for which a job counts.
+// forgetUnmatched drops jobs that have been remembered for DefaultHoldFor.
 func (s *space) forgetUnmatched(now time.Time) {
 	for key, u := range s.unmatched {
 		if now.Sub(u.at) >= v1alpha1.DefaultHoldFor {

@@ -22,17 +22,18 @@ import (
 )
 
 const (
-	// writers is how many ConfigMaps of pools are read or written concurrently.
+	// writers is the maximum number of concurrent reconciles of a worker that does not query GitHub. Most of them read or
+	// write ConfigMaps.
 	writers = 32
-	// askers is how many connections are queried concurrently for one purpose. A connection that does not answer occupies one place,
-	// until its deadline.
+	// askers is the same for a worker that queries GitHub. A connection that does not answer occupies one place, until the
+	// deadline of its request.
 	askers = 64
 	// minBackoff and maxBackoff limit the delay before a failed operation is retried.
 	minBackoff, maxBackoff = 2 * time.Second, 30 * time.Second
 )
 
 // worker is a controller whose keys come from the tracked jobs rather than from a watch. Namespaces take turns, and one
-// namespace may use a quarter of its places.
+// namespace may use a quarter of the concurrent reconciles.
 type worker struct {
 	name       string
 	concurrent int
@@ -47,7 +48,8 @@ func newWorker(name string, concurrent int, f reconcileKey) *worker {
 	return &worker{name: name, concurrent: concurrent, reconcile: f, queue: turns.NewQueue(options)}
 }
 
-// tenant makes the keys of a namespace take turns with the keys of other namespaces.
+// tenant returns the group and the flow of a key in the work queue. Namespaces take turns, and so do the keys of a
+// namespace.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
 // add queues a key for reconciliation once the worker runs.
@@ -98,8 +100,8 @@ func newWorkers(k *JobTracker) workers {
 	}
 }
 
-// ofConnection returns a reconciler of connections whose scope is known or, if hook is true, of those that also have a
-// webhook.
+// ofConnection returns a reconciler that calls f for connections. It skips a connection whose scope is unknown and, if hook
+// is true, a connection without a webhook.
 func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection) (reconcile.Result, error)) reconcileKey {
 	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 		c, _ := k.connection(key)
@@ -110,7 +112,8 @@ func (k *JobTracker) ofConnection(hook bool, f func(context.Context, *connection
 	}
 }
 
-// ofSpace returns a reconciler of spaces, whose keys contain the namespaces of the pools and of the connections.
+// ofSpace returns a reconciler that calls f for spaces. The namespace of a key is the namespace of the pools, and its name
+// is the namespace of the connections.
 func (k *JobTracker) ofSpace(f func(context.Context, *space) (reconcile.Result, error)) reconcileKey {
 	return func(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 		k.mu.Lock()

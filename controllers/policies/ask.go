@@ -21,20 +21,22 @@ import (
 )
 
 const (
-	// askAgain is how long an answer is valid at most, because rules may read the clock without returning an end time.
+	// askAgain is the maximum time for which an answer is valid. It is limited because rules may read the time without
+	// returning an end time.
 	askAgain = time.Minute
-	// maxVerdicts limits the remembered verdicts per pool.
+	// maxVerdicts is the maximum number of remembered verdicts per pool.
 	maxVerdicts = 4
-	// maxKept limits the elements of each list in a remembered answer, and maxKeptBytes their texts together, without the names of
-	// policies. Policies could otherwise give each pool an answer of megabytes.
+	// maxKept is the maximum number of elements in each list of a remembered answer, and maxKeptBytes the maximum size of
+	// the texts in one list, not counting the names of policies. Otherwise the answer for each pool could take megabytes
+	// of memory.
 	maxKept, maxKeptBytes = 20, 16 << 10
 	// failureKept is how long a verdict is remembered if the evaluation of a policy ended with an error. Each runner of the pool
 	// asks for the verdict, and a policy that fails may take as much time as one that answers.
 	failureKept = 10 * time.Second
 )
 
-// judged identifies the object of a verdict. A revision's name contains only a few digits of a hash, so the whole template
-// is included.
+// judged identifies the pod that a verdict is about. The name of the revision would not suffice, because it contains
+// only a few digits of a hash, so judged includes a hash of the whole template.
 type judged struct {
 	revision string
 	template [sha256.Size]byte
@@ -42,10 +44,10 @@ type judged struct {
 }
 
 // Permit reports whether policies allow the pods of a revision of a pool's template, with the network settings of its
-// connection. The answer is remembered until the policies that bind the pool, or its declaration, change. An error names
-// the field of a template from which no pod can be built.
+// connection. It remembers the answer until the policies that bind the pool change, or the pool's declaration. If no
+// pod can be built from the template, the error names the field.
 func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision string, template []byte, n podspec.Network) (policy.Template, error) {
-	if err := p.Unreadable(); err != nil { // it may lack the labels that select its policies
+	if err := p.Unreadable(); err != nil { // the pool may be without the labels that select its policies
 		return policy.Template{Failures: []policy.Failure{{Kind: policy.EvaluationError, Message: err.Error()}}}, nil
 	}
 	facts := policy.PoolOf(p)
@@ -83,7 +85,7 @@ func (e *Engine) Permit(ctx context.Context, p *v1alpha1.RunnerPool, revision st
 	return j.counted(), nil
 }
 
-// judgement is an answer about a template. It keeps few of the denials, and their number.
+// judgement is a remembered answer about a template: the first denials, and the number of all.
 type judgement struct {
 	answer  policy.Template
 	denials int
@@ -109,14 +111,16 @@ func isUnanswered(answer policy.Template) bool {
 // holds reports whether a remembered verdict is still valid.
 func (j judgement) holds(now time.Time) bool { return j.expires.IsZero() || now.Before(j.expires) }
 
-// counted returns the answer with an empty denial for each that is not kept, because all are counted.
+// counted returns the answer with an empty denial for each denial that is not kept, up to policy.MaxFindings, because
+// callers count the denials.
 func (j judgement) counted() policy.Template {
 	kept, more := j.answer.Denials, min(j.denials, policy.MaxFindings)-len(j.answer.Denials)
 	j.answer.Denials = append(slices.Clip(kept), make([]v1alpha1.PolicyFinding, max(0, more))...)
 	return j.answer
 }
 
-// few returns the first elements of a list. It truncates their texts if they take too much together.
+// few returns the first maxKept elements of a list. It truncates their texts if they are larger than maxKeptBytes
+// together.
 func few[T any](all []T) []T {
 	kept := slices.Clone(all[:min(len(all), maxKept)])
 	var texts []reflect.Value
@@ -137,7 +141,7 @@ func few[T any](all []T) []T {
 	return kept
 }
 
-// withVerdict returns a copy of the remembered verdicts with one more. It drops the others if there are too many.
+// withVerdict returns a copy of the remembered verdicts with one more. If there are already maxVerdicts, it drops them.
 func withVerdict(verdicts map[judged]judgement, about judged, j judgement) map[judged]judgement {
 	next := map[judged]judgement{}
 	if len(verdicts) < maxVerdicts {
@@ -147,7 +151,8 @@ func withVerdict(verdicts map[judged]judgement, about judged, j judgement) map[j
 	return next
 }
 
-// Update returns the policies' answer about a change's rollout. It evaluates them again only if their input has changed.
+// Update returns the policies' answer about the rollout of a change. It evaluates them again only if their input has
+// changed or the last answer has expired.
 func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateInput) policy.Update {
 	key, now, reading := keyOf(in.Pool), e.Now(), b.ReadingOfUpdate(in)
 	if last := e.known(key).update; last.holds(reading, now) {
@@ -163,7 +168,7 @@ func (e *Engine) Update(ctx context.Context, b *policy.Bound, in policy.UpdateIn
 }
 
 // Scaling returns the limits of a pool. It evaluates the policies again only if something that their rules read has
-// changed. The caller decides within the limits and records the result with Commit.
+// changed or the last answer has expired. The caller decides within the limits and records the result with Commit.
 func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
 	a := &Asked{in: in, needs: b.Needs(), domains: b.Domains()}
 	if a.needs.Usage() {
@@ -185,7 +190,7 @@ func (e *Engine) Scaling(ctx context.Context, b *policy.Bound, in policy.Scaling
 	return a
 }
 
-// remember returns an answer that is reused until a time, unless a policy failed.
+// remember returns an answer for reuse until it expires. If a policy failed, the result is never reused.
 func remember[T any](reading [sha256.Size]byte, jobs int32, answer T, now, until time.Time, failures []policy.Failure) remembered[T] {
 	if len(failures) > 0 {
 		return remembered[T]{}
@@ -197,7 +202,7 @@ func remember[T any](reading [sha256.Size]byte, jobs int32, answer T, now, until
 	return remembered[T]{reading: reading, jobs: jobs, answer: answer, expires: expires}
 }
 
-// holds reports whether the answer is still valid.
+// holds reports whether the answer is valid for an input with the given hash at the given time.
 func (r *remembered[T]) holds(reading [sha256.Size]byte, now time.Time) bool {
 	return r.reading == reading && now.Before(r.expires)
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// Engine holds the policies in force and evaluates them for pools, again only if what their rules read has changed. It
-// keeps the ledger of the pools' grants.
+// Engine holds the policies in force and evaluates them for pools. It reuses an answer while the values that the rules
+// read do not change. It also keeps the ledger of the pools' grants.
 type Engine struct {
 	// Now is the clock.
 	Now func() time.Time
@@ -35,17 +35,17 @@ type Engine struct {
 	// Log is the log of decisions; nil for none.
 	Log *DecisionLog
 
-	fitting sync.Mutex // held from checking whether a policy fits in memory until it is in force
+	fitting sync.Mutex // held from the check whether a policy fits in memory until the policy is in force
 	seeding seeding
-	// Pools wakes pools whose policies changed, or whose share of a common ceiling changed.
+	// Pools wakes the reconciler for pools whose policies or limits changed.
 	Pools kube.EventSource
-	// Policies wakes policies whose number of bound pools changed, by kind.
+	// Policies wakes, by kind, the reconcilers for policies whose number of bound pools changed.
 	Policies map[string]*kube.EventSource
 
 	mu     sync.Mutex
 	loaded map[string]loaded // by Ref
-	sound  map[string]loaded // policies without faults; a namespace has few of them
-	states map[string]string // states of policies, as the metric counts them
+	sound  map[string]loaded // policies without diagnostics; a namespace has few of them
+	states map[string]string // states of policies as counted in the metric
 	set    *policy.Set
 	pools  poolsByNamespace
 	passes passes
@@ -55,7 +55,8 @@ type Engine struct {
 	ledger ledger
 }
 
-// seeding is done once the grants of existing pools are known. The goroutine that reads them holds the lock.
+// seeding records whether the ledger contains the grants of existing pools. The goroutine that reads them holds the
+// lock, so that others wait for it.
 type seeding struct {
 	sync.Mutex
 	isDone bool
@@ -64,30 +65,30 @@ type seeding struct {
 // loaded is a policy in force, and its source.
 type loaded struct {
 	policy *policy.Policy
-	// source and digest identify it. The texts of policies that cannot be loaded are not kept.
+	// source and digest identify the version of the policy. source does not contain modules and data, which digest covers.
 	source policy.Source
 	digest string
-	size   int // size of the source
-	// unfinished is true if it could not be read or checked, and should be retried.
+	size   int // size of the source in bytes
+	// unfinished is true if the policy was not loaded for a reason that may pass, so that loading must be tried again.
 	unfinished bool
-	// excesses is how many times in a row loading took too much time or memory, and retry is when it will be loaded again.
+	// excesses is how many times in a row loading exceeded its limits, and retry is when the policy may be loaded again.
 	excesses int
 	retry    time.Time
 }
 
-// poolsByNamespace groups pools by namespace. All pools share one lock, so a RunnerPolicy only visits the pools of its
-// namespace. A ClusterRunnerPolicy visits all.
+// poolsByNamespace groups pools by namespace. All pools share one lock, so a change of a RunnerPolicy must visit only
+// the pools of its namespace. A change of a ClusterRunnerPolicy visits all pools.
 type poolsByNamespace map[string]map[types.NamespacedName]*pool
 
 func (p poolsByNamespace) get(key types.NamespacedName) *pool { return p[key.Namespace][key] }
 
-// maxReached is how many pools or groups are visited before the lock is released for others. betweenParts is called when it
-// is released during a tenant's work. Only tests set it.
+// maxReached is the number of pools or groups that are visited before the lock is released for others. betweenParts is
+// called while the lock is released during a tenant's work; only tests set it.
 const maxReached = 64
 
 var betweenParts = func() {}
 
-// release counts a step of a tenant's work, and releases the lock for others after every maxReached steps.
+// release counts a step of a tenant's work, and releases the lock briefly after every maxReached steps.
 func (e *Engine) release(steps *int) {
 	if *steps++; *steps%maxReached == 0 {
 		e.mu.Unlock()
@@ -96,7 +97,8 @@ func (e *Engine) release(steps *int) {
 	}
 }
 
-// reached returns the pools that a policy may bind. It is called with the lock, and releases it in between.
+// reached returns the pools that a policy may bind. The caller holds the lock, and the iteration releases it from time
+// to time.
 func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *pool] {
 	reached, namespace := e.pools, by.Source().Namespace
 	if namespace != "" {
@@ -114,20 +116,20 @@ func (e *Engine) reached(by *policy.Policy) iter.Seq2[types.NamespacedName, *poo
 	}
 }
 
-// pool is the state of a pool that was judged.
+// pool contains what the Engine remembers about a pool.
 type pool struct {
 	facts    policy.Pool
 	set      *policy.Set // the set from which bound was derived
 	bound    *policy.Bound
-	verdicts map[judged]judgement // of the bound policies and these facts
+	verdicts map[judged]judgement // of the policies in bound, about facts
 	scaling  remembered[policy.Scaling]
 	update   remembered[policy.Update]
 	audit    map[string][]policy.Audit // by decision
-	waits    bool                      // for a policy to be loaded
-	due      time.Time                 // when a change of policies last woke it, or will
+	waits    bool                      // the pool waits for a policy to be loaded
+	due      time.Time                 // when a change of policies last woke or will wake the pool
 }
 
-// remembered is an answer, and the input for which it is valid.
+// remembered is an answer, with the hash and the number of jobs of the input for which it is valid.
 type remembered[T any] struct {
 	reading [sha256.Size]byte
 	jobs    int32
@@ -143,7 +145,7 @@ func NewEngine(now func() time.Time) *Engine {
 	}
 }
 
-// Unloaded is the failure while a policy that may bind the pool is not loaded.
+// Unloaded is the failure of all decisions about a pool while a policy that may bind it is not loaded.
 var Unloaded = policy.Failure{Kind: policy.NotLoaded, Message: "policies are being loaded"}
 
 // Put puts a policy into force, and wakes the pools that it binds or bound before.
@@ -181,23 +183,23 @@ func (e *Engine) put(l loaded) {
 	e.changed(before.policy, l.policy)
 }
 
-// Limits for the size of modules and data: of all policies of a namespace, of all namespaces, and of the cluster's own
-// policies. No namespace can prevent the guard rail from being loaded, and several together cannot prevent another
-// namespace's policies from being loaded.
+// Limits for the size of modules and data: of the RunnerPolicies of one namespace, of all RunnerPolicies, and of all
+// ClusterRunnerPolicies. Because of these limits, no namespace can prevent the guard rail from being loaded, and even
+// several namespaces cannot prevent the policies of another namespace from being loaded.
 const (
 	maxNamespaceBytes = 4 * v1alpha1.MaxPolicyBytes
 	maxAllBytes       = 64 * v1alpha1.MaxPolicyBytes
 	maxClusterBytes   = 16 * v1alpha1.MaxPolicyBytes
-	// maxNamespacePolicies limits the cost of each policy besides its text: the time-outs that it may cause, and the library's
-	// rules in a child process.
+	// maxNamespacePolicies limits costs that do not depend on the size of policies: each policy may cause timeouts, and
+	// adds the library's rules to a child process.
 	maxNamespacePolicies = 32
-	// maxNamespaceCeilings limits the ceilings of the library in all policies of a namespace. Each pool that they bind keeps
-	// them, and what they leave is computed while all pools wait.
+	// maxNamespaceCeilings limits the library ceilings in all policies of a namespace together. Each bound pool takes
+	// memory for them, and the ledger's lock is held while the remainder of each ceiling is computed for a pool.
 	maxNamespaceCeilings = 64
 )
 
-// tooMuch returns why a policy is not loaded: together with the others it would take too much memory. It returns "" if it
-// may be loaded.
+// tooMuch returns the reason why a policy may not be loaded: together with the other policies, it would exceed one of
+// these limits. It returns "" if the policy may be loaded.
 func (e *Engine) tooMuch(s policy.Source) string {
 	o := e.others(s)
 	all, sameNamespace := o.all+s.Size(), o.sameNamespace+s.Size()
@@ -233,8 +235,8 @@ func outOfRoom(namespace string, all int) string {
 	return fmt.Sprintf("all RunnerPolicies have %d bytes of modules and data, more than %d, and no namespace has more than %s: leave out what isn't needed", all, maxAllBytes, namespace)
 }
 
-// makeRoom unloads policies of the namespace that has the most, to make room for a policy that fits. They are retried
-// later, when others may be gone.
+// makeRoom unloads policies of the namespace whose policies are largest together, to make room for a policy that
+// tooMuch allows. The Reconciler later tries to load them again.
 func (e *Engine) makeRoom(s policy.Source) {
 	o := e.others(s)
 	for s.Kind == policy.KindRunnerPolicy && o.all+s.Size() > maxAllBytes && o.largest.policy != nil {
@@ -245,15 +247,15 @@ func (e *Engine) makeRoom(s policy.Source) {
 	}
 }
 
-// others describes the other policies of a kind.
+// others contains sums over the other policies of a kind.
 type others struct {
-	all, sameNamespace, count int    // bytes of all, bytes of the same namespace, and number of policies in it
+	all, sameNamespace, count int    // bytes in all namespaces, bytes in the same namespace, and number of policies in it
 	ceilings                  int    // number of ceilings in the same namespace
-	most                      int    // bytes of the other namespace that has the most
+	most                      int    // bytes in the other namespace with the most bytes
 	largest                   loaded // the largest policy of that namespace
 }
 
-// others returns the sizes of the other policies of a kind.
+// others returns the sums over the loaded policies of the same kind, without the given policy.
 func (e *Engine) others(s policy.Source) (o others) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -294,7 +296,8 @@ func (e *Engine) Remove(ref string) {
 	}
 }
 
-// changed builds the next set and wakes the pools that a policy binds or bound. before or now may be nil.
+// changed replaces a policy in the set and wakes the pools that the policy binds or bound before. before or now may be
+// nil. The caller holds the lock.
 func (e *Engine) changed(before, now *policy.Policy) {
 	e.set = e.set.Replace(before, now)
 	e.countState(cmp.Or(now, before).Ref())
@@ -309,8 +312,8 @@ func (e *Engine) changed(before, now *policy.Policy) {
 	}
 }
 
-// betweenChanges is the minimum interval between two wakes of a pool after policy changes, and of a policy after pool
-// changes. One commit may change many of them.
+// betweenChanges is the minimum interval between two wake-ups of a pool because of policies, and the delay of a wake-up
+// of a policy because of pools. It collects changes, because one commit may change many objects.
 const betweenChanges = time.Second
 
 // wakeChanged wakes a pool whose policies changed. The caller holds the lock.
@@ -325,14 +328,14 @@ func (e *Engine) wakeChanged(key types.NamespacedName, known *pool) {
 	e.Pools.WakeAfter(key, known.due.Sub(now))
 }
 
-// Loaded returns the policy in force with a Ref; nil if there is none.
+// Loaded returns the policy in force with the given Ref; nil if there is none.
 func (e *Engine) Loaded(ref string) *policy.Policy {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.loaded[ref].policy
 }
 
-// isLoaded reports whether the policy in force has exactly this source and need not be loaded again.
+// isLoaded reports whether the policy in force has exactly this source and need not be loaded again now.
 func (e *Engine) isLoaded(s policy.Source) bool {
 	source, digest := s.Identity() // without the lock, as it reads all modules
 	e.mu.Lock()
@@ -342,7 +345,7 @@ func (e *Engine) isLoaded(s policy.Source) bool {
 	return ok && !isDue && known.is(source, digest)
 }
 
-// is reports whether the policy has exactly this source.
+// is reports whether the policy was loaded from exactly this source.
 func (l *loaded) is(source policy.Source, digest string) bool {
 	return l.digest == digest && equality.Semantic.DeepEqual(l.source, source)
 }
@@ -361,7 +364,8 @@ func (e *Engine) Knows(ctx context.Context, c client.Reader, facts policy.Pool) 
 	return !e.awaits(facts, func() bool { return slices.ContainsFunc(e.unknown(sources), binds) }), nil
 }
 
-// awaits reports whether a pool has to wait for policies to be loaded. Put then wakes it.
+// awaits reports whether a pool must wait for policies to be loaded. Put wakes the pool when it puts such a policy into
+// force.
 func (e *Engine) awaits(facts policy.Pool, areMissing func() bool) bool {
 	if !areMissing() {
 		return false
@@ -369,10 +373,11 @@ func (e *Engine) awaits(facts policy.Pool, areMissing func() bool) bool {
 	e.mu.Lock()
 	e.remember(facts).waits = true
 	e.mu.Unlock()
-	return areMissing() // the last one may have been loaded in the meantime
+	return areMissing() // the last missing policy may have been loaded in the meantime
 }
 
-// unknown returns those policies that were not loaded yet. Others get the lock after each, as a namespace may have any number.
+// unknown returns the policies that are not in force yet. It releases the lock after each policy, because a namespace
+// may have any number.
 func (e *Engine) unknown(all []policy.Source) []policy.Source {
 	return slices.DeleteFunc(slices.Clone(all), func(s policy.Source) bool {
 		betweenParts()
@@ -398,14 +403,14 @@ func sources(ctx context.Context, c client.Reader, namespace string) ([]policy.S
 	return all, nil
 }
 
-// learn seeds the ledger, once.
+// learn seeds the ledger, unless that has already succeeded.
 func (e *Engine) learn(ctx context.Context, c client.Reader) error {
 	e.seeding.Lock()
 	defer e.seeding.Unlock()
 	if e.seeding.isDone {
 		return nil
 	}
-	if e.Cache != nil { // objects that it does not watch belong to another controller
+	if e.Cache != nil { // objects that the cache does not contain belong to another controller
 		c = e.Cache
 	}
 	err := e.seed(ctx, c)
@@ -413,8 +418,8 @@ func (e *Engine) learn(ctx context.Context, c client.Reader) error {
 	return err
 }
 
-// seed adds the runners and last grants of all pools to the ledger. Otherwise the first pool with a decision after a start
-// could take other pools' capacity.
+// seed adds the runners and last grants of all pools to the ledger. Otherwise, after a restart, the first pool with a
+// decision could take the capacity of other pools.
 func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 	pools, runners := &v1alpha1.RunnerPoolList{}, &v1alpha1.RunnerList{}
 	for _, list := range []client.ObjectList{pools, runners} {
@@ -439,7 +444,7 @@ func (e *Engine) seed(ctx context.Context, c client.Reader) error {
 		e.ledger.seed(policy.ScalingInput{Pool: facts}, e.For(facts).Needs(), Grant{Granted: granted, Wanted: granted})
 		delete(have, client.ObjectKeyFromObject(p))
 	}
-	for key, n := range have { // of pools that are gone
+	for key, n := range have { // runners of deleted pools
 		e.ledger.seed(policy.ScalingInput{Pool: policy.Pool{Namespace: key.Namespace, Name: key.Name}}, policy.Needs{}, Grant{Granted: n})
 	}
 	return nil
@@ -454,17 +459,17 @@ func (e *Engine) For(facts policy.Pool) *policy.Bound {
 		return known.bound
 	}
 	betweenParts()
-	bound := set.For(facts) // without the lock, because the namespace may have many policies with long selectors
+	bound := set.For(facts) // without the lock, because a namespace may have many policies with long selectors
 	if before, same := e.bind(facts, set, bound); !same {
 		e.recount(before, bound)
 	}
 	return bound
 }
 
-// isOf reports whether the pool's bound policies were determined for these facts.
+// isOf reports whether bound was determined for these facts.
 func (p *pool) isOf(facts policy.Pool) bool { return p.bound != nil && p.facts.Equal(facts) }
 
-// bind records the policies of a set that bind a pool. It returns the previous ones, and whether the pool's facts are
+// bind records which policies of a set bind a pool. It returns the previous ones, and whether the pool's facts are
 // unchanged.
 func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (before *policy.Bound, same bool) {
 	e.mu.Lock()
@@ -475,13 +480,14 @@ func (e *Engine) bind(facts policy.Pool, set *policy.Set, bound *policy.Bound) (
 		known.verdicts = nil
 	}
 	known.facts, known.set, known.bound = facts, set, bound
-	if set != e.set { // policies changed in the meantime, and that change may not have known these facts
+	if set != e.set { // policies changed in the meantime, and changed did not wake the pool if it did not know these facts
 		e.Pools.Wake(keyOf(facts))
 	}
 	return before, same
 }
 
-// again returns the policies that bind a pool according to its last declaration; nil if it was never evaluated.
+// again returns the policies that bind a pool according to its last known declaration; nil if the pool was never
+// evaluated or was forgotten.
 func (e *Engine) again(key types.NamespacedName) *policy.Bound {
 	known := e.known(key)
 	if known.bound == nil {
@@ -490,7 +496,7 @@ func (e *Engine) again(key types.NamespacedName) *policy.Bound {
 	return e.For(known.facts)
 }
 
-// known returns a copy of the state of a pool; the zero value if there is none.
+// known returns a copy of what the Engine remembers about a pool; the zero value if it remembers nothing.
 func (e *Engine) known(key types.NamespacedName) pool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -500,7 +506,7 @@ func (e *Engine) known(key types.NamespacedName) pool {
 	return pool{}
 }
 
-// remember returns the state of a pool. The caller holds the lock.
+// remember returns the pool struct of a pool, and creates it if there is none. The caller holds the lock.
 func (e *Engine) remember(facts policy.Pool) *pool {
 	key := keyOf(facts)
 	known := e.pools.get(key)
@@ -514,7 +520,7 @@ func (e *Engine) remember(facts policy.Pool) *pool {
 	return known
 }
 
-// Forget drops the state of a pool that is gone, except for the runners that it left.
+// Forget drops everything about a deleted pool. If left of its runners still exist, they remain in the ledger.
 func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.mu.Lock()
 	known := e.pools.get(key)
@@ -529,7 +535,7 @@ func (e *Engine) Forget(key types.NamespacedName, left int32) {
 	e.reconsider(e.ledger.drop(key, left))
 }
 
-// note remembers an answer, and the findings of audited policies about a pool.
+// note remembers the findings of audited policies about a pool, and calls keep to remember an answer.
 func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.Audit, keep func(*pool)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -539,7 +545,7 @@ func (e *Engine) note(key types.NamespacedName, decision string, audit []policy.
 	}
 }
 
-// bound counts the pools that a policy binds.
+// bound returns the number of pools that a policy binds.
 func (e *Engine) bound(p *policy.Policy) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -552,10 +558,10 @@ func (e *Engine) bound(p *policy.Policy) int {
 	return n
 }
 
-// findings lists what a policy would change, by pool and decision. For pools that this process has not evaluated yet, it
-// returns the earlier findings.
+// findings returns what an audited policy would change, sorted by pool and decision. For pools that this process has
+// not evaluated yet, it returns the earlier findings.
 func (e *Engine) findings(p *policy.Policy, before []v1alpha1.AuditFinding) []v1alpha1.AuditFinding {
-	found := e.found(p, before) // sorted without the lock
+	found := e.found(p, before) // found has released the lock, which is not needed for sorting
 	slices.SortFunc(found, func(a, b v1alpha1.AuditFinding) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Decision, b.Decision), cmp.Compare(a.Message, b.Message))
 	})
@@ -584,8 +590,8 @@ func (e *Engine) found(p *policy.Policy, before []v1alpha1.AuditFinding) (found 
 	return found
 }
 
-// recount wakes the policies that started or stopped binding a pool. before or now is nil if the pool did not exist, or no
-// longer exists.
+// recount wakes the policies that started or stopped binding a pool. before is nil if the pool is new, and now is nil
+// if it was deleted.
 func (e *Engine) recount(before, now *policy.Bound) {
 	more := map[*policy.Policy]int{}
 	for _, p := range before.Policies() {

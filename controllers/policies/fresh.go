@@ -17,15 +17,17 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// listing has the policies that may bind pools of a namespace, as listed by the API server after the pools were created.
+// listing contains the policies that may bind pools of a namespace. The API server listed them after these pools had
+// been created.
 type listing struct {
-	covers   map[types.UID]bool // new pools that have not used it yet
+	covers   map[types.UID]bool // new pools that have not used the listing yet
 	policies []policy.Source    // without rules and selectors
 }
 
-// KnowsNew is Knows for a new pool. The cache may not show policies yet that are older than the pool, so the API server is
-// asked. There is one request for all pools of the namespace that the cache shows by then. It reads only metadata, because
-// a tenant's policies must not be read again for each of its pools.
+// KnowsNew does the same as Knows for a new pool. The cache may not contain policies yet that are older than the pool,
+// so KnowsNew lists the policies with the API server. One list serves all new pools of the namespace that the cache
+// then contains, and it reads only metadata. Otherwise Corral would read all policies of a tenant again for each new
+// pool.
 func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts policy.Pool, uid types.UID) (bool, error) {
 	listed, err := e.listed(ctx, c, live, facts.Namespace, uid)
 	if err != nil {
@@ -48,7 +50,8 @@ func (e *Engine) KnowsNew(ctx context.Context, c, live client.Reader, facts poli
 	return e.Knows(ctx, c, facts)
 }
 
-// listed returns the policies that existed when a pool was created. It holds no lock while it reads.
+// listed returns the policies that existed when a pool was created. It does not hold the lock while it reads from the
+// API server.
 func (e *Engine) listed(ctx context.Context, c, live client.Reader, namespace string, uid types.UID) ([]policy.Source, error) {
 	if l := e.take(namespace, uid); l != nil {
 		return l.policies, nil
@@ -82,7 +85,8 @@ func (e *Engine) listed(ctx context.Context, c, live client.Reader, namespace st
 	return l.policies, nil
 }
 
-// take returns the listing that covers a pool, and marks it as used for that pool.
+// take returns the listing that covers a pool, and marks it as used by that pool. It returns nil if there is none, or
+// if the pool has already used it.
 func (e *Engine) take(namespace string, uid types.UID) *listing {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -21,13 +21,13 @@ import (
 
 // Grant is the number of runners that a pool has or may create.
 type Grant struct {
-	// Granted is the larger of the runners that it has and those that it should have.
+	// Granted is the larger of the pool's existing and its desired number of runners.
 	Granted int32
-	// Wanted is what it would have without policies.
+	// Wanted is the number of runners that the pool would have without policies.
 	Wanted int32
 }
 
-// Asked is the policies' answer about limits, with the part of the ledger that it was based on.
+// Asked is the policies' answer about limits, with the part of the ledger that the answer is based on.
 type Asked struct {
 	// Answer is the answer of the policies.
 	Answer policy.Scaling
@@ -36,22 +36,22 @@ type Asked struct {
 	needs   policy.Needs
 	domains []policy.Domain
 	read    shares
-	since   int64             // the ledger's rises when it was read
-	sum     [sha256.Size]byte // digest of everything that was read
-	end     func()            // ends the reservation, if the pool asks alone
+	since   int64             // the ledger's rises when the ledger was read
+	sum     [sha256.Size]byte // hash of everything that the policies read
+	end     func()            // ends the reservation; nil if there is none
 }
 
 // shares is the part of the ledger that a pool's rules read, in the form needed to detect changes.
 type shares struct {
-	// groups are the groups that user-written rules read. Any change in them may matter.
+	// groups are the groups that user-written rules read. Any change in them may change the answer.
 	groups []policy.Group
-	// left is the remainder of each library ceiling.
+	// left is the number of runners that each library ceiling leaves to the pool.
 	left []int64
 }
 
-// Alone evaluates the policies while no other pool in the pool's domains may be granted more. It is for a pool whose grant
-// was refused twice. Namespaces take turns in a domain. Pools in other domains are not affected, however long these rules
-// take.
+// Alone evaluates the policies of a pool while the grants of all other pools in its domains cannot grow. It is for a
+// pool whose grant was refused twice because others grew first. Namespaces take turns in a domain. The evaluation does
+// not affect pools in other domains, however long it takes.
 func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingInput) *Asked {
 	end := e.ledger.reserve(ctx, keyOf(in.Pool), b.Domains())
 	a := e.Scaling(ctx, b, in)
@@ -59,10 +59,10 @@ func (e *Engine) Alone(ctx context.Context, b *policy.Bound, in policy.ScalingIn
 	return a
 }
 
-// Commit records a pool's grant. It returns false, and records nothing, if the pool would get more than before and that may
-// no longer fit the grants of other pools since the evaluation. The policies must then be evaluated again. So grants under
-// a shared ceiling never exceed it in sum, whatever the order of evaluations. Commit never waits for the evaluation of
-// rules.
+// Commit records a pool's grant. It records nothing and returns false if the grant grows and may no longer fit, because
+// grants of other pools have changed since the evaluation. The caller must then evaluate the policies again. So the sum
+// of the grants under a ceiling never exceeds the ceiling, in whatever order pools are evaluated. Commit never waits
+// for the evaluation of rules.
 func (e *Engine) Commit(a *Asked, grant Grant) bool {
 	if a.end != nil {
 		defer a.end()
@@ -74,7 +74,7 @@ func (e *Engine) Commit(a *Asked, grant Grant) bool {
 	return ok
 }
 
-// Hold records the grant of a pool that does not grow, whatever others were granted.
+// Hold records the grant of a pool that does not grow. It does not check the grants of other pools.
 func (e *Engine) Hold(a *Asked, grant Grant) {
 	e.reconsider(e.ledger.hold(a, grant))
 }
@@ -88,52 +88,52 @@ func (e *Engine) Granted(key types.NamespacedName) int32 {
 }
 
 const (
-	// aloneTime limits how long other pools of a domain are granted no more while one asks alone. ceilingTime is the limit for
-	// library ceilings, whose evaluation takes less than a millisecond.
+	// aloneTime limits how long one pool may prevent the grants of the other pools in its domains from growing.
+	// ceilingTime is the limit in domains of library ceilings, whose evaluation takes less than a millisecond.
 	aloneTime, ceilingTime = 50 * time.Millisecond, 5 * time.Millisecond
-	// maxRisen limits for how many domains the last increase of a grant is remembered. Beyond that, pools with earlier answers
-	// are evaluated again.
+	// maxRisen is the maximum number of domains whose last increase is remembered. Beyond it, the ledger forgets all of
+	// them, and pools in domains of rules with earlier answers must be evaluated again.
 	maxRisen = 10_000
-	// maxListed is how many pools are listed before the ledger's lock is released for others.
+	// maxListed is the number of pools that list reads before it releases the ledger's lock for others.
 	maxListed = 64
 )
 
-// ledger records the grants of all pools. Its lock is held for the work of one pool at a time, which does not grow with the
-// number of pools.
+// ledger records the grants of all pools. Each operation holds its lock only for the work of one pool, which does not
+// grow with the number of pools.
 type ledger struct {
 	mu      sync.Mutex
 	fleet   *policy.Fleet
 	entries map[types.NamespacedName]*entry
 	visits  int // number of entries visited with the lock held
 
-	// rises counts the grants that increased, and risen has the last increase in each domain of rules. Increases before
-	// forgotten are not recorded.
+	// rises counts recorded grants. risen contains, for each domain of rules, the value of rises at the last increase of a
+	// grant. The ledger has forgotten increases up to the value forgotten.
 	rises, forgotten int64
 	risen            map[policy.Domain]int64
-	// alone has the pool that asks alone in a domain. It has the turn.
+	// alone contains the reservation of a domain by the pool that is evaluated alone. turns lets such pools take turns.
 	alone map[policy.Domain]reservation
 	turns map[policy.Domain]*turn
 }
 
-// turn lets the pools that ask alone in a domain take turns. It is dropped when no pool needs it.
+// turn lets the pools that must be evaluated alone in a domain take turns. The ledger removes it when no pool uses it.
 type turn struct {
 	limiter *turns.Limiter
 	users   int
 }
 
-// reservation prevents the other pools of a domain from being granted more until it is done.
+// reservation prevents the grants of the other pools in a domain from growing until asking ends.
 type reservation struct {
 	pool   types.NamespacedName
 	asking context.Context // ends with the reservation
 }
 
-// entry is a pool's entry in the ledger.
+// entry contains what the ledger records about a pool.
 type entry struct {
 	in     policy.ScalingInput // input of the last evaluation
 	needs  policy.Needs
 	grant  Grant
-	answer *policy.Scaling // the last one, if it depends on other pools' usage
-	read   shares          // for the answer, or for a later one; guarded by the ledger's lock
+	answer *policy.Scaling // the last answer, if it depends on other pools' usage
+	read   shares          // what was read for the answer or for a later evaluation; guarded by the ledger's lock
 }
 
 func newLedger() ledger {
@@ -143,9 +143,9 @@ func newLedger() ledger {
 	}
 }
 
-// reserve waits for the turn of a pool's first domain to ask alone, and then reserves all domains. A pool in domains of
-// rules does not reserve domains of ceilings: rules may take long, and the state of a ceiling is known when a grant is
-// recorded.
+// reserve waits for the pool's turn in the first of the given domains, and then reserves all of them. If some are
+// domains of rules, it reserves only these: rules may take long, and Commit can check a ceiling without a reservation.
+// The reservation ends when end is called, or after aloneTime or ceilingTime.
 func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains []policy.Domain) (end func()) {
 	isOfRules := func(d policy.Domain) bool { return d.Rules }
 	limit := ceilingTime
@@ -166,7 +166,7 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range domains {
-		if !l.isReserved(d, pool) { // reserved by a pool that took the turn of another domain
+		if !l.isReserved(d, pool) { // skip a domain that a pool with the turn of another domain has reserved
 			l.alone[d] = reservation{pool, ctx}
 		}
 	}
@@ -177,7 +177,7 @@ func (l *ledger) reserve(ctx context.Context, pool types.NamespacedName, domains
 	return cancel
 }
 
-// turnOf returns the turns of a domain, and counts one more pool that uses them.
+// turnOf returns the limiter that gives turns in a domain, and counts one more pool that uses it.
 func (l *ledger) turnOf(d policy.Domain) *turns.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,7 +188,7 @@ func (l *ledger) turnOf(d policy.Domain) *turns.Limiter {
 	return l.turns[d].limiter
 }
 
-// release ends a pool's reservation, and its use of the turns of the first domain.
+// release ends a pool's reservations, and its use of the limiter of the first domain.
 func (l *ledger) release(pool types.NamespacedName, domains []policy.Domain) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,8 +203,9 @@ func (l *ledger) release(pool types.NamespacedName, domains []policy.Domain) {
 	}
 }
 
-// rise records the domains of rules in which a grant increased. The caller holds the lock. A pool that was granted more
-// counts in all of its domains. A pool whose labels moved it into another group counts there with its whole grant.
+// rise records in which domains of rules a pool's grant increased. The caller holds the lock. If the grant grew, it
+// increased in all domains of the pool. If the pool's labels moved it into another group, the grant increased in the
+// domains of that group.
 func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had int32) {
 	l.rises++
 	if len(l.risen) > maxRisen {
@@ -222,13 +223,13 @@ func (l *ledger) rise(domains []policy.Domain, grant Grant, before *entry, had i
 	}
 }
 
-// isReserved reports whether another pool of a domain asks alone. The caller holds the lock.
+// isReserved reports whether another pool has reserved a domain. The caller holds the lock.
 func (l *ledger) isReserved(d policy.Domain, pool types.NamespacedName) bool {
 	r, ok := l.alone[d]
 	return ok && r.pool != pool && r.asking.Err() == nil
 }
 
-// commit records a grant if it fits the current grants of other pools.
+// commit records a grant unless it grows and isStale reports that it may not.
 func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,10 +239,11 @@ func (l *ledger) commit(a *Asked, grant Grant) (changed []policy.GroupKey, ok bo
 	return l.put(a, grant, true), true
 }
 
-// isStale reports whether a pool may not be granted more because of other pools' grants since its evaluation. In a domain
-// of user-written rules, no other pool may have been granted more. Pools outside the domain do not matter, as they may also
-// be granted more after this one. Under a library ceiling, the grant may still fit what remains: callCeiling of
-// internal/policy explains why the sum stays within the ceiling.
+// isStale reports whether a pool's grant may not grow, because other pools reserved a domain or their grants changed
+// since the evaluation. In a domain of user-written rules, any increase of another pool's grant since then makes the
+// answer stale. Increases outside the domain do not matter: they could as well have followed this grant. Under a
+// library ceiling, the answer is stale only if the grant exceeds what the ceiling leaves now; callCeiling in
+// internal/policy explains why the sum then stays within the ceiling.
 func (l *ledger) isStale(a *Asked, grant Grant) bool {
 	for _, d := range a.domains {
 		if l.isReserved(d, keyOf(a.in.Pool)) || d.Rules && max(l.risen[d], l.forgotten) > a.since {
@@ -256,7 +258,7 @@ func (l *ledger) isStale(a *Asked, grant Grant) bool {
 	return false
 }
 
-// share reads the ledger for a pool. The caller holds the lock.
+// share reads the part of the ledger that a pool's rules read. The caller holds the lock.
 func (l *ledger) share(p policy.Pool, needs policy.Needs) shares {
 	rules, read := needs.OfRules(), shares{left: l.fleet.Left(p, needs)}
 	for _, g := range rules.Groups(p) {
@@ -265,7 +267,7 @@ func (l *ledger) share(p policy.Pool, needs policy.Needs) shares {
 	return read
 }
 
-// look reads the usage of other pools that a pool's rules need.
+// look sets the usage in the input of a, and records what it read from the ledger.
 func (l *ledger) look(a *Asked) {
 	l.mu.Lock()
 	sums, granted := l.fleet.Sums(a.in.Pool, a.needs), l.fleet.Granted(keyOf(a.in.Pool))
@@ -276,8 +278,9 @@ func (l *ledger) look(a *Asked) {
 	a.in.Usage.Granted = granted
 }
 
-// list lists the pools of a group that are in a namespace, or all of them if namespace is empty. It releases the lock in
-// between. A change in the meantime has another version.
+// list returns the pools of a group that are in a namespace, or all of them if namespace is empty. It releases the lock
+// after every maxListed pools. A change in the meantime increases the version of the group, so that it is detected
+// later.
 func (l *ledger) list(g policy.GroupKey, namespace string) (list []policy.Member) {
 	from := types.NamespacedName{Namespace: namespace}
 	for {
@@ -305,26 +308,27 @@ func (l *ledger) entry(key types.NamespacedName) *entry {
 	return l.entries[key]
 }
 
-// seed records the grant of a pool that has no decision yet.
+// seed records the grant of a pool, unless the ledger already contains the pool.
 func (l *ledger) seed(in policy.ScalingInput, needs policy.Needs, grant Grant) {
 	if l.entry(keyOf(in.Pool)) == nil {
 		l.enter(in, needs, grant)
 	}
 }
 
-// hold records a grant whatever others were granted.
+// hold records a grant without checking the grants of other pools.
 func (l *ledger) hold(a *Asked, grant Grant) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.put(a, grant, false)
 }
 
-// enter records the grant of a pool in no domain, and returns the changed groups that rules read.
+// enter records a pool's grant without an increase in any domain. It returns the changed groups that rules read.
 func (l *ledger) enter(in policy.ScalingInput, needs policy.Needs, grant Grant) []policy.GroupKey {
 	return l.hold(&Asked{in: in, needs: needs}, grant)
 }
 
-// put records a pool's grant and, if the grant results from it, the answer. The caller holds the lock.
+// put records a pool's grant. If isAnswer is true, the grant results from the answer in a, and put records that answer
+// too. The caller holds the lock.
 func (l *ledger) put(a *Asked, grant Grant, isAnswer bool) []policy.GroupKey {
 	key, now := keyOf(a.in.Pool), &entry{in: a.in, needs: a.needs, grant: grant}
 	now.in.Usage = policy.Usage{}
@@ -336,14 +340,15 @@ func (l *ledger) put(a *Asked, grant Grant, isAnswer bool) []policy.GroupKey {
 	return l.fleet.Put(a.in.Pool, a.needs, grant.Granted, grant.Wanted)
 }
 
-// namespaces lists the namespaces whose pools read a group.
+// namespaces returns the namespaces with pools whose rules read a group.
 func (l *ledger) namespaces(g policy.GroupKey) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.fleet.Readers(g)))
 }
 
-// drop removes a pool that is gone, except for the runners that it left. It returns the changed groups that rules read.
+// drop removes a deleted pool. If some of its runners still exist, it keeps the pool with their number as the grant. It
+// returns the changed groups that rules read.
 func (l *ledger) drop(key types.NamespacedName, left int32) []policy.GroupKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -355,9 +360,9 @@ func (l *ledger) drop(key types.NamespacedName, left int32) []policy.GroupKey {
 }
 
 // moved returns the entry of a pool that should be evaluated again, because other pools' usage changed enough since its
-// last evaluation; otherwise nil. Under a library ceiling, that is the case if the room beyond its grant doubles or halves,
-// or if it is below 4 and differs. Otherwise each runner that one pool gets or loses would cause an evaluation of all
-// others.
+// last evaluation; otherwise nil. Under a library ceiling, a change is enough if the number of runners that are left
+// beyond the pool's grant moved to another power of two, or if it is below 4 and differs. If every change were enough,
+// each runner that one pool gets or loses would cause an evaluation of all other pools.
 func (l *ledger) moved(key types.NamespacedName) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -377,7 +382,8 @@ func (l *ledger) moved(key types.NamespacedName) *entry {
 	return known
 }
 
-// room classifies how much is left to a pool beyond its grant.
+// room returns the class of the number of runners that are left to a pool beyond its grant: numbers below 4 each have
+// their own class, and larger numbers one class for each power of two.
 func room(left int64, of Grant) int64 {
 	if room := max(0, left-int64(of.Granted)); room < 4 {
 		return room
@@ -385,7 +391,7 @@ func room(left int64, of Grant) int64 {
 	return int64(bits.Len64(uint64(left-int64(of.Granted)))) + 1 //nolint:gosec // it is 4 or more
 }
 
-// saw records what was read for a repeated evaluation of a pool, unless the pool was granted something in the meantime.
+// saw records what a repeated evaluation of a pool read, unless another grant of the pool was recorded in the meantime.
 func (l *ledger) saw(known *entry, read shares) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,20 +24,21 @@ import (
 )
 
 const (
-	// maxQueued is how many decisions may wait to be written before others are dropped. The events of one namespace's pools are a
-	// quarter at most.
+	// maxQueued is the maximum number of decisions that wait to be written. At most a quarter of them are from one
+	// namespace. If the queue is full, decisions are dropped.
 	maxQueued = 1024
-	// maxLoggedMembers is how many members of a group are written.
+	// maxLoggedMembers is the maximum number of members of a group that are written. Larger groups are written without
+	// members.
 	maxLoggedMembers = 32
-	// maxSubjects is for how many revisions of a pool the last outcome is remembered.
+	// maxSubjects is the maximum number of outcomes that are remembered for a pool: one for each decision and revision.
 	maxSubjects = 16
 	// mask replaces values that are not written.
 	mask = "**REDACTED**"
 )
 
-// DecisionLog writes decisions with the fields of OPA's decision log: decisions whose outcome differs from the previous one
-// for the same pool, and a sample of the others. Decisions never wait for the log. What cannot be written in time is
-// dropped and counted.
+// DecisionLog writes decisions with the fields of OPA's decision log: decisions whose outcome differs from the previous
+// one for the same pool, and a sample of the others. A decision never waits for the log: if the log is too slow, it
+// drops decisions and counts them in a metric.
 type DecisionLog struct {
 	logger logr.Logger
 	sample int
@@ -49,8 +50,8 @@ type DecisionLog struct {
 	busy  bool // a goroutine is writing
 }
 
-// NewDecisionLog returns a log of the decisions that change something, and of every sample-th of the others; of none of the
-// others if sample is 0.
+// NewDecisionLog returns a log of the decisions whose outcome changed, and of every sample-th of the others. If sample
+// is 0, it logs none of the others.
 func NewDecisionLog(logger logr.Logger, sample int) *DecisionLog {
 	return &DecisionLog{
 		logger: logger, sample: sample, last: map[types.NamespacedName]map[string]uint64{},
@@ -58,7 +59,7 @@ func NewDecisionLog(logger logr.Logger, sample int) *DecisionLog {
 	}
 }
 
-// decisionEvent is a line of the log. Expensive work is done when it is written.
+// decisionEvent is a line of the log. Expensive work, such as redaction, is delayed until the line is written.
 type decisionEvent struct {
 	id       string
 	decision string
@@ -76,7 +77,7 @@ type bundle struct {
 	Mode     v1alpha1.PolicyMode `json:"mode"`
 }
 
-// outcome is the part of a decision that is compared, and the result that is written.
+// outcome is the part of a decision that is compared with the previous decision. It is written as the result.
 type outcome struct {
 	Outcome      string                   `json:"outcome"`
 	Limits       *policy.Scale            `json:"limits,omitempty"`
@@ -140,8 +141,8 @@ func (e *Engine) recordUpdate(b *policy.Bound, in policy.UpdateInput, answer *po
 	e.record(b, in.Pool, in.Change.To, decisionEvent{id: answer.ID, decision: policy.DecisionUpdate, input: in, at: began}, &o)
 }
 
-// record counts a decision that policies took part in, and logs it if there is a log. o.Outcome is what the decision
-// changes; empty for nothing.
+// record counts a decision about a pool that policies bind, and logs it if there is a log. The caller sets o.Outcome if
+// the decision changes anything; record sets the final outcome.
 func (e *Engine) record(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
 	if b.Digest() == "" {
 		return
@@ -154,10 +155,10 @@ func (e *Engine) record(b *policy.Bound, pool policy.Pool, revision string, even
 	}
 }
 
-// record queues a decision for writing if its outcome differs from the last one for the same pool, decision and revision, or
-// if it is due as a sample.
+// record queues a decision for writing if its outcome differs from the last one for the same pool, decision and
+// revision, or if it belongs to the sample.
 func (l *DecisionLog) record(b *policy.Bound, pool policy.Pool, revision string, event decisionEvent, o *outcome) {
-	text, _ := json.Marshal(o) // it has nothing that JSON cannot represent
+	text, _ := json.Marshal(o) // JSON can represent all of its values
 	quiet := o.Outcome == abstained && len(o.Audit) == 0
 	if !l.isDue(keyOf(pool), event.decision+"/"+revision, text, quiet) {
 		return
@@ -173,8 +174,8 @@ func (l *DecisionLog) record(b *policy.Bound, pool policy.Pool, revision string,
 	l.add(&event)
 }
 
-// isDue reports whether a decision should be written, and remembers its outcome. A quiet decision is only written after
-// another outcome.
+// isDue reports whether a decision should be written, and remembers its outcome. The first decision of a subject is not
+// written if quiet is true, because no policy took part in it.
 func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []byte, quiet bool) bool {
 	h := fnv.New64a()
 	_, _ = h.Write(text) // never fails
@@ -199,7 +200,7 @@ func (l *DecisionLog) isDue(pool types.NamespacedName, subject string, text []by
 	return before || !quiet
 }
 
-// forget drops the outcomes of a pool that is gone.
+// forget drops the remembered outcomes of a deleted pool.
 func (l *DecisionLog) forget(pool types.NamespacedName) {
 	if l == nil {
 		return
@@ -230,7 +231,7 @@ func (l *DecisionLog) drain() {
 	}
 }
 
-// next takes the next event to write; nil if there is none.
+// next takes the next event to write from the queue; nil if the queue is empty.
 func (l *DecisionLog) next() *decisionEvent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,10 +249,11 @@ func (d *decisionEvent) write(logger logr.Logger) {
 		"timestamp", d.at.UTC().Format(time.RFC3339Nano), "metrics", map[string]int64{"timer_rego_query_eval_ns": d.took.Nanoseconds()})
 }
 
-// secret matches the JSON pointers of values that may be secret: of annotations and environment variables.
+// secret matches the JSON pointers of values that may be secret: annotations and environment variables.
 var secret = regexp.MustCompile(`^/input/(pool|pod/metadata)/annotations/[^/]+$|^/input/pod/spec/(c|initC|ephemeralC)ontainers/\d+/env/\d+/value$`)
 
-// redact removes values from an input that may be secret or are too large, and returns their places.
+// redact masks values of an input that may be secret, and erases values that are too large. It returns the JSON
+// pointers of both.
 func redact(in any) (input any, erased, masked []string) {
 	r := redaction{erased: []string{}, masked: []string{}}
 	if scaling, ok := in.(policy.ScalingInput); ok {
@@ -270,7 +272,7 @@ func redact(in any) (input any, erased, masked []string) {
 	return input, r.erased, r.masked
 }
 
-// redaction has the JSON pointers of removed values.
+// redaction contains the JSON pointers of erased and masked values.
 type redaction struct{ erased, masked []string }
 
 // mask masks the secret values within a value.
@@ -309,7 +311,7 @@ func (r *redaction) usage(u *policy.Usage) {
 	}
 }
 
-// token escapes a name as a part of a JSON pointer.
+// token escapes a name for use in a JSON pointer.
 func token(name string) string { return pointers.Replace(name) }
 
 var pointers = strings.NewReplacer("~", "~0", "/", "~1")

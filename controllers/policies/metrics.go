@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// Every label has few values, whatever the number of pools and policies.
+// The number of label values does not depend on the number of pools and policies.
 var (
 	decisionsTotal    = meter.Counters("corral_policy_decisions_total", "Decisions of policies, by outcome.", "decision", "outcome")
 	evaluationSeconds = meter.Histograms("corral_policy_evaluation_seconds",
@@ -67,7 +67,8 @@ func Collectors() []prometheus.Collector {
 	return []prometheus.Collector{decisionsTotal, evaluationSeconds, policiesGauge, unloggedTotal}
 }
 
-// outcomeOf returns the outcome of a decision. change is the outcome if no policy failed; empty if nothing changes.
+// outcomeOf returns the outcome of a decision. change is the outcome if no policy failed; it is empty if the decision
+// changes nothing.
 func outcomeOf(b *policy.Bound, decision string, failures []policy.Failure, change string) string {
 	isAsked := func(p *policy.Policy) bool {
 		return p.Mode() == v1alpha1.PolicyEnforce && slices.Contains(p.Decisions(), decision)
@@ -83,7 +84,8 @@ func outcomeOf(b *policy.Bound, decision string, failures []policy.Failure, chan
 	return abstained
 }
 
-// count counts a decision of policies, and updates their states: the decision may have started or ended a quarantine.
+// count records a decision in the metrics. It also updates the states of the policies, because the decision may have
+// started or ended a quarantine.
 func (e *Engine) count(b *policy.Bound, decision, outcome string, took time.Duration) {
 	evaluationSeconds.WithLabelValues(decision).Observe(took.Seconds())
 	decisionsTotal.WithLabelValues(decision, outcome).Inc()
@@ -96,7 +98,7 @@ func (e *Engine) count(b *policy.Bound, decision, outcome string, took time.Dura
 	}
 }
 
-// countState updates the metric of policies by state for one policy. The caller holds the lock.
+// countState updates the metric corral_policies for one policy. The caller holds the lock.
 func (e *Engine) countState(ref string) {
 	kind, _, _ := strings.Cut(ref, "/")
 	before, now := e.states[ref], ""

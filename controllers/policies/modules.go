@@ -17,8 +17,8 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// collect gathers the source of a policy. A problem with the source is a diagnostic; an error means that it could not be
-// read now.
+// collect gathers the source of a policy. It returns problems that a user must fix as diagnostics. An error means that
+// the source could not be read now.
 func (r *Reconciler) collect(ctx context.Context, obj object) (policy.Source, []v1alpha1.Diagnostic, error) {
 	source, err := policy.SourceOf(obj)
 	if err != nil {
@@ -33,7 +33,8 @@ func (r *Reconciler) collect(ctx context.Context, obj object) (policy.Source, []
 	return source, nil, nil
 }
 
-// merge adds the modules and the data of a ConfigMap, unparsed. They are parsed in a process that can be stopped.
+// merge adds the modules and the data of a ConfigMap. It does not parse them, because that is done in a child process
+// that can be stopped.
 func (r *Reconciler) merge(ctx context.Context, source *policy.Source, key client.ObjectKey, field string) ([]v1alpha1.Diagnostic, error) {
 	config := &corev1.ConfigMap{}
 	err := r.Live.Get(ctx, key, config)

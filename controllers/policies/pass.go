@@ -18,17 +18,19 @@ import (
 )
 
 const (
-	// passDelay is how long changes of grants are collected before the pools that share a ceiling are checked. perPool is
-	// added to the delay before a namespace's next pass for each pool that it checked.
+	// passDelay is how long the Engine collects changes of grants before it checks the pools that these may affect. After
+	// a pass, the next pass of the same namespace is delayed by perPool for each pool of the pass.
 	passDelay, perPool = 100 * time.Millisecond, 200 * time.Microsecond
-	// leastAsked is how many pools of a namespace may be evaluated in one pass, plus one for each askedOf pools: if a runner
-	// becomes free and many pools wait for it, the next pass finds it taken.
+	// leastAsked is the maximum number of pools of a namespace that are evaluated in one pass, plus one for each askedOf
+	// pools. If many pools wait for one free runner, a few evaluations suffice, because the next pass finds that one of
+	// the pools took the runner.
 	leastAsked, askedOf = 32, 32
 )
 
-// passes is the work of the next passes.
+// passes contains the work for the next passes.
 type passes struct {
-	// dirty has the groups in which a grant changed, and pending the changed groups that pools of a namespace read.
+	// dirty contains the groups in which a grant changed. pending contains, for each namespace, the changed groups that
+	// its pools read.
 	dirty   map[policy.GroupKey]bool
 	pending map[string]map[policy.GroupKey]bool
 	running map[string]bool // namespaces whose pools are being checked
@@ -41,8 +43,8 @@ func newPasses() passes {
 	}
 }
 
-// Start checks the pools that share something with a pool whose grant changed, and wakes those whose limits changed, until
-// ctx ends. It is a manager.Runnable.
+// Start runs passes until ctx ends. After grants change, a pass evaluates the pools whose rules read the affected
+// groups, and wakes the pools whose limits changed. Start makes Engine a manager.Runnable.
 func (e *Engine) Start(ctx context.Context) error {
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -65,10 +67,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// NeedLeaderElection returns true, because only the leader decides.
+// NeedLeaderElection returns true, because only the leader makes decisions.
 func (*Engine) NeedLeaderElection() bool { return true }
 
-// reconsider makes the next pass check the pools that read the groups.
+// reconsider makes the next pass check the pools whose rules read the given groups.
 func (e *Engine) reconsider(groups []policy.GroupKey) {
 	if len(groups) == 0 {
 		return
@@ -81,7 +83,7 @@ func (e *Engine) reconsider(groups []policy.GroupKey) {
 	e.stir()
 }
 
-// stir triggers a pass soon.
+// stir makes Start run a pass soon.
 func (e *Engine) stir() {
 	select {
 	case e.passes.stirred <- struct{}{}:
@@ -89,7 +91,7 @@ func (e *Engine) stir() {
 	}
 }
 
-// Pass checks the pools that need it, and wakes those whose answer changed. It returns how many it evaluated.
+// Pass runs the pending passes of all namespaces and waits for them. It returns how many pools it evaluated.
 func (e *Engine) Pass(ctx context.Context) int {
 	var under sync.WaitGroup
 	var asked atomic.Int64
@@ -98,8 +100,9 @@ func (e *Engine) Pass(ctx context.Context) int {
 	return int(asked.Load())
 }
 
-// begin starts a pass for each namespace that has none running. Rules of one namespace may take long, and others do not
-// wait for them. The lock is released in between, because a tenant's pools may be in any number of groups.
+// begin starts a pass for each namespace with pending groups and no running pass. The passes run concurrently, so that
+// slow rules of one namespace delay no other namespace. begin releases the lock from time to time, because the pools of
+// a tenant may be in any number of groups.
 func (e *Engine) begin(ctx context.Context, under *sync.WaitGroup, asked *atomic.Int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,8 +131,8 @@ func (p *passes) await(namespace string, g policy.GroupKey) {
 	p.pending[namespace][g] = true
 }
 
-// pass checks pools of a namespace in random order, so that each has its turn although not all can be evaluated at once. It
-// returns how many it evaluated.
+// pass checks the pools of a namespace that read the given groups, in random order. It may not evaluate all of them,
+// but the random order gives each pool its turn in one of the next passes. It returns how many pools it evaluated.
 func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.GroupKey) (asked int64) {
 	keys := map[types.NamespacedName]bool{}
 	for _, g := range groups {
@@ -163,11 +166,11 @@ func (e *Engine) pass(ctx context.Context, namespace string, groups []policy.Gro
 	return asked
 }
 
-// ask evaluates a pool again, and wakes it if its limits changed since its last decision.
+// ask evaluates the policies of a pool again, and wakes the pool if its limits changed since its last decision.
 func (e *Engine) ask(ctx context.Context, key types.NamespacedName, known *entry) {
 	bound := e.again(key)
 	if bound == nil {
-		return // the pool is gone
+		return // the pool was deleted
 	}
 	in := known.in
 	in.Now = e.Now().UnixNano()

@@ -27,10 +27,12 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// recheck is the interval between checks of a policy, because its ConfigMaps may have changed, and pools come and go.
+// recheck is the interval between checks of a policy. In the meantime, its ConfigMaps may change without an event, and
+// the number of its pools may change.
 const recheck = time.Minute
 
-// Limits for diagnostics and findings in the status, and in the message.
+// maxStatusEntries limits the diagnostics and findings in the status, and maxMessageEntries the diagnostics in a
+// message.
 const (
 	maxStatusEntries  = 20
 	maxMessageEntries = 5
@@ -39,9 +41,9 @@ const (
 // Rules loads and evaluates policies in processes that can be stopped.
 type Rules interface {
 	policy.Asker
-	// Load returns the facts about a policy's rules, and their problems. A *policy.Excess means that loading took too
-	// much. Any other error means that it could not be tried: policy.ErrOutdated if isCurrent returned false when it was the
-	// policy's turn.
+	// Load returns the facts about a policy's rules, and their problems. A *policy.Excess means that loading exceeded its
+	// limits. Any other error means that the policy could not be judged. It is policy.ErrOutdated if isCurrent returned
+	// false when it was the policy's turn.
 	Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error)
 }
 
@@ -74,7 +76,7 @@ type object interface {
 //
 //  1. collect: gather its modules and data, including those in ConfigMaps  (modules.go)
 //  2. load: in a child process, or in this process if it is a cluster policy that uses only the library
-//  3. put it into force: from now on pools are judged by it                (engine.go)
+//  3. put it into force: from now on it is evaluated for pools            (engine.go)
 //  4. report: digest, pools, problems, and what would change
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	obj := r.empty()
@@ -92,16 +94,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	attempt := r.Begin(obj)
 	err := r.load(ctx, obj)
 	if errors.Is(err, policy.ErrOutdated) {
-		return ctrl.Result{RequeueAfter: recheck}, nil // the watch usually triggers an earlier pass, but may miss a change
+		return ctrl.Result{RequeueAfter: recheck}, nil // the watch usually triggers an earlier reconciliation, but may miss a change
 	}
-	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // finds the existing pools, for the count
+	if unread := r.Engine.learn(ctx, r.Client); unread != nil { // finds the pools for status.pools
 		return ctrl.Result{}, unread
 	}
 	return attempt.Finish(ctx, r.report(obj, ref), err)
 }
 
-// load puts the policy into force. A policy that cannot be loaded is also in force: the pools that it binds keep their last
-// decision.
+// load puts the policy into force. A policy that cannot be loaded is put into force too: the pools that it binds then
+// keep their last decision.
 func (r *Reconciler) load(ctx context.Context, obj object) error {
 	source, diagnostics, err := r.collect(ctx, obj)
 	switch {
@@ -124,8 +126,8 @@ func (r *Reconciler) load(ctx context.Context, obj object) error {
 	return nil
 }
 
-// isCurrent reports whether the cache shows a policy unchanged since it was read. Other policies of its namespace are
-// loaded before it and may take long.
+// isCurrent reports whether, according to the cache, a policy has not changed since it was read. It may have, because
+// other policies of its namespace are loaded first and may take long.
 func (r *Reconciler) isCurrent(ctx context.Context, read object) bool {
 	now := r.empty()
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(read), now); err != nil {
@@ -134,7 +136,8 @@ func (r *Reconciler) isCurrent(ctx context.Context, read object) bool {
 	return now.GetUID() == read.GetUID() && now.GetGeneration() == read.GetGeneration() && now.GetDeletionTimestamp().IsZero()
 }
 
-// compile loads a policy and puts it into force, unless it would be too much together with the others.
+// compile loads a policy and puts it into force. If it would exceed a limit together with other policies, compile
+// refuses it.
 func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurrent func() bool) error {
 	if why := r.Engine.tooMuch(source); why != "" {
 		r.refuse(source, why)
@@ -151,8 +154,8 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurren
 	}
 	r.Engine.fitting.Lock()
 	defer r.Engine.fitting.Unlock()
-	if len(p.Diagnostics()) == 0 { // otherwise it takes no memory
-		if why := r.Engine.tooMuch(source); why != "" { // others were loaded in the meantime
+	if len(p.Diagnostics()) == 0 { // a policy with diagnostics takes no memory
+		if why := r.Engine.tooMuch(source); why != "" { // other policies may have been loaded in the meantime
 			r.refuse(source, why)
 			return nil
 		}
@@ -162,18 +165,18 @@ func (r *Reconciler) compile(ctx context.Context, source policy.Source, isCurren
 	return nil
 }
 
-// refuse puts a policy into force that is not loaded, and that should be retried because others may go.
+// refuse puts a policy into force without loading its rules. The Reconciler tries to load it again later.
 func (r *Reconciler) refuse(source policy.Source, why string) {
 	r.Engine.put(loaded{policy: policy.Broken(source, []v1alpha1.Diagnostic{{Message: why}}), source: source, unfinished: true})
 }
 
-// hereTime is how long this process evaluates a policy before it leaves the question to a child process. A usual answer
-// takes less than 1 ms.
+// hereTime is how long this process may evaluate a policy before a child process evaluates it instead. Most answers
+// take less than 1 ms.
 const hereTime = 20 * time.Millisecond
 
-// loadRules loads a policy in a child process, or in this process if the platform team wrote it and the library has all its
-// rules. A tenant's policy is never evaluated in this process, because its library parameters are as untrusted as its
-// rules.
+// loadRules loads a policy in a child process. It loads a ClusterRunnerPolicy that uses only library rules in this
+// process. It never does so for a RunnerPolicy, because a tenant may have written its library parameters, which are as
+// untrusted as rules.
 func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurrent func() bool) (*policy.Policy, error) {
 	if r.Kind == policy.KindClusterRunnerPolicy && source.IsLibrary() {
 		return policy.LoadHere(source, r.Rules, hereTime), nil
@@ -188,7 +191,7 @@ func (r *Reconciler) loadRules(ctx context.Context, source policy.Source, isCurr
 	return policy.Elsewhere(source, facts, r.Rules), nil
 }
 
-// report sets the status of the policy.
+// report sets the status of a policy.
 func (r *Reconciler) report(obj object, ref string) kube.Done {
 	status := obj.GetPolicyStatus()
 	if at, ok := meta.ReconcileAnnotationValue(obj.GetAnnotations()); ok {
@@ -208,7 +211,7 @@ func (r *Reconciler) report(obj object, ref string) kube.Done {
 	return kube.Done{After: recheck, Message: summary(loaded)}
 }
 
-// summary describes the effect of a policy without problems.
+// summary describes the effect of a loaded policy, for its condition.
 func summary(p *policy.Policy) string {
 	facts, quarantined := p.Facts(), p.Quarantined()
 	text := "Loaded; it takes part in no decision"

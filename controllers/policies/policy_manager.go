@@ -24,8 +24,9 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// SetupWithManager registers the reconciler of one kind. It runs on changes of a spec, on request, when a labelled
-// ConfigMap of a policy changes, when the number of bound pools changes, and each minute.
+// SetupWithManager registers the reconciler of one kind. The reconciler runs when the spec of a policy changes, when a
+// user requests it, when a labeled ConfigMap of a policy changes, when the number of bound pools changes, and every
+// minute.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), r.empty(), configMapField, indexConfigMaps); err != nil {
 		return fmt.Errorf("indexing policies by ConfigMap: %w", err)
@@ -39,15 +40,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		Complete(r)
 }
 
-// tenant makes the policies of a namespace take turns with those in other namespaces, because loading one may take long.
+// tenant makes the namespaces take turns, because loading a policy may take long.
 func tenant(req reconcile.Request) (group, flow string) { return req.Namespace, req.Name }
 
-// WatchedConfigMaps selects the ConfigMaps whose changes are noticed at once, with the same label as Flux.
+// WatchedConfigMaps returns the label of ConfigMaps whose changes the controller notices at once. Flux uses the same
+// label.
 func WatchedConfigMaps() map[string]string {
 	return map[string]string{"reconcile.fluxcd.io/watch": "Enabled"}
 }
 
-// configMapField is the index of policies by the ConfigMaps that they refer to.
+// configMapField is the name of the index of policies by the ConfigMaps that they refer to.
 const configMapField = "spec.modulesFrom"
 
 func indexConfigMaps(reader client.Object) []string {
@@ -58,8 +60,8 @@ func indexConfigMaps(reader client.Object) []string {
 	return names
 }
 
-// readers lists the policies that refer to a ConfigMap. It is called for each event, by the goroutine that receives the events of
-// all namespaces, so it visits no other policy and copies none.
+// readers returns the policies that refer to a ConfigMap. It must be quick, because the goroutine that receives the
+// events of all namespaces calls it for each event. So it uses the index and copies no policy.
 func (r *Reconciler) readers(ctx context.Context, config client.Object) (requests []reconcile.Request) {
 	readers := client.ObjectList(&v1alpha1.RunnerPolicyList{})
 	if r.Kind == policy.KindClusterRunnerPolicy {
@@ -67,7 +69,7 @@ func (r *Reconciler) readers(ctx context.Context, config client.Object) (request
 	}
 	err := r.Client.List(ctx, readers, client.MatchingFields{configMapField: client.ObjectKeyFromObject(config).String()}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return nil // the check each minute finds the change
+		return nil // the check every minute finds the change
 	}
 	_ = apimeta.EachListItem(readers, func(reader runtime.Object) error {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(reader.(client.Object))})

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission reports why an API server would refuse an object, without asking one. It uses the API server's own libraries: those for
-// CustomResourceDefinitions for objects of Corral, and Kubernetes' validation for the pods of runners. It is pure.
+// Package admission reports why an API server would refuse an object, without a request to an API server. It uses the
+// API server's own libraries: the validation of custom resources for objects of Corral, and the validation of pods for
+// the pods of runners. It is pure.
 package admission
 
 import (
@@ -51,7 +52,8 @@ type definition struct {
 	rules func() *cel.Validator
 }
 
-// byKind contains a reader for each kind's definition. Definitions are read on first use, because that takes about 5 ms.
+// byKind contains, for each kind, a function that returns its definition. It reads the definition on its first call,
+// because reading takes about 5 ms.
 var byKind = sync.OnceValue(func() map[string]func() (definition, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -93,15 +95,15 @@ func read(file string) (d definition, err error) {
 // Kinds returns the kinds that have a definition, sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(byKind())) }
 
-// Check returns the reasons for which an API server would refuse to create an object; none for a kind that does not belong
-// to Corral. The object's metadata.namespace may be missing. Unknown fields are errors, as with server-side apply and
-// kubectl's strict validation.
+// Check returns the reasons why an API server would refuse to create an object. It returns none for a kind that does
+// not belong to Corral. The object may omit metadata.namespace. Unknown fields are errors, as with server-side apply
+// and kubectl's strict validation.
 func Check(object map[string]any) field.ErrorList {
 	return sorted(check(object))
 }
 
-// WithDefaults returns an object with the default values that an API server adds; the same object if its kind does not
-// belong to Corral.
+// WithDefaults returns a copy of an object with the default values that an API server adds. It returns the object
+// itself if its kind does not belong to Corral.
 func WithDefaults(object map[string]any) map[string]any {
 	definition, known := byKind()[(&unstructured.Unstructured{Object: object}).GetKind()]
 	if !known {
@@ -117,7 +119,7 @@ func WithDefaults(object map[string]any) map[string]any {
 	return full
 }
 
-// suggestion suggests the field that an unknown field of a schema may have meant.
+// suggestion suggests a known field for the path of an unknown field.
 func suggestion(s *schema.Structural, path string) string {
 	labels := strings.Split(path, ".")
 	last := len(labels) - 1
@@ -132,8 +134,8 @@ func suggestion(s *schema.Structural, path string) string {
 	return wording.Suggestion(labels[last], slices.Sorted(maps.Keys(s.Properties)))
 }
 
-// followsFrom reports whether an error only follows from an unknown field: its struct has too few fields, or the field that it
-// may have meant is missing.
+// followsFrom reports whether an error is only a consequence of an unknown field, because the author probably
+// misspelled a known field. That field is then reported as missing, or its object as having too few fields.
 func followsFrom(unknown field.ErrorList, err *field.Error) bool {
 	name := path.Ext(err.Field)
 	return slices.ContainsFunc(unknown, func(u *field.Error) bool {

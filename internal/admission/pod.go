@@ -27,8 +27,8 @@ func init() {
 	clientgates.Restore()
 }
 
-// checkSize returns an error for a pool's spec that is too large, and for too many labels or annotations. The controller
-// has the same limits, and the chart's ValidatingAdmissionPolicy has the first one.
+// checkSize returns errors if a pool's spec is too large, or if the pool has too many labels or annotations. The
+// controller has the same limits. The chart's ValidatingAdmissionPolicy limits the size of the spec.
 func checkSize(pool *unstructured.Unstructured) (errs field.ErrorList) {
 	refuse := func(name string, err error) {
 		errs = append(errs, field.Invalid(field.NewPath(name), field.OmitValueType{}, err.Error()))
@@ -46,8 +46,9 @@ func checkSize(pool *unstructured.Unstructured) (errs field.ErrorList) {
 	return errs
 }
 
-// CheckPod returns the reasons for which an API server would refuse to create a pod. It applies the defaults and the
-// validation of Kubernetes itself, with the feature gates that are on by default in the newest release that Corral supports.
+// CheckPod returns the reasons why an API server would refuse to create a pod. It applies the defaults and the
+// validation of Kubernetes itself, with the feature gates that are on by default in the newest release that Corral
+// supports.
 func CheckPod(declared *corev1.Pod) field.ErrorList {
 	given, pod := declared.DeepCopy(), &core.Pod{}
 	given.Namespace = cmp.Or(given.Namespace, metav1.NamespaceDefault)

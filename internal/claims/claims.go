@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims decides which claim of its pool's cache a runner takes, whether the claim is kept when the runner ends, and which
-// claims are deleted. It is pure.
+// Package claims decides which claim of its pool's cache a runner uses, whether the claim is kept when the runner ends,
+// and which claims Corral deletes. It is pure.
 package claims
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// BlameFor is how long a claim stays blamed after a runner with it did not start.
+// BlameFor is how long a claim is blamed after a runner with the claim failed to start.
 const BlameFor = 10 * time.Minute
 
-// maxProved is how many claims may be proved guilty before claims that were last used before them are distrusted too: their zone may
-// have no nodes.
+// maxProved is the number of claims that must be proved guilty before Choose also distrusts the claims that were last
+// taken before the latest proof: their zone may have no nodes.
 const maxProved = 3
 
-// probeInterval is the time between attempts with claims that are proved guilty or distrusted.
+// probeInterval is the minimum time between two attempts with claims that are proved guilty or distrusted.
 const probeInterval = time.Minute
 
 // Claim is one claim of a cache.
@@ -31,48 +31,53 @@ type Claim struct {
 	Name string
 	// Number is the number in the claim's name, or -1 if the name is not one of the pool's claims.
 	Number int
-	// Holder is the current or last runner with the claim. Taken is the time when that runner took it.
+	// Holder is the runner that uses the claim, or used it last. Taken is when that runner took the claim.
 	Holder types.UID
 	Taken  time.Time
 	// InUse is true unless the holder and the holder's pod are gone.
 	InUse bool
 	// Leaving is true if the claim is in use and its holder is being removed.
 	Leaving bool
-	// LeavesBy is when the claim should be free because its holder has ended. It is zero if the holder has not ended.
+	// LeavesBy is when the claim should be free again, because its holder has ended. It is zero if the holder has not
+	// ended.
 	LeavesBy time.Time
-	// FailedAt is the time when a runner with the claim last failed to start; zero if none did. Proved is true if the scheduler reported
-	// that the claim's volume kept the pod from a node. Otherwise the runner only missed its startup deadline: a slow cluster looks the same, so such
-	// a claim is merely tried last.
+	// FailedAt is the time when a runner with the claim last failed to start; zero if none did. Proved is true if the
+	// scheduler reported that the claim's volume prevented scheduling of the pod. Otherwise the runner only missed its
+	// startup deadline, which also happens in a slow cluster, so such a claim is only tried after others.
 	FailedAt time.Time
 	Proved   bool
 	// Ending is true if the claim is being deleted, Unbound if it has no volume yet, and Lost if its volume is gone.
 	Ending, Unbound, Lost bool
-	// Orphan is true if no pool owns the claim, so that Kubernetes does not delete it with a pool.
+	// Orphan is true if no pool owns the claim. Kubernetes then does not delete it with a pool.
 	Orphan bool
-	// Unlike is true if the claim has another class, size or access mode than the pool declares.
+	// Unlike is true if the claim's storage class, size or access mode differs from the pool's declaration.
 	Unlike bool
 }
 
-// Choice is the result of Choose: how a runner gets a claim.
+// Choice is the result of Choose: an existing claim, a new claim, or no claim.
 type Choice struct {
-	// Use is the name of the claim to use. Own is true if the runner already has it.
+	// Use is the name of the claim to use, or "". Own is true if the runner already has this claim.
 	Use string
 	Own bool
 	// Make is the number of a new claim to create, or -1.
 	Make int
-	// Missing is the reason why there is no claim, or "". Soon is true if a claim will be free soon, because its runner is ending or a claim is being deleted.
+	// Missing is the reason why the runner gets no claim, or "". Soon is true if a runner can get a claim soon, because a
+	// claim is being deleted or its runner is being removed.
 	Missing string
 	Soon    bool
-	// Ended is true if the runner of a claim has ended, so that the claim is free within seconds.
+	// Ended is true if the runner of a usable claim has ended, so that the claim should be free within seconds.
 	Ended bool
 }
 
-// Choose returns the claim for a runner. In order of preference: the claim that the runner already has, the free claim that was used last,
-// because its contents are the newest, a new claim within the bound, and then, if runners must not start without a claim, a blamed claim.
-// Blame therefore delays a pool, but never leaves it without runners.
+// Choose returns the claim for a runner. In order of preference, this is the claim that the runner already has; the
+// free claim that was used last, because its contents are the newest; a new claim, if the pool may have one more; and a
+// blamed claim, if runners must not start without a claim. So blame can delay the runners of such a pool, but not stop
+// them.
 //
-// While several claims are proved guilty, only claims that were taken since are reused: a new claim gets its volume where there are nodes.
-// While new claims get no volume and runners may start without a claim, Choose creates none, and one runner at a time tries a failed claim.
+// While at least maxProved claims are proved guilty, Choose reuses only claims that were taken after the last proof. It
+// prefers a new claim to an older one, because the volume of a new claim is created in a zone with nodes. While new
+// claims get no volume and runners may start without a claim, Choose creates no claim, and one runner at a time tries a
+// failed claim again.
 func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Time) Choice {
 	noVolumes, mayReuse := lacksVolumes(spec, all), reusable(spec, all, now)
 	best, made := -1, map[int]bool{}
@@ -95,7 +100,7 @@ func Choose(spec *v1alpha1.CacheSpec, all []Claim, runner types.UID, now time.Ti
 	return chooseAtBound(spec, all, now)
 }
 
-// reusable returns the claims that may be used again without restriction.
+// reusable returns a function that reports whether Choose may use a claim again before it considers a new one.
 func reusable(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) func(Claim) bool {
 	since, noVolumes, isTried := provedAt(all, now), lacksVolumes(spec, all), slices.ContainsFunc(all, Claim.isTried)
 	return func(c Claim) bool {
@@ -113,7 +118,8 @@ func firstFree(spec *v1alpha1.CacheSpec, made map[int]bool) int {
 	return -1
 }
 
-// chooseAtBound chooses a claim if none is free without blame and no more may be created.
+// chooseAtBound chooses a blamed claim if no other claim is free and no claim may be created. If there is none, it
+// returns the reason.
 func chooseAtBound(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) Choice {
 	if last := lastResort(spec, all, now); last >= 0 {
 		return Choice{Use: all[last].Name, Make: -1}
@@ -127,8 +133,9 @@ func chooseAtBound(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) Choice 
 	}
 }
 
-// lastResort returns the blamed claim to try where runners must not start without one; -1 for none. Suspects come first, at once and
-// the one with the oldest blame first. Claims that are proved guilty or distrusted follow, one attempt each probeInterval.
+// lastResort returns the index of the blamed or distrusted claim to try if runners must not start without a claim; -1
+// if there is none. It prefers suspects, which may be tried at once, beginning with the oldest blame. Claims that are
+// proved guilty or distrusted follow, with one attempt per probeInterval.
 func lastResort(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
 	if spec.GetOnMissing() != v1alpha1.WaitForClaim {
 		return -1
@@ -142,7 +149,8 @@ func lastResort(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) int {
 	return oldestBlame(all, mayTry)
 }
 
-// lastProbe returns the time when a blamed claim was last tried or last proved guilty.
+// lastProbe returns the last time when a runner took a blamed claim that it still uses, or when a claim was proved
+// guilty.
 func lastProbe(all []Claim, now time.Time) time.Time {
 	last := lastProved(all, now)
 	for _, c := range all {
@@ -169,7 +177,7 @@ func triedBefore(a, b Claim) bool {
 	return cmp.Or(a.FailedAt.Compare(b.FailedAt), b.Taken.Compare(a.Taken)) < 0
 }
 
-// isBlamed reports whether the last runner with the claim recently failed to start.
+// isBlamed reports whether the last runner with the claim failed to start within the last BlameFor.
 func (c Claim) isBlamed(now time.Time) bool {
 	return !c.FailedAt.IsZero() && !c.Taken.After(c.FailedAt) && now.Before(c.FailedAt.Add(BlameFor))
 }
@@ -179,7 +187,7 @@ func (c Claim) wasProbe() bool {
 	return c.Taken.After(c.FailedAt) && c.Taken.Before(c.FailedAt.Add(BlameFor))
 }
 
-// isProved reports whether the scheduler reported that the claim kept a runner from starting.
+// isProved reports whether the claim is blamed because the scheduler reported its volume as the reason.
 func (c Claim) isProved(now time.Time) bool { return c.Proved && c.isBlamed(now) }
 
 func later(a, b time.Time) time.Time {
@@ -189,7 +197,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// provedAt returns the time when the last claim was proved guilty, if several are; zero otherwise.
+// provedAt returns the time when the last claim was proved guilty, if at least maxProved claims are; zero otherwise.
 func provedAt(all []Claim, now time.Time) time.Time {
 	proved := 0
 	for _, c := range all {
@@ -203,7 +211,7 @@ func provedAt(all []Claim, now time.Time) time.Time {
 	return lastProved(all, now)
 }
 
-// lastProved returns the time when the last claim was proved guilty; zero if none is.
+// lastProved returns the time when the last claim was proved guilty; zero if no claim is.
 func lastProved(all []Claim, now time.Time) (last time.Time) {
 	for _, c := range all {
 		if !c.Ending && c.isProved(now) {
@@ -213,22 +221,24 @@ func lastProved(all []Claim, now time.Time) (last time.Time) {
 	return last
 }
 
-// lacksVolumes reports whether new claims get no volume. A runner that must wait for a claim anyway loses nothing by trying.
+// lacksVolumes reports whether Choose must expect that new claims get no volume. If runners must wait for a claim, it
+// returns false, because such a runner loses nothing by trying a new claim.
 func lacksVolumes(spec *v1alpha1.CacheSpec, all []Claim) bool {
 	return spec.GetOnMissing() == v1alpha1.StartWithout && slices.ContainsFunc(all, Claim.lacksVolume)
 }
 
-// lacksVolume reports whether the claim kept a runner from starting and still has no volume. Another new claim would have this problem too.
+// lacksVolume reports whether a runner failed to start with the claim, and the claim still has no volume. A new claim
+// would probably get none either.
 func (c Claim) lacksVolume() bool { return c.Unbound && !c.FailedAt.IsZero() && !c.Ending }
 
-// isTried reports whether a runner is trying a claim without a volume again.
+// isTried reports whether a runner is currently trying such a claim again.
 func (c Claim) isTried() bool { return c.lacksVolume() && c.InUse }
 
 func isFree(spec *v1alpha1.CacheSpec, c Claim, now time.Time) bool {
 	return fits(spec, c) && !c.Ending && !c.InUse && !c.isBlamed(now)
 }
 
-// fits reports whether the pool declares and owns the claim, and the claim has a volume.
+// fits reports whether the claim matches the pool's declaration, is owned by the pool, and has not lost its volume.
 func fits(spec *v1alpha1.CacheSpec, c Claim) bool {
 	return c.Number >= 0 && c.Number < int(spec.MaxClaims) && !c.Lost && !c.Orphan && !c.Unlike
 }
@@ -237,7 +247,7 @@ func newer(a, b Claim) bool {
 	return cmp.Or(b.Taken.Compare(a.Taken), cmp.Compare(a.Number, b.Number)) < 0
 }
 
-// missing counts the reasons why claims are not free.
+// missing describes why no claim is free, with the number of claims for each reason.
 func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	var inUse, blamed, ending, free int
 	for _, c := range all {
@@ -262,11 +272,11 @@ func missing(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) string {
 	return text
 }
 
-// Removal is a claim to delete, with the reason.
+// Removal names a claim to delete, with the reason.
 type Removal struct{ Name, Reason string }
 
-// Remove lists the unused claims to delete: claims that the pool no longer declares, that have lost their volume, or that were not used
-// for too long. Spec is nil if the pool declares no cache.
+// Remove returns the unused claims to delete: claims that the pool no longer declares or does not own, that have lost
+// their volume, or that no runner took for the cache's time to live. spec is nil if the pool declares no cache.
 func Remove(spec *v1alpha1.CacheSpec, all []Claim, now time.Time) []Removal {
 	var list []Removal
 	for _, c := range all {

@@ -11,27 +11,30 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Bounds apply at once and always: behavior never keeps a number above Max or below Min. Max takes precedence.
+// Bounds are the limits of the number of runners. They apply at once: behavior never keeps a number above Max or below
+// Min. If the two contradict each other, Max takes precedence.
 type Bounds struct{ Min, Max int32 }
 
 func (b Bounds) cut(n int32) int32 { return min(max(n, b.Min), b.Max) }
 
 // Step is the result of applying behavior to a wanted number.
 type Step struct {
-	// Number to have now.
+	// Number of runners to have now.
 	Number int32
 	// Reason why Number differs from the wanted number, without a full stop; empty if it does not differ.
 	Reason string
-	// Next is the time after which to look again; 0 for none.
+	// Next is how long until the number may change although the wanted number stays the same; 0 if it will not.
 	Next time.Duration
 }
 
-// Behave returns how far the number may move from before to wanted now, and records it in the history. Without a behavior, the number
-// changes at once. Behave starts from the number that it returned last, even if that number was not reached. Without one, it uses before.
+// Behave returns the number of runners to have now, on the way from before to wanted, and records it in the history.
+// Without a behavior, it returns the wanted number. If Behave has returned a number earlier, it starts from that number
+// instead of before, even if the pool did not reach it.
 //
-// The steps are the steps of a HorizontalPodAutoscaler: first the stabilization windows, then the tolerance, then the policies. There are
-// three differences. A wanted number stays in force until another one is wanted, even without evaluations. A percentage allows a
-// change of at least 1, so that it can leave 0. A change to 0 is never too small.
+// It applies the steps of a HorizontalPodAutoscaler: first the stabilization windows, then the tolerance, then the
+// policies. It differs in three points. A wanted number stays in force until another number is wanted, even if the pool
+// is not evaluated in the meantime. A percentage allows a change of at least 1, so that a pool can grow from 0. The
+// tolerance never prevents a change to 0.
 func (h *History) Behave(b *v1alpha1.ScalingBehavior, bounds Bounds, before, wanted int32, now time.Time) Step {
 	if h.number != nil {
 		before = *h.number
@@ -51,7 +54,7 @@ func (h *History) Behave(b *v1alpha1.ScalingBehavior, bounds Bounds, before, wan
 	return s
 }
 
-// judge applies the steps of a behavior.
+// judge applies the stabilization windows, the tolerance and the policies of a behavior.
 func (h *History) judge(b *v1alpha1.ScalingBehavior, before, wanted int32, now time.Time) Step {
 	up, down := rulesOr(b.ScaleUp), rulesOr(b.ScaleDown)
 	s := h.stabilize(before, wanted, window(up), window(down), now)
@@ -83,7 +86,8 @@ func window(r *v1alpha1.ScalingRules) time.Duration {
 	return time.Duration(max(0, *r.StabilizationWindowSeconds)) * time.Second
 }
 
-// stabilize limits the number by the smallest wanted number in one window and the largest in the other.
+// stabilize lets the number rise to the smallest number that was wanted in the window of scaleUp, and fall to the
+// largest number that was wanted in the window of scaleDown.
 func (h *History) stabilize(before, wanted int32, up, down time.Duration, now time.Time) Step {
 	least, _, nextUp := h.wantedIn(up, now)
 	_, most, nextDown := h.wantedIn(down, now)
@@ -107,7 +111,7 @@ func stabilized(number, wanted int32, which string, window, next time.Duration) 
 	return Step{Number: number, Reason: fmt.Sprintf("%d wanted, kept to the %s of the last %s", wanted, which, window), Next: next}
 }
 
-// isSmall reports whether a change is within a tolerated part of the previous number.
+// isSmall reports whether a change is within the tolerance, which is a fraction of the previous number.
 func isSmall(tolerance *v1alpha1.Quantity, before, number int32) bool {
 	if tolerance == nil || number == before || number == 0 {
 		return false
@@ -117,7 +121,8 @@ func isSmall(tolerance *v1alpha1.Quantity, before, number int32) bool {
 	return by <= part
 }
 
-// limit returns how far policies let the number move, the limiting policy, and the time of the next look.
+// limit returns the number that the policies allow, a description of the limiting policy, and how long until the
+// policies may allow more.
 func (h *History) limit(r *v1alpha1.ScalingRules, before, number int32, now time.Time) (limit int32, by string, next time.Duration) {
 	if number == before || (len(r.Policies) == 0 && r.SelectPolicy != v1alpha1.SelectDisabled) {
 		return number, "", 0
@@ -129,7 +134,7 @@ func (h *History) limit(r *v1alpha1.ScalingRules, before, number int32, now time
 	if r.SelectPolicy == v1alpha1.SelectDisabled {
 		return before, fmt.Sprintf("kept at %d: no change in this direction", before), 0
 	}
-	// Room is how far the number may move from before, in the direction.
+	// room is how many runners the policies allow to add or to remove; -1 before the first policy.
 	room := int64(-1)
 	for _, p := range r.Policies {
 		period := time.Duration(p.PeriodSeconds) * time.Second
@@ -166,7 +171,7 @@ func allowance(p v1alpha1.ScalingPolicy, begun int64) int64 {
 	return max(1, (part+99)/100)
 }
 
-// sooner returns the shorter of two times, where 0 means none.
+// sooner returns the shorter of two durations, where 0 means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || (b != 0 && b < a) {
 		return b

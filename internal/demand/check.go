@@ -38,7 +38,7 @@ func checkDemand(d *v1alpha1.DemandSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// checkName refuses a name that another source has: names distinguish sources.
+// checkName returns an error if another source has the same name, because names identify sources.
 func checkName(name string, taken sets.Set[string], at *field.Path) field.ErrorList {
 	if taken.Has(name) {
 		return field.ErrorList{field.Invalid(at, name, "another source of demand has this name: choose a different name")}

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demand combines a pool's sources of demand: the number of jobs, the requested idle runners, the requested
-// total, and the reasons. It is pure: it takes readings and returns numbers with reasons.
+// Package demand combines the sources of a pool's demand into a number of jobs, a number of idle runners and a proposed
+// total, each with its reason. It is pure: it takes readings and returns values.
 //
 //	jobs   = the maximum over the sources that count jobs, and at least the number of busy runners
 //	total  = the maximum of the proposed totals; it raises the desired number
 //	idle   = the sum of the boosts; it is added to the pool's own idle runners
 //
-// If a source has no signal, its last number still counts. If a source never had a signal, no running runner is
-// removed.
+// While a source has no signal, its last numbers still count. Until every source has had a signal, the controller
+// removes no runners.
 package demand
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/wording"
 )
 
-// MostJobs is the largest number that a signal may contain: the largest max that a pool may declare. A faulty source
-// cannot ask for more.
+// MostJobs is the upper limit of every number in a signal: the largest max that a pool may declare. Larger numbers are
+// reduced to it, so that a faulty source cannot request more.
 const MostJobs = 100_000
 
 // maxReason is the maximum length of a reason in status, in bytes.
@@ -37,8 +37,8 @@ type Signal struct {
 	Jobs, Total, Idle *int32
 	// Reason is one sentence without a full stop.
 	Reason string
-	// Stale is true while the source has no signal, or sees only a part. The numbers are then its last numbers or those
-	// of the part; larger numbers in the pool's status take precedence.
+	// Stale is true while the source has no signal, or only an incomplete one. The numbers are then its last numbers,
+	// or the incomplete ones. Combine uses the numbers in the pool's status instead where they are larger.
 	Stale bool
 	// At is the time of the signal; zero if there never was one.
 	At time.Time
@@ -47,7 +47,7 @@ type Signal struct {
 // Reading contains the signals from one reader: a scale set's session, the job tracker for GitHub's events, or the
 // poller for metrics.
 type Reading struct {
-	// Known is false until the reader knows all sources of the pool that it reads.
+	// Known is false until the reader has read all of the pool's sources that it is responsible for at least once.
 	Known bool
 	// Signals are in the order of the pool's spec.
 	Signals []Signal
@@ -60,11 +60,12 @@ type Actual struct{ Runners, Busy int32 }
 
 // Input is the input of Combine.
 type Input struct {
-	// Readings of all readers for the pool's sources. Without any, there is no demand and nothing to wait for.
+	// Readings come from all readers of the pool's sources. If there are none, the pool has no sources: its demand is
+	// known, and only its busy runners count.
 	Readings []Reading
 	// Before is the demand in the pool's status: the sources' last numbers.
 	Before []v1alpha1.DemandStatus
-	// Busy is the number of runners with a job, which is the minimum for jobs.
+	// Busy is the number of runners with a job. It is the lower limit of Demand.Jobs.
 	Busy int32
 }
 
@@ -72,8 +73,8 @@ type Input struct {
 type Demand struct {
 	// Known is false if there is no signal, neither now nor in the status. The numbers are then meaningless.
 	Known bool
-	// Keep is true while a source has no signal yet, and none in the status. The controller may then create runners,
-	// but not remove any.
+	// Keep is true while a reader has not read all of its sources, or a source without a signal has no last numbers
+	// either. The controller may then create runners, but not remove any.
 	Keep bool
 	// Jobs is the number of waiting or running jobs, 0 to MostJobs.
 	Jobs int32
@@ -87,7 +88,7 @@ type Demand struct {
 	Idle int32
 	// IdleReason is the reason for Idle.
 	IdleReason string
-	// Stale is true while a source has no signal.
+	// Stale is true while a source has no signal, or only an incomplete one.
 	Stale bool
 	// Statuses of the sources, for the pool's status.
 	Statuses []v1alpha1.DemandStatus
@@ -119,7 +120,8 @@ func Combine(in Input) Demand {
 	return d
 }
 
-// add adds a signal. The numbers of a stale signal are at least its last numbers.
+// add adds the signal of one source. It raises the numbers of a stale signal to the source's last numbers, where those
+// are larger.
 func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	if s.Stale {
 		last := before[s.Name]
@@ -145,7 +147,8 @@ func (d *Demand) add(s Signal, before map[string]v1alpha1.DemandStatus) {
 	})
 }
 
-// remember adds the numbers in the status of sources that have no signal yet, in the order of the status.
+// remember adds the last numbers of sources that have no signal yet. order is the demand in the pool's status, and left
+// holds the entries of it whose sources sent no signal.
 func (d *Demand) remember(order []v1alpha1.DemandStatus, left map[string]v1alpha1.DemandStatus) {
 	for _, s := range order {
 		if _, ok := left[s.Name]; !ok {

@@ -12,33 +12,37 @@ import (
 )
 
 const (
-	// mostKept bounds each list of a History. Beyond it, neighbors are merged.
+	// mostKept is the maximum length of each list in a History. When a list gets longer, two neighboring entries are
+	// merged.
 	mostKept = 64
-	// longestWindow and longestPeriod are the maxima that a pool may declare.
+	// longestWindow and longestPeriod are the longest stabilization window and the longest policy period that a pool
+	// may declare.
 	longestWindow, longestPeriod = time.Hour, 30 * time.Minute
 )
 
-// History holds recently wanted numbers and changes, which behavior uses. Its size is limited. The zero value is empty.
+// History records the numbers of runners that were recently wanted, and the changes that were made. `scale.behavior` is
+// evaluated against it. Its size is limited. The zero value is empty.
 type History struct {
 	wanted []span   // in order of time; each ends where the next begins
 	done   []change // in order of time
-	number *int32   // the last result
+	number *int32   // the number that Behave returned last; nil if there is none
 }
 
-// span is a time span with the wanted numbers.
+// span is a period, with the smallest and the largest number that was wanted in it.
 type span struct {
 	from        time.Time
 	least, most int32
 }
 
-// change is a change of the number.
+// change records that the number of runners changed, and by how much.
 type change struct {
 	at time.Time
 	by int32
 }
 
-// Rebuilt returns a history for a pool that has lost its own, as if the number of its last decision had been wanted until now. Windows
-// start again, so that a restart makes no change faster. Without a decision it is empty.
+// Rebuilt returns a history for a pool whose history was lost, for example by a restart. It assumes that the last
+// decision's number has been wanted since that decision, so a restart never makes a change happen sooner. Without a
+// decision, it returns an empty history.
 func Rebuilt(last *v1alpha1.Decision, now time.Time) History {
 	if last == nil {
 		return History{}
@@ -73,7 +77,7 @@ func (h *History) want(n int32, now time.Time) {
 	if last := len(h.wanted) - 1; last < 0 || h.wanted[last].least != n || h.wanted[last].most != n {
 		h.wanted = append(h.wanted, span{from: now, least: n, most: n})
 	}
-	// Drop the first span if it ended before the longest window.
+	// Drop spans that ended before the longest window began.
 	for len(h.wanted) > 1 && !h.wanted[1].from.After(now.Add(-longestWindow)) {
 		h.wanted = h.wanted[1:]
 	}
@@ -82,7 +86,7 @@ func (h *History) want(n int32, now time.Time) {
 	}
 }
 
-// settle moves later times to now, because the clock may have been set back.
+// settle sets times in the future to now, because the clock may have been set back.
 func (h *History) settle(now time.Time) {
 	for i := range h.wanted {
 		h.wanted[i].from = earlier(h.wanted[i].from, now)
@@ -92,7 +96,8 @@ func (h *History) settle(now time.Time) {
 	}
 }
 
-// mergeSpans merges the two neighbors with the shortest total time. The currently wanted number does not change.
+// mergeSpans merges the two neighbors with the shortest total time. It keeps the last span, which has the currently
+// wanted number, unchanged.
 func mergeSpans(all []span) []span {
 	best, shortest := 0, time.Duration(math.MaxInt64)
 	for i := range len(all) - 2 {
@@ -104,7 +109,8 @@ func mergeSpans(all []span) []span {
 	return slices.Concat(all[:best], []span{{from: a.from, least: min(a.least, b.least), most: max(a.most, b.most)}}, all[best+2:])
 }
 
-// wantedIn returns the smallest and the largest number wanted in a time span up to now, and when the result may change.
+// wantedIn returns the smallest and the largest number that was wanted in the window up to now, and how long until the
+// result may change (0 if it will not).
 func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int32, next time.Duration) {
 	last := h.wanted[len(h.wanted)-1]
 	least, most = last.least, last.most
@@ -118,7 +124,7 @@ func (h *History) wantedIn(window time.Duration, now time.Time) (least, most int
 	return least, most, next
 }
 
-// did records a change.
+// did records that the number changed from before to number, and drops changes that are older than the longest period.
 func (h *History) did(before, number int32, now time.Time) {
 	if number != before {
 		h.done = append(h.done, change{at: now, by: number - before})
@@ -131,7 +137,7 @@ func (h *History) did(before, number int32, now time.Time) {
 	}
 }
 
-// mergeChanges merges the two closest neighbors, at the later time.
+// mergeChanges merges the two neighbors that are closest in time into one change at the later time.
 func mergeChanges(all []change) []change {
 	best, shortest := 0, time.Duration(math.MaxInt64)
 	for i := range len(all) - 1 {
@@ -143,7 +149,8 @@ func mergeChanges(all []change) []change {
 	return slices.Concat(all[:best], []change{{at: all[best+1].at, by: int32(by)}}, all[best+2:]) //nolint:gosec // it is bounded
 }
 
-// changedIn returns by how much the number rose (or fell, if negative) in a time span up to now, and when the result may change.
+// changedIn returns by how much the number rose (or fell, if negative) in the period up to now, and how long until the
+// result may change (0 if it will not).
 func (h *History) changedIn(period time.Duration, now time.Time) (risen int64, next time.Duration) {
 	for _, c := range h.done {
 		left := c.at.Add(period).Sub(now)

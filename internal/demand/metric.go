@@ -13,13 +13,14 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// NoSignal is the error for a meaningless value: the source keeps its last number.
+// NoSignal is the error of a source that has no usable value. The source then keeps its last number.
 type NoSignal struct{ Reason string }
 
 // Error returns the reason.
 func (e *NoSignal) Error() string { return e.Reason }
 
-// FromJobs returns the number of runners for jobs. perJob is the number of runners per job; nil means 1.
+// FromJobs returns the number of runners that jobs need, with the reason. perJob is the number of runners per job; nil
+// means 1. It returns a *NoSignal if perJob is not a number above 0.
 func FromJobs(queued, running int, perJob *v1alpha1.Quantity) (int32, string, error) {
 	reason := fmt.Sprintf("%d queued, %d running", queued, running)
 	n, cut := atMost(float64(queued) + float64(running))
@@ -34,8 +35,9 @@ func FromJobs(queued, running int, perJob *v1alpha1.Quantity) (int32, string, er
 	return n, withCut(reason, cut), nil
 }
 
-// FromValue returns the number of runners for a value. average is the part of the value for one runner; nil means 1. It
-// returns NoSignal if the value is NaN, infinite or negative.
+// FromValue returns the number of runners that a metric's value requests, with the reason. average is the part of the
+// value for one runner; nil means 1. It returns a *NoSignal if the value is NaN, infinite or negative, or if average is
+// not a number above 0.
 func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error) {
 	shown := strconv.FormatFloat(value, 'g', 6, 64)
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
@@ -54,7 +56,8 @@ func FromValue(value float64, average *v1alpha1.Quantity) (int32, string, error)
 	return n, withCut(reason, cut), nil
 }
 
-// rounded removes the error of binary fractions: 3 × 0.1 is 0.3, not slightly more.
+// rounded rounds numbers that differ from an integer only by a floating-point error. Otherwise, math.Ceil would turn
+// 0.07 × 100, which is computed as 7.000000000000001, into 8.
 func rounded(v float64) float64 {
 	if whole := math.Round(v); math.Abs(v-whole) < 1e-9*math.Max(1, math.Abs(v)) {
 		return whole
@@ -69,8 +72,8 @@ func withCut(reason string, cut bool) string {
 	return reason
 }
 
-// FromBusy proposes a total from the share of busy runners, relative to the previous target. If that is 0, it proposes
-// none, because without runners none can be busy.
+// FromBusy proposes a total: the previous number of runners (before), raised or lowered if the share of busy runners
+// reaches a threshold. If before is 0, it proposes 0, because without runners none can be busy.
 func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	busy, before = max(0, busy), min(max(0, before), MostJobs)
 	if before == 0 {
@@ -87,11 +90,12 @@ func FromBusy(b *v1alpha1.BusyMetric, busy, before int32) (int32, string) {
 	return before, reason
 }
 
-// changed returns the previous number plus or minus a part of it, rounded up.
+// changed returns the previous number plus (sign 1) or minus (sign -1) by, which is a number of runners or a percentage
+// of the previous number, rounded up.
 func changed(before, sign int32, by intstr.IntOrString) int32 {
 	n, err := intstr.GetScaledValueFromIntOrPercent(&by, int(before), true)
 	if err != nil {
-		n = 0 // the CRD refuses it
+		n = 0 // the CRD schema rejects such a value
 	}
 	return int32(min(max(int64(before)+int64(sign)*int64(n), 0), MostJobs)) //nolint:gosec // it is bounded
 }

@@ -10,29 +10,30 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Activity is the input for warm capacity.
+// Activity is the input of Warm: the declared number of idle runners, and the pool's current work.
 type Activity struct {
 	// Idle is the number of idle runners that the pool currently declares.
 	Idle int32
 	// Jobs is the number of jobs, and Busy the number of busy runners.
 	Jobs, Busy int32
-	// LastJob is when there was last a job; after a restart, when the pool was first evaluated again. If it is zero
-	// (unknown), warm capacity does not end.
+	// LastJob is when the pool last had a job or, if it had none since the controller started, when it was first
+	// evaluated. If LastJob is zero, this is unknown, and the idle runners stay.
 	LastJob time.Time
 	Now     time.Time
 }
 
-// Warmth is the resulting number of idle runners.
+// Warmth is the result of Warm.
 type Warmth struct {
 	// Idle replaces the declared number of idle runners.
 	Idle int32
 	// Reason why Idle differs from the declared number, without a full stop; empty if it does not.
 	Reason string
-	// Next is the time until the warm capacity ends if there is no job; 0 if it does not end.
+	// Next is how long until Idle becomes 0 if there is no job until then; 0 if Idle will not change.
 	Next time.Duration
 }
 
-// Warm returns the number of idle runners. Boosts are added to it.
+// Warm returns the number of idle runners to keep. This is the declared number or idlePercentOfBusy of the busy
+// runners, whichever is larger, and 0 once there was no job for idleTimeout. The caller adds the boosts to it.
 func Warm(scale v1alpha1.ScaleSpec, a Activity) Warmth {
 	warm := Warmth{Idle: a.Idle}
 	if percent := scale.IdlePercentOfBusy; percent != nil {

@@ -57,7 +57,7 @@ const (
 type TooLarge struct {
 	// Field is the name of the field that is too large; empty for the whole text.
 	Field string
-	// Most is the maximum number of Units.
+	// Most is the maximum that the field or the text exceeds, in Unit.
 	Most int
 	Unit string
 }
@@ -101,11 +101,11 @@ type scanner struct {
 	err               error
 	read              int
 	values            int
-	begun, isJSON     bool // the first character decides
+	begun, isJSON     bool // set at the first character that is not a space
 	isText, isEscaped bool
 	length            int // of the open string
 	last, name        field
-	levels            [maxDepth + 1]level // from 1
+	levels            [maxDepth + 1]level // used from index 1
 	depth             int
 }
 
@@ -193,7 +193,8 @@ func (s *scanner) next() {
 	s.limit(l.commas+1, most, &l.name, unitElements)
 }
 
-// boundedBody returns an error, not EOF, when an answer is too large.
+// boundedBody is the body of an answer. If the answer is too large, reading returns an error, so that the answer does
+// not seem to end early.
 type boundedBody struct {
 	io.ReadCloser
 	scanner scanner
@@ -227,9 +228,9 @@ func (b *boundedBody) Close() error {
 }
 
 const (
-	// maxName is the maximum size in bytes of a text without a tag.
+	// maxName is the maximum size in bytes of a text whose field has no tag (see Fit).
 	maxName = 256
-	// textSize is what a text counts in addition to its bytes: the string header, and numbers next to it.
+	// textSize is added to the size of each text, for the string header and for the numbers next to it.
 	textSize = 64
 )
 

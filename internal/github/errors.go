@@ -35,7 +35,7 @@ const (
 	KindUnauthorized Kind = "Unauthorized"
 	// KindForbidden: the credentials are valid but do not have the permission.
 	KindForbidden Kind = "Forbidden"
-	// KindRateLimited: GitHub asks the client to wait for RetryAfter.
+	// KindRateLimited: GitHub asks the client to wait. RetryAfter is the time; 0 if GitHub did not say.
 	KindRateLimited Kind = "RateLimited"
 	// KindUnavailable: GitHub is unreachable, timed out or answered 5xx.
 	KindUnavailable Kind = "Unavailable"
@@ -74,10 +74,11 @@ type Error struct {
 	ActivityID, RequestID string
 	// Message is GitHub's error message, or the reason why no request was sent.
 	Message string
-	// Next is the time of the next attempt. It is set if no request was sent because GitHub asked to wait or does not
-	// answer.
+	// Next is the time of the next attempt. The scale-set client sets it if it sent no request, because GitHub asked to
+	// wait or does not answer.
 	Next time.Time
-	// Silent is true if a request was sent and not even the header of an answer arrived.
+	// Silent is true if not even the header of an answer arrived. NewError sets it for every error with status 0, even
+	// if no request was sent.
 	Silent bool
 	// Err is the error of the library that made the call, or nil.
 	Err error
@@ -143,13 +144,14 @@ type summarized struct{ err error }
 func (s summarized) Error() string { return Summary(s.err) }
 func (s summarized) Unwrap() error { return s.err }
 
-// CodeOf returns the HTTP status of a failed call; 0 if there was no answer.
+// CodeOf returns the HTTP status of a failed call; 0 if there was no answer. It returns 429 for a call that was not
+// sent because GitHub had asked to wait.
 func CodeOf(err error) int {
 	e := new(Error)
 	switch {
 	case !errors.As(err, &e):
 		return 0
-	case e.Kind == KindRateLimited && e.Status == 0: // not called, because an earlier answer asked to wait
+	case e.Kind == KindRateLimited && e.Status == 0: // not sent, because an earlier answer asked to wait
 		return http.StatusTooManyRequests
 	}
 	return e.Status

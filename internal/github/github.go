@@ -33,8 +33,8 @@ type Options struct {
 	memory   *memory                                                         // limits the memory for answers
 	tenant   string                                                          // the connection's namespace
 	clock    *clock.Clock                                                    // GitHub's clock, relative to Now
-	answered func(class string, status int, header http.Header, fault error) // nil if no one listens
-	refused  func()                                                          // nil if no one listens
+	answered func(class string, status int, header http.Header, fault error) // records the result of a call; nil for none
+	refused  func()                                                          // records refused credentials; nil for none
 }
 
 // WithDefaults returns the options with defaults in place of zero values.
@@ -50,8 +50,8 @@ func (o Options) WithDefaults(parallel int) Options {
 	return o
 }
 
-// For returns the options with a network for these credentials. It reaches only the connection's servers, and reads
-// GitHub's clock from their answers.
+// For returns the options of a client with these credentials. The client's network uses the connection's proxies and
+// certificates, reaches only the connection's servers, and reads GitHub's clock from their answers.
 func (o Options) For(creds Credentials) Options {
 	if o.memory == nil {
 		o.memory = newMemory()

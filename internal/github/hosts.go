@@ -16,7 +16,8 @@ import (
 // actionsHosts is the domain of the Actions service and its message queues, for github.com and *.ghe.com.
 const actionsHosts = ".actions.githubusercontent.com"
 
-// ForeignHost is the error of a request that was not sent: an answer contains a URL of a server that does not belong to the connection.
+// ForeignHost is the error of a request that was not sent, because an answer of GitHub led to a URL whose server does
+// not belong to the connection.
 type ForeignHost struct {
 	// Host is the host of the URL, with its port. Own is the host of the connection.
 	Host, Own string

@@ -42,11 +42,13 @@ func tenant(key string) string {
 	return namespace
 }
 
-// Keep returns a Hold for cached answers. lose is called when the memory is needed for others.
+// Keep returns a Hold for cached answers. lose is called when other answers need the memory. The caller must then drop
+// its answers.
 func (o Options) Keep(lose func()) *share.Hold { return o.memory.kept.Hold(o.tenant, lose) }
 
 // Retain reserves memory for a decoded response that waits to be processed. It returns false if too many bytes are
-// already reserved, for its namespace or in total: half of the memory stays free for responses that are being read.
+// already reserved, for its namespace or in total, because half of the memory stays free for responses that are being
+// read.
 func (o Options) Retain(bytes int64) (h *share.Hold, ok bool) {
 	h = o.memory.answers.Hold(o.tenant, func() {})
 	if h.Add(bytes) && h.Keep(AnswerMemory/8, AnswerMemory/2) {

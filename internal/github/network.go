@@ -33,8 +33,8 @@ type Network struct {
 // isDefault reports whether Corral uses the process's own settings.
 func (n Network) isDefault() bool { return n.HTTPProxy == "" && n.HTTPSProxy == "" && len(n.CA) == 0 }
 
-// NetworkHash identifies the network without revealing it; empty for the process's own. It is sealed, because a proxy's
-// password may be weak.
+// NetworkHash returns a keyed hash of the network's settings, which does not reveal them; empty for the process's own
+// settings. The key is the credentials. Without it, the weak password of a proxy could be guessed from the hash.
 func (c Credentials) NetworkHash() string {
 	n := c.Network
 	if n.isDefault() {
@@ -78,7 +78,8 @@ func Certificates(data []byte) ([]byte, error) {
 	return all, nil
 }
 
-// over returns the network for the credentials: the shared one, or one with its own proxies and certificates.
+// over returns the transport for the network: the shared one (all) if the network is the default, or else a new one
+// with the network's proxies and certificates.
 func (n Network) over(all http.RoundTripper) http.RoundTripper {
 	if n.isDefault() {
 		return all

@@ -14,7 +14,8 @@ import (
 // when a connection is deleted together with its pools.
 const afterlife = time.Hour
 
-// forgetAtOnce is how many connections one call forgets. Others wait for it.
+// forgetAtOnce is the maximum number of connections that one call forgets, because other callers wait for the lock
+// meanwhile.
 const forgetAtOnce = 8
 
 // Connections holds the credentials of each connection, by its key NAMESPACE/NAME. It is safe for concurrent use.
@@ -63,7 +64,7 @@ func (c *Connections) Set(key string, creds Credentials) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if hash != c.byKey[key].hash {
-		delete(c.failing, key) // of the previous credentials
+		delete(c.failing, key) // they were counted with the previous credentials
 	}
 	c.byKey[key] = connection{creds: creds, hash: hash}
 	return nil
@@ -75,7 +76,7 @@ func (c *Connections) Serving(key string) (hash string) {
 	return x.hash
 }
 
-// Serves reports whether a connection has credentials. Drop keeps them for an hour.
+// Serves reports whether a connection has credentials. A dropped connection still has them for an hour.
 func (c *Connections) Serves(key string) bool {
 	_, ok := c.get(key)
 	return ok
@@ -111,7 +112,7 @@ func (c *Connections) forget(key string) {
 	}
 }
 
-// Drop marks a connection as deleted.
+// Drop marks a connection as deleted. Its credentials remain usable for an hour.
 func (c *Connections) Drop(key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,8 +142,8 @@ type client[C any] struct {
 	hash string
 }
 
-// NewClients returns a set of clients. open creates a client, and closed is called with the key of a forgotten
-// connection.
+// NewClients returns a set of clients. open creates a client. closed is called with the key of each connection that is
+// forgotten, while locks are held.
 func NewClients[C any](connections *Connections, open func(key string, creds Credentials) (C, error), closed func(key string)) *Clients[C] {
 	c := &Clients[C]{connections: connections, open: open, closed: closed, byKey: map[string]client[C]{}}
 	connections.mu.Lock()

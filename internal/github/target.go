@@ -34,10 +34,10 @@ type Target struct {
 	Server bool
 }
 
-// Is reports whether two targets are the same place.
+// Is reports whether two targets are the same organization, repository or enterprise of the same server.
 func (t Target) Is(other Target) bool { return t.Place() == other.Place() }
 
-// Place returns a key that is equal for targets that are the same place. GitHub ignores the case of names.
+// Place returns a key that is equal for targets for which Is returns true. GitHub ignores the case of names.
 func (t Target) Place() string {
 	return strings.Join([]string{string(t.Scope), t.API, strings.ToLower(t.Owner), strings.ToLower(t.Name)}, " ")
 }

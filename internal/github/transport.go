@@ -77,11 +77,11 @@ func codeLabel(status int) string {
 	return strconv.Itoa(status)
 }
 
-// flowKey is the context key of the flow.
+// flowKey is the context key of the flow's name.
 type flowKey struct{}
 
-// InFlow returns a context for the calls of a flow, which is named NAMESPACE/NAME. Waiting calls are served round-robin by namespace, and within a
-// namespace round-robin by flow.
+// InFlow returns a context for the calls of a flow, which is named NAMESPACE/NAME. Waiting calls are served round-robin
+// by namespace, and within a namespace round-robin by flow.
 func InFlow(ctx context.Context, flow string) context.Context {
 	return context.WithValue(ctx, flowKey{}, flow)
 }
@@ -95,7 +95,8 @@ type Gate struct {
 // NewGate returns a Gate with the limits from the options.
 func NewGate(o Options) *Gate { return &Gate{turns: turns.New(o.Parallel), timeout: o.Timeout} }
 
-// Enter waits for a turn, up to the timeout of a call. The caller must pass the round to Leave or Abandon.
+// Enter waits for a turn, up to the timeout of a call. The caller must end the turn: it passes the returned round to
+// Leave or Abandon.
 func (g *Gate) Enter(ctx context.Context, rank turns.Rank, doing string) (round int, err error) {
 	flow, _ := ctx.Value(flowKey{}).(string)
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
@@ -113,7 +114,8 @@ func (g *Gate) Do(ctx context.Context, call func(context.Context) error) error {
 	return call(ctx)
 }
 
-// Leave ends a turn. The result of the call shows the limiter whether GitHub is overloaded.
+// Leave ends a turn. From the error of the call, it derives whether GitHub is overloaded, so that the limiter can adapt
+// the number of concurrent calls.
 func (g *Gate) Leave(ctx context.Context, round int, err error) {
 	load := turns.Good
 	if _, away := ComeBack(err); err != nil && ctx.Err() != nil {
@@ -124,5 +126,5 @@ func (g *Gate) Leave(ctx context.Context, round int, err error) {
 	g.turns.Leave(round, load)
 }
 
-// Abandon ends a turn without a call.
+// Abandon ends a turn in which no call was made.
 func (g *Gate) Abandon(round int) { g.turns.Leave(round, turns.Unknown) }

@@ -33,20 +33,20 @@ type Trouble struct {
 	Code int
 	// Fault is the reason why the last answer is unusable: TooLarge or ForeignHost; nil for neither.
 	Fault error
-	// Next is the latest time of the next such call.
+	// Next is when the next call of the class is expected at the latest.
 	Next time.Time
 }
 
-// failures counts failed calls of a class, in a row.
+// failures counts the consecutive failed calls of a class.
 type failures struct {
 	first, last, next time.Time
 	calls, code       int
 	fault             error
-	isKnown           bool // OnTrouble's functions have been called
+	isKnown           bool // the functions that OnTrouble registered have been called
 }
 
-// isTrouble reports whether there were enough failures, or GitHub asked for a long wait, and the last failure is
-// recent.
+// isTrouble reports whether the last failure is recent, and either there were enough failures or GitHub asked for a
+// long wait.
 func (f *failures) isTrouble(now time.Time) bool {
 	wait := f.next.Sub(f.last)
 	isSure := f.calls >= troubleCalls && f.last.Sub(f.first) >= troubleTime || wait > troubleRetry
@@ -61,7 +61,8 @@ func (c *Connections) OnTrouble(changed func(key string)) {
 	c.onTrouble = append(c.onTrouble, changed)
 }
 
-// Trouble returns the trouble of a connection that began first; false if there is none.
+// Trouble returns a connection's trouble; false if there is none. If several classes of calls are in trouble, it
+// returns the trouble that began first.
 func (c *Connections) Trouble(key string) (t Trouble, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +96,7 @@ func (c *Connections) wake(key string) {
 	}
 }
 
-// count reports whether a trouble began or ended.
+// count updates the failures of a class by the result of a call. It reports whether trouble began or ended.
 func (c *Connections) count(key, class string, status int, header http.Header, fault error) (changed bool) {
 	f, now := c.failing[key][class], c.now()
 	if fault == nil && KindOfStatus(status) != KindUnavailable && !AsksToWait(status, header, "") {
@@ -147,7 +148,7 @@ func (c *Connections) Accepted(key string) time.Time {
 	return c.accepted[key]
 }
 
-// Server is the label of GitHub's clocks in metrics.
+// Server is the label value of GitHub's clocks in the metrics of package clock.
 const Server = "github"
 
 // clock returns GitHub's clock, derived from the answers to a connection's clients. c.mu must be held.
@@ -200,8 +201,8 @@ func (c *Connections) isWatched(key string) bool {
 	return c.clocks[key] != nil
 }
 
-// NoteRefusal records an answer that refuses the credentials themselves. It must not be used for refused tokens, which
-// expire by themselves.
+// NoteRefusal records an answer that refuses the credentials, or their permission to register runners. The scale-set
+// client calls it for token calls only, because tokens that were requested with the credentials expire.
 func (o Options) NoteRefusal(resp *http.Response) {
 	if o.refused == nil || resp == nil {
 		return
@@ -214,7 +215,7 @@ func (o Options) NoteRefusal(resp *http.Response) {
 	}
 }
 
-// Note records the result of a call of a class, unless its caller has cancelled it.
+// Note records the result of a call of a class, unless its caller has canceled it.
 func (o Options) Note(ctx context.Context, class string, resp *http.Response, err error) {
 	foreign := ForeignHost{}
 	switch {
@@ -228,8 +229,8 @@ func (o Options) Note(ctx context.Context, class string, resp *http.Response, er
 	}
 }
 
-// NoteSize records whether a successful answer was too large. It is counted separately: an answer does not end this
-// trouble, and an answer of acceptable size proves nothing about credentials.
+// NoteSize records whether a successful answer was too large. It counts as a class of its own: other answers do not end
+// this trouble, and an answer of acceptable size does not prove that GitHub accepts the credentials.
 func (o Options) NoteSize(class string, status int, large error) {
 	switch {
 	case o.answered == nil, status >= http.StatusMultipleChoices:

@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// Patterns match texts. Matching one pattern takes linear time and no memory.
+// Patterns is a list of patterns, in which * is a wildcard. Matching a text with one pattern takes linear time and
+// allocates no memory.
 type Patterns struct {
 	texts   []string
-	crosses bool // a * matches / too
+	crosses bool // * also matches /
 }
 
 // Compile returns patterns in which * matches any characters but /.
@@ -38,7 +39,8 @@ func (p Patterns) Any(text string) bool {
 	return len(p.texts) == 0 || slices.ContainsFunc(p.texts, func(pattern string) bool { return match(pattern, text) })
 }
 
-// AnyRepository is Any for a repository, OWNER/NAME, ignoring case.
+// AnyRepository reports whether a repository, OWNER/NAME, matches one of the patterns, ignoring case. An empty list
+// matches everything. The patterns must come from CompileRepositories.
 func (p Patterns) AnyRepository(repository string) bool { return p.Any(strings.ToLower(repository)) }
 
 // Glob reports whether text matches a pattern in which * matches any characters but /.
@@ -51,8 +53,9 @@ func Glob(pattern, text string) bool {
 // cut is a variable so that a test can count the visited characters.
 var cut = strings.Cut
 
-// matchPart looks for each literal text between two stars after the previous one. The first match is the best, because
-// it leaves the most text for the following ones. So no character is visited twice.
+// matchPart reports whether text matches a pattern in which * matches any characters. It searches for each literal part
+// of the pattern after the match of the previous part. The first match is always the right one, because it leaves the
+// most text for the following parts. So no character is visited twice.
 func matchPart(pattern, text string) bool {
 	wanted, pattern, isMore := cut(pattern, "*")
 	text, ok := strings.CutPrefix(text, wanted)

@@ -36,7 +36,7 @@ type Scope struct {
 	Path string
 }
 
-// Pool is a pool from the point of view of a job. NewPool creates it.
+// Pool holds the data of a RunnerPool that decides which jobs belong to it. NewPool creates it.
 type Pool struct {
 	// Namespace and Name of the RunnerPool.
 	Namespace, Name string
@@ -46,10 +46,10 @@ type Pool struct {
 	Scope Scope
 	// Group is the runner group's name.
 	Group string
-	// Repositories are patterns, as OWNER/NAME, of the repositories whose jobs count, where * matches any characters
-	// but /; empty means all. NewPool compiles them.
+	// Repositories are patterns, as OWNER/NAME, of the repositories whose jobs belong to the pool; * matches any
+	// characters but /. Empty means all repositories. NewPool compiles the patterns.
 	Repositories []string
-	// Resting pools (spec.stopPolicy) only get jobs that no other pool can run.
+	// Resting is true if spec.stopPolicy stops the pool. Such a pool gets only jobs that no other pool can run.
 	Resting bool
 
 	labels       map[string]struct{} // of its runners, in lower case
@@ -73,8 +73,8 @@ func NewPool(p Pool, labels []string) Pool {
 	return p
 }
 
-// Of returns the Pool for a RunnerPool and the scope of its connection. Jobs for a scale set may only request the scale
-// set's own labels.
+// Of returns the Pool for a RunnerPool and the scope of its connection. If the pool has a scale set, it uses only the
+// labels of the scale set, because jobs for a scale set may request no others.
 func Of(p *v1alpha1.RunnerPool, scope Scope) Pool {
 	match := Pool{
 		Namespace: p.Namespace, Name: p.Name, Created: p.CreationTimestamp.Time, Scope: scope, Group: p.Spec.GetRunnerGroup(), Resting: p.Spec.Stops(),
@@ -94,7 +94,7 @@ type Job struct {
 	Host string
 	// Repository as OWNER/NAME.
 	Repository string
-	// OfUser is true if a user owns the repository: runners of organizations do not take its jobs.
+	// OfUser is true if a user owns the repository. Runners of organizations and enterprises do not run its jobs.
 	OfUser bool
 	// Enterprise is the enterprise of the repository's owner; "" if unknown.
 	Enterprise string
@@ -113,10 +113,10 @@ const (
 )
 
 // Winner returns the index of the pool that a job belongs to, or -1. If several pools match, the first of these
-// criteria decides: a pool that is not resting, the most specific scope (repository, organization, enterprise), a
-// runner group other than the default, the fewest labels beyond the requested ones, the older pool, and the namespace
-// and name. visible reports whether the job's repository may use the runner group of a pool, given by its index. It is
-// only called for pools that match otherwise.
+// criteria in which they differ decides: a pool that is not resting, the most specific scope (repository, organization,
+// enterprise), a runner group other than the default, the fewest labels beyond the requested ones, the older pool, and
+// the namespace and name. visible reports whether the job's repository may use the runner group of a pool, given by its
+// index. Winner calls it only for pools that match otherwise.
 func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 	asked := Labels(job.Labels)
 	best := -1
@@ -130,7 +130,7 @@ func Winner(job Job, pools []Pool, visible func(pool int) Visibility) int {
 	return best
 }
 
-// Covers reports whether a repository's events concern a pool, by its scope and its repositories.
+// Covers reports whether the repository of a job is in the pool's scope and matches the pool's repository patterns.
 func (p *Pool) Covers(job Job) bool {
 	return p.Scope.Covers(job) && p.repositories.AnyRepository(job.Repository)
 }
@@ -152,11 +152,11 @@ func (s Scope) Covers(job Job) bool {
 	return false
 }
 
-// Bears reports whether the pool's runners have all labels, ignoring case. A job that requests no labels belongs to no
-// pool.
+// Bears reports whether the pool's runners have all labels, ignoring case. It returns false without labels, because a
+// job that requests no labels belongs to no pool.
 func (p *Pool) Bears(labels []string) bool { return p.Has(Labels(labels)) }
 
-// Has is Bears for normalized labels.
+// Has does what Bears does, for labels that are already normalized by the function Labels.
 func (p *Pool) Has(asked []string) bool {
 	for _, l := range asked {
 		if _, ok := p.labels[l]; !ok {
@@ -169,7 +169,7 @@ func (p *Pool) Has(asked []string) bool {
 // Labels returns the labels of the pool's runners, in lower case.
 func (p *Pool) Labels() iter.Seq[string] { return maps.Keys(p.labels) }
 
-// Size returns how many labels the pool's runners bear.
+// Size returns the number of labels of the pool's runners.
 func (p *Pool) Size() int { return p.size }
 
 // Labels normalizes labels: it converts them to lower case and drops empty ones.
@@ -183,8 +183,8 @@ func Labels(labels []string) []string {
 	return all
 }
 
-// Compare orders two pools that match a job. Both have all requested labels, so the pool with the fewest labels has the
-// fewest further ones.
+// Compare orders two pools that match a job, by the criteria of Winner. Both have all requested labels, so the pool
+// with fewer labels in total also has fewer labels beyond the requested ones.
 func Compare(a, b *Pool) int {
 	if c := rank(a, b); c != 0 {
 		return c
@@ -192,7 +192,7 @@ func Compare(a, b *Pool) int {
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// rank compares two pools by their declarations only.
+// rank compares two pools by what they declare, but not by their age and name.
 func rank(a, b *Pool) int {
 	return cmp.Or(
 		first(!a.Resting, !b.Resting),
@@ -214,8 +214,8 @@ func first(a, b bool) int {
 
 func isDefault(group string) bool { return group == "" || strings.EqualFold(group, DefaultGroup) }
 
-// Compete reports whether there are jobs that match two pools and that no declaration assigns to one of them: the older
-// pool gets all of them, and the other none.
+// Compete reports whether there are jobs that match two pools and for which no declaration prefers one of them. The
+// older pool then gets all of these jobs.
 func Compete(a, b *Pool) bool {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || rank(a, b) != 0 {
 		return false
@@ -228,8 +228,8 @@ func Compete(a, b *Pool) bool {
 	return ShareRepositories(a.Repositories, b.Repositories)
 }
 
-// SharedName returns one of the names of scale sets that both pools have as a label; empty if there is none. A job that asks for the name alone may go to
-// either.
+// SharedName returns the first of the given scale set names that both pools have as a label; empty if there is none. A
+// job that requests only this label may go to either pool.
 func SharedName(a, b *Pool, names ...string) string {
 	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
 		return ""
@@ -242,7 +242,8 @@ func SharedName(a, b *Pool, names ...string) string {
 	return ""
 }
 
-// ShareRepositories reports whether two lists of patterns surely have a repository in common.
+// ShareRepositories reports whether two lists of repository patterns certainly overlap: one list is empty, or a pattern
+// of one list matches a pattern of the other. It may return false for other lists that overlap.
 func ShareRepositories(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true

@@ -51,8 +51,9 @@ type values struct {
 	} `json:"items"`
 }
 
-// Value reads a metric of a namespace and adds up its series. It returns an error if there are none, or if one is older than maxAge. The
-// error is a *demand.NoSignal if the API answered.
+// Value reads a metric of a namespace and adds up its series. It returns an error if there are none, or if one is more
+// than maxAge away from now. The error is a *demand.NoSignal if the arguments are invalid, or if the API answered with
+// values that cannot be used.
 //
 // The protocol is https://github.com/kubernetes/design-proposals-archive/blob/main/instrumentation/external-metrics-api.md.
 func (x *External) Value(ctx context.Context, namespace, metric string, selector *metav1.LabelSelector, maxAge time.Duration) (float64, error) {
@@ -100,7 +101,7 @@ func (x *External) get(ctx context.Context, u *url.URL, selector string) ([]byte
 	return nil, fmt.Errorf("the API answered %d", code)
 }
 
-// sum adds up the values. The size of the answer limits their number.
+// sum adds up the values. Their number is limited by the maximum size of an answer.
 func (v *values) sum(now time.Time, maxAge time.Duration) (float64, error) {
 	if len(v.Items) == 0 {
 		return 0, &demand.NoSignal{Reason: "the metric has no values"}

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metricsource reads single numbers from Prometheus servers that the administrator allows, and from the cluster's external metrics.
-// It does not trust the servers: it limits the time and size of an answer, follows no redirect, and accepts only one fresh number.
+// Package metricsource reads single numbers from Prometheus servers that the administrator allows, and from the
+// cluster's external metrics API. It does not trust the servers: it limits the time and the size of an answer, follows
+// no redirect, and accepts only one fresh number.
 package metricsource
 
 import (
@@ -57,7 +58,8 @@ type ServersOptions struct {
 	Now func() time.Time
 }
 
-// NewServers returns the servers for flags of the form NAME=URL. The URL may have a path, which is the parent of the API's /api/v1.
+// NewServers returns the servers for flags of the form NAME=URL. The URL may have a path, which is the parent of the
+// API's /api/v1.
 func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 	s := &Servers{urls: map[string]*url.URL{}, now: o.Now}
 	for _, f := range flags {
@@ -90,7 +92,7 @@ func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 	return s, nil
 }
 
-// redacted removes possible passwords.
+// redacted removes the user and the password from the URL in a flag, for error messages.
 func redacted(flag string) string {
 	before, after, ok := strings.Cut(flag, "@")
 	if !ok {
@@ -121,14 +123,15 @@ func newTransport() *http.Transport {
 	return t
 }
 
-// Names of the servers, sorted.
+// Names returns the names of the servers, sorted.
 func (s *Servers) Names() []string {
 	return slices.Sorted(maps.Keys(s.urls))
 }
 
-// Query returns the current value of a query. It returns an error if the answer is not one number, or is older than maxAge. The error is a
-// *demand.NoSignal if the server answered. A server that supports lookback_delta, as Prometheus does, ignores samples older than maxAge. A
-// server that supports partial_response, as Thanos does, fails if a part of the data is missing.
+// Query returns the current value of a query. It returns an error if the answer is not one number, or if the number is
+// more than maxAge away from now. The error is a *demand.NoSignal if the server is not allowed, or if it answered the
+// query with a result that cannot be used. A server that supports lookback_delta, as Prometheus does, ignores samples
+// older than maxAge. A server that supports partial_response, as Thanos does, fails if a part of the data is missing.
 //
 // The protocol is https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries.
 func (s *Servers) Query(ctx context.Context, server, query string, maxAge time.Duration) (float64, error) {
@@ -169,7 +172,8 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(math.Max(1, d.Seconds()), 'f', -1, 64)
 }
 
-// plain removes the URL, which a pool's status need not show, and the parts that differ between attempts.
+// plain returns a network error without the URL, which a pool's status should not show, and without the parts that
+// differ between attempts.
 func plain(err error) error {
 	e := net.Error(nil)
 	switch {
@@ -181,7 +185,7 @@ func plain(err error) error {
 	return errors.New(neterr.Describe(err))
 }
 
-// send makes a request and reads the answer up to the limit.
+// send makes a request and reads the answer. It returns an error if the answer is larger than mostAnswer.
 func send(client *http.Client, req *http.Request) (status int, body []byte, err error) {
 	req.Header.Set("Accept", "application/json")
 	resp, err := client.Do(req)
@@ -198,7 +202,7 @@ func send(client *http.Client, req *http.Request) (status int, body []byte, err 
 	return resp.StatusCode, body, nil
 }
 
-// answer of a Prometheus server.
+// answer is the answer of a Prometheus server.
 type answer struct {
 	Status   string   `json:"status"`
 	Error    string   `json:"error"`
@@ -226,7 +230,7 @@ func parseAnswer(status int, raw []byte) (*answer, error) {
 	return a, nil
 }
 
-// quote makes a server's message safe to show.
+// quote returns a server's message without control characters and truncated to maxQuoted bytes.
 func quote(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -242,7 +246,7 @@ func quote(s string) string {
 	return s
 }
 
-// sample is a time in seconds since 1970, and a number as text.
+// sample is a Unix time in seconds, and a number as text.
 type sample [2]json.RawMessage
 
 // number returns the only number of the answer.

@@ -23,7 +23,7 @@ type Annotation struct {
 	Description string
 	// Code is custom.code.
 	Code string
-	// Custom is the whole of custom.
+	// Custom contains all entries of custom, including code.
 	Custom map[string]any
 }
 
@@ -59,7 +59,8 @@ func annotationOf(a *ast.Annotations, module *ast.Module, rule string, at *ast.L
 	}
 }
 
-// LibraryModules returns the files of the built-in library without its tests, by the file names that decisions report.
+// LibraryModules returns the files of the built-in library without its tests. The keys are the file names in the rule
+// references of decisions.
 func LibraryModules() map[string]string {
 	texts := map[string]string{}
 	for name, m := range library() {

@@ -23,7 +23,7 @@ import (
 // maxText is the maximum size of each text of an answer in bytes; longer texts are truncated.
 const maxText = 1024
 
-// elementsOf are the elements of one policy's answer.
+// elementsOf contains the elements of one policy's answer.
 type elementsOf[T any] struct {
 	policy   *Policy
 	elements []T
@@ -37,10 +37,10 @@ type replies[T any] struct {
 	audit    []Audit
 }
 
-// askEach asks each policy that takes part in the decision. A policy's valid elements count even if it has invalid
-// ones, because all answers narrow. After the first failure, the pool will be evaluated again anyway, so askEach skips
-// policies that have since been deleted or replaced. Otherwise rules that time out would still cost time long after
-// they are gone.
+// askEach asks each policy that takes part in the decision. If an answer also contains invalid elements, its valid
+// elements still count, because each element can only narrow the result. After a failure, the controller evaluates the
+// pool again anyway, so askEach skips policies that have since been deleted or replaced. Otherwise deleted rules that
+// time out would still cost time.
 func askEach[T any](ctx context.Context, b *Bound, q *question, decode func(*Policy, *element) T) replies[T] {
 	var h replies[T]
 	for _, p := range b.policies {
@@ -132,7 +132,7 @@ type element struct {
 	err   error
 }
 
-// elementOf returns an element of the set of answers.
+// elementOf unwraps an element of the set of answers.
 func (p *program) elementOf(wrapped *ast.Term) *element {
 	index, _ := within(wrapped, indexKey).Value.(ast.Number).Int()
 	e := &element{origin: &p.origins[index], value: within(wrapped, valueKey)}
@@ -158,8 +158,8 @@ func (e *element) checkKey(k *ast.Term) {
 	}
 }
 
-// require records an error if ok is false. Only the first error is kept. Keys are checked by name, so that it is always
-// the same one.
+// require records an error if ok is false. Only the first error is kept. The same answer always gives the same error,
+// because keys are checked in sorted order.
 func (e *element) require(ok bool, format string, args ...any) {
 	if !ok && e.err == nil {
 		e.err = fmt.Errorf(format, args...)
@@ -174,10 +174,10 @@ func (e *element) get(name string) ast.Value {
 	return nil
 }
 
-// has reports whether there is such a property.
+// has reports whether the element has a property.
 func (e *element) has(name string) bool { return e.get(name) != nil }
 
-// property returns a property of one type, or the zero value if there is none.
+// property returns a property that must have the type T, or the zero value if the element does not have the property.
 func property[T ast.Value](e *element, name, kind string) (value T) {
 	v := e.get(name)
 	if v == nil {
@@ -236,14 +236,14 @@ func (e *element) until() time.Time {
 	return at.UTC()
 }
 
-// reason reads the reason. The default is the title in the rule's metadata.
+// reason reads the property reason. The default is the title in the rule's metadata.
 func (e *element) reason() string {
 	reason := cmp.Or(e.text("reason"), e.title)
 	e.require(reason != "", "it must have a reason")
 	return reason
 }
 
-// clean makes a text valid UTF-8 and truncates it. Rules can produce texts of any bytes.
+// clean makes a text valid UTF-8 and truncates it, because rules can produce any bytes.
 func clean(text string) string {
 	return wording.Truncate(strings.ToValidUTF8(text, "\uFFFD"), maxText)
 }

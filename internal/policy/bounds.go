@@ -21,7 +21,7 @@ import (
 // maxNesting is the maximum depth of data and parameters.
 const maxNesting = 64
 
-// testFile reports whether a module contains tests, which no decision reads.
+// testFile reports whether a module contains tests, according to its name. Decisions never read such modules.
 func testFile(name string) bool { return strings.HasSuffix(name, "_test.rego") }
 
 // checkSource runs the checks that need no parsing.
@@ -42,7 +42,7 @@ func checkSource(s *Source, d *diagnostics) {
 	checkDepth(s.Parameters, "spec.parameters", d)
 }
 
-// checkNames reports data whose name is reserved.
+// checkNames reports the keys of data that are reserved.
 func checkNames(data map[string]any, where string, d *diagnostics) {
 	for _, key := range slices.Sorted(maps.Keys(reserved)) {
 		if _, ok := data[key]; ok {
@@ -70,7 +70,7 @@ func mergeFiles(data map[string]any, files map[string]string, d *diagnostics) {
 	}
 }
 
-// checkModules limits the number and size of modules.
+// checkModules checks the names and encoding of modules, their number, and the size of modules and data.
 func checkModules(s *Source, d *diagnostics) {
 	count := 0
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
@@ -93,7 +93,7 @@ func checkModules(s *Source, d *diagnostics) {
 	}
 }
 
-// reserved maps the names that a policy's data cannot use to their purpose.
+// reserved contains the keys that a policy's data must not have, each with the purpose that it already has.
 var reserved = map[string]string{
 	"library":    "data.library is what spec.library says",
 	"parameters": "data.parameters is what spec.parameters says",

@@ -17,7 +17,7 @@ import (
 	"github.com/corral-dev/corral/internal/schedule"
 )
 
-// Corral's functions, which rules may call in addition to OPA's.
+// init registers Corral's functions, which rules may call in addition to OPA's.
 func init() {
 	object := types.NewObject(nil, types.NewDynamicProperty(types.S, types.N))
 	names := types.NewArray(nil, types.S)
@@ -42,8 +42,9 @@ func register(name, description string, call topdown.BuiltinFunc, result types.T
 
 // callWindows implements corral.windows(now, zone, windows), which returns {"open": bool, "until": ns}. A window is
 // {"days": […], "from": "HH:MM", "to": "HH:MM"}, as in a pool's schedules. While a window is open, until is the end of
-// the open window that ends last. Otherwise it is the beginning of the next window; it is absent if there are no
-// windows. OPA's own functions could do all this at a hundred times the cost.
+// the open window that ends last, and is absent if no open window ends. Otherwise until is the beginning of the next
+// window, and is absent if there are no windows. The same rule with OPA's own functions would take a hundred times as
+// long.
 func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	now, ok := operands[0].Value.(ast.Number).Int64()
 	if !ok {

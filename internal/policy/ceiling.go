@@ -14,22 +14,23 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// callCeiling implements corral.ceiling(ceiling, pool, usage): what an element of spec.library.ceilings leaves to
-// input.pool, given input.usage. It returns an object:
+// callCeiling implements corral.ceiling(ceiling, pool, usage): the number of runners that an element of
+// spec.library.ceilings leaves to input.pool, given input.usage. It returns an object:
 //
 //	most     the ceiling of the pool's group
 //	granted  the runners granted to the other pools of the group
 //	left     the runners left to the pool; can exceed the pool's own max, because other rules may raise that
 //
-// The result is undefined for a ceiling by a label that the pool does not have. OPA's own functions could do this at
-// ten times the cost.
+// The result is undefined for a ceiling by a label that the pool does not have. The same rule with OPA's own functions
+// would take ten times as long.
 //
-// The sum of all grants never exceeds a ceiling. A pool's max becomes the ceiling minus a claim for each other pool of
-// the group, and no claim is less than that pool's grant. So a pool whose grant grows gets no more than what the others
-// leave, and the sum is within the ceiling after that grant. A pool whose limit falls below its grant keeps its grant
-// at most, because runners with jobs are not deleted; the sum does not grow. The sum begins at 0, so by induction over
-// the grants it never exceeds the ceiling, in whatever order pools are evaluated, as long as each grant is recorded
-// before the next pool is evaluated. If a ceiling is lowered or introduced, the sum falls towards it.
+// The sum of the grants under a ceiling never exceeds it, for this reason: A pool's max becomes the ceiling minus a
+// claim for each other pool of the group, and no claim is less than that pool's grant. So if a pool's grant grows, it
+// grows at most to what the grants of the others leave, and the sum is within the ceiling afterwards. If a pool's limit
+// falls below its grant, the pool keeps at most its grant, because Corral does not delete runners that have a job; the
+// sum does not grow. The sum begins at 0, so by induction over the grants it never exceeds the ceiling, in whatever
+// order pools are evaluated, if each grant is recorded before the next pool is evaluated. If a ceiling is lowered or
+// introduced, the sum falls until it is within the ceiling.
 func callCeiling(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	var c v1alpha1.Ceiling
 	var p Pool
@@ -71,8 +72,8 @@ func decode(t *ast.Term, to any) error {
 	return nil
 }
 
-// sharing returns the group in which a pool shares a ceiling, and the group's maximum. A pool without the label shares
-// none.
+// sharing returns the group of pools that share a ceiling with a pool, and the group's maximum. It returns false if the
+// ceiling is by a label that the pool does not have.
 func sharing(c v1alpha1.Ceiling, p Pool) (g GroupKey, most int64, ok bool) {
 	own := ""
 	switch c.By {
@@ -97,13 +98,13 @@ func sharing(c v1alpha1.Ceiling, p Pool) (g GroupKey, most int64, ok bool) {
 // claimants describes the other pools of a group.
 type claimants struct {
 	granted, pools int64
-	// wanting returns how many of the pools want runners. upTo returns what they claim if each claims at most the given
-	// part.
+	// wanting returns how many of the pools want runners. upTo returns the sum of their claims if each claims at most the
+	// given part, or its grant if that is larger.
 	wanting func() int64
 	upTo    func(part int64) Part
 }
 
-// leftBy returns what a ceiling leaves to a pool, given what the others have and want. The result can be negative.
+// leftBy returns the number of runners that a ceiling leaves to a pool. The result can be negative.
 func leftBy(share v1alpha1.CeilingShare, most, declared int64, others claimants) int64 {
 	left := most - others.granted
 	if share == v1alpha1.ShareFirstCome {
@@ -112,14 +113,15 @@ func leftBy(share v1alpha1.CeilingShare, most, declared int64, others claimants)
 	return fair(left, most, declared, others)
 }
 
-// fair keeps what the other pools want for them, up to an equal part for each pool that wants runners; the rest may be
-// borrowed. Beyond its own part, a pool leaves one runner to pools that have less than theirs. GitHub assigns no jobs
-// to a pool with a max of 0, so such a pool could never show that it wants runners. With that one runner it can, and
-// then gets more of its part as the borrowers finish jobs. If more pools want runners than the ceiling allows, a part
-// is less than one, and the first pool to ask gets a runner.
+// fair reserves for each other pool the runners that it wants, up to an equal part of the ceiling for each pool that
+// wants runners. The given pool may borrow the rest. If it takes more than its own part, it leaves one runner to the
+// pools that have less than theirs: GitHub assigns no jobs to a pool with a max of 0, so such a pool could never show
+// that it wants runners. With that one runner it can, and it gets more of its part as the borrowers finish jobs. If
+// more pools want runners than the ceiling allows, a part is less than one runner, and the first pool that is evaluated
+// gets one.
 //
-// If the pool declares no more than the equal part that it would get if all pools wanted runners, and the others leave
-// it that much, the wishes of the others do not matter.
+// If the pool declares no more than the part that it would get if all pools wanted runners, and the grants of the
+// others leave that many runners, fair ignores what the others want.
 func fair(left, most, declared int64, others claimants) int64 {
 	if declared*(others.pools+1) <= most && declared <= left {
 		return left
@@ -133,8 +135,8 @@ func fair(left, most, declared int64, others claimants) int64 {
 	return rest
 }
 
-// claimants returns the pools of a group from the input: their parts, or else their members. It sets isKnown to false
-// if the input has neither.
+// claimants describes the pools of a group in the input. upTo uses the group's Parts, or its Members if Parts does not
+// contain the part. It then sets isKnown to false if not all members are in the input.
 func (g *Group) claimants(isKnown *bool) claimants {
 	return claimants{
 		granted: int64(g.Granted), pools: int64(g.Pools),
@@ -149,7 +151,7 @@ func (g *Group) claimants(isKnown *bool) claimants {
 	}
 }
 
-// partOf sums up what members claim.
+// partOf sums the claims of members if each claims at most part, or its grant if that is larger.
 func partOf(members []Member, part int64) Part {
 	claimed, below := int64(0), int64(0)
 	for _, m := range members {
@@ -161,8 +163,8 @@ func partOf(members []Member, part int64) Part {
 	return Part{Part: clamp(part), Claimed: clamp(claimed), Below: clamp(below)}
 }
 
-// equalPart returns the part of each pool if wanting of the other pools want runners. It reserves one runner for the pools
-// that need none, if there is more than one for each pool that needs some.
+// equalPart returns the equal part of each pool that wants runners: the given pool, and wanting of the others. If some
+// of the others want none, and there is more than one runner for each pool that wants some, it sets one runner aside.
 func equalPart(most, others, wanting int64) int64 {
 	if others > wanting && most > wanting+1 {
 		return (most - 1) / (wanting + 1)

@@ -22,14 +22,14 @@ type promise struct {
 	choices map[string][]string
 	// plain is true if an element may be a string.
 	plain bool
-	// example is an element for messages.
+	// example is a valid element, which messages show.
 	example string
 }
 
 // name returns the name of the set, with its package.
 func (p *promise) name() string { return "corral." + p.decision + "." + p.set }
 
-// promises lists all sets that decisions read. It is the whole contract with policies.
+// promises lists all sets that decisions read. The engine reads nothing else from policies.
 var promises = []promise{
 	{
 		decision: DecisionScaling, set: "limit",
@@ -50,12 +50,12 @@ var promises = []promise{
 
 var findingKeys = []string{"msg", "path", "code", "severity", "remediation"}
 
-// packageName returns the name of a package without data.
+// packageName returns the name of a module's package, without the prefix "data.".
 func packageName(module *ast.Module) string {
 	return strings.TrimPrefix(module.Package.Path.String(), "data.")
 }
 
-// promised returns the promise for the rules of that name in the package, or nil.
+// promised returns the promise whose set has the package and name of a rule, or nil.
 func promised(module *ast.Module, rule *ast.Rule) *promise {
 	name := ruleName(rule)
 	for i, p := range promises {
@@ -72,7 +72,7 @@ func ruleName(rule *ast.Rule) string {
 	return string(name)
 }
 
-// isSet reports whether a rule adds elements to a set of its name.
+// isSet reports whether a rule adds elements to the set with its name.
 func isSet(rule *ast.Rule) bool {
 	return rule.Head.RuleKind() == ast.MultiValue && len(rule.Head.Ref()) == 1 && !rule.Default && len(rule.Head.Args) == 0
 }
@@ -98,7 +98,7 @@ func checkModule(module *ast.Module, d *diagnostics) {
 	}
 }
 
-// noSet explains the error of a rule that should add to a set.
+// noSet explains why a rule that should add to a set does not.
 func noSet(p *promise, rule *ast.Rule) string {
 	name := p.name()
 	example := fmt.Sprintf("%s contains %s if { … }", p.set, p.example)

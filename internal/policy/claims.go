@@ -5,13 +5,14 @@ package policy
 
 import "math/rand/v2"
 
-// claimTree computes what pools claim if each claims at most a part of what it wants. A claim is the grant of the pool,
-// or the smaller of its demand and the part if that is more. As the part grows, the sum of the claims rises from the
-// sum of the grants by 1 for each pool that wants more. A pool begins to count at its grant and stops counting at its
-// demand.
+// claimTree computes the sum of the claims of pools if each claims at most a given part. A claim is the smaller of the
+// pool's demand and the part, or the pool's grant if that is larger. The sum for the part 0 is the sum of the grants.
+// From each part to the next, the sum rises by 1 for each rising pool: a pool begins to rise at its grant and stops at
+// its demand.
 //
-// So the tree is sorted by these numbers, and each subtree has its sums. A sum for any part needs one node per level.
-// The tree is a treap: each node has a random weight and no heavier node below it, so the depth is logarithmic.
+// The tree is sorted by these two numbers of each pool, and each node stores the sums of its subtree. The sum for any
+// part is computed from one node per level. The tree is a treap: each node has a random weight and no heavier node
+// below it, so the depth is logarithmic.
 type claimTree struct {
 	at          int64
 	weight      uint64
@@ -21,8 +22,8 @@ type claimTree struct {
 
 // claimSum is a sum over numbers in the tree.
 type claimSum struct {
-	// rising is the number of pools that count at a part above these numbers. base is the sum of the numbers at which
-	// they began to count.
+	// rising is the number of pools that rise at a part above these numbers. base is the sum of the numbers at which they
+	// began to rise.
 	rising, base int64
 	// pools is the number of pools whose grant and demand do not exceed these numbers.
 	pools int64
@@ -39,14 +40,14 @@ func (t *claimTree) sum() claimSum {
 	return t.all
 }
 
-// with adds a pool n times; -1 removes it.
+// with adds a pool if n is 1, and removes it if n is -1.
 func (t *claimTree) with(m Member, n int64) *claimTree {
 	granted, most := int64(m.Granted), m.claim(int64(m.Wanted))
 	t = t.add(granted, claimSum{rising: n, base: n * granted})
 	return t.add(most, claimSum{rising: -n, base: -n * most, pools: n})
 }
 
-// add adds to the sum at a number.
+// add adds to the sum at a number. It removes the node if its sum becomes zero.
 func (t *claimTree) add(at int64, sum claimSum) *claimTree {
 	low, rest := t.split(at)
 	node, high := rest.split(at + 1)

@@ -25,14 +25,14 @@ type program struct {
 	store    storage.Store
 	// queries holds the queries of each decision that the policy has rules for.
 	queries map[string][]gatedQuery
-	// origins are the rules of the promised sets. Answers contain indexes into it.
+	// origins are the rules of the promised sets. Each element of an answer contains an index into origins.
 	origins []origin
 	needs   Needs
 	doubted []v1alpha1.Diagnostic
-	tracer  topdown.QueryTracer // of each question; nil for none
+	tracer  topdown.QueryTracer // receives the trace events of each evaluation; nil for none
 }
 
-// answer is the variable of a query.
+// answer is the variable to which a query binds the set of answers.
 const answer = ast.Var("answer")
 
 // build compiles a policy's modules. It returns nil if there are diagnostics.
@@ -69,7 +69,7 @@ func build(s *Source, d *diagnostics) *program {
 	return p
 }
 
-// parseModules returns the policy's own modules, with or without its tests.
+// parseModules parses the policy's own modules, with or without its tests.
 func parseModules(s *Source, tests bool, d *diagnostics) map[string]*ast.Module {
 	modules := map[string]*ast.Module{}
 	for _, name := range slices.Sorted(maps.Keys(s.Modules)) {
@@ -139,7 +139,7 @@ func (p *program) compile(modules map[string]*ast.Module, prints bool, d *diagno
 	}
 }
 
-// prepare creates the query for a decision's rules that need a field, once.
+// prepare creates the query for the rules of a decision that require a field, unless it exists.
 func (p *program) prepare(decision, field string) error {
 	if slices.ContainsFunc(p.queries[decision], func(q gatedQuery) bool { return q.field == field }) {
 		return nil
@@ -163,8 +163,8 @@ func newCompiler() *ast.Compiler {
 		WithUseTypeCheckAnnotations(true).WithEnablePrintStatements(false).SetErrorLimit(maxDiagnostics)
 }
 
-// withoutCopies drops errors about the engine's copies of rules, because the same errors are reported for the original
-// rules.
+// withoutCopies drops errors about the engine's copies of rules, because OPA reports the same errors for the original
+// rules. If there are no other errors, it keeps them.
 func withoutCopies(errors ast.Errors) ast.Errors {
 	kept := slices.DeleteFunc(slices.Clone(errors), func(e *ast.Error) bool { return strings.Contains(e.Message, answers) })
 	if len(kept) == 0 {
@@ -173,7 +173,8 @@ func withoutCopies(errors ast.Errors) ast.Errors {
 	return kept
 }
 
-// version of the engine's answers, as part of digests.
+// version is the version of the engine's answers. It is a part of each digest, so that another version changes all
+// digests.
 const version = "corral policy 2"
 
 // digest returns a hash of everything that determines a policy's answers.

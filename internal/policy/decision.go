@@ -12,7 +12,8 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// ErrLate is the error for a policy that did not answer in time.
+// ErrLate is the error for a policy that did not answer within the wall time. The machine may be busy, so the policy is
+// not to blame.
 var ErrLate = errors.New("there was no answer")
 
 // Failure is the reason why a policy could not be evaluated, or why its answer is invalid. A failure of an enforced
@@ -20,11 +21,12 @@ var ErrLate = errors.New("there was no answer")
 type Failure struct {
 	// Policy is KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// Kind is the kind of the failure.
+	// Kind classifies the failure.
 	Kind FailureKind `json:"kind"`
 	// Message contains the file and line, if known, and what to do.
 	Message string `json:"message"`
-	// IsLate is true if the evaluation was abandoned because it took too long. The next attempt may end with TimedOut.
+	// IsLate is true if the evaluation was abandoned because it took too long. The next attempt may end with the kind
+	// TimedOut.
 	IsLate bool `json:"-"`
 }
 
@@ -35,14 +37,14 @@ func (f Failure) String() string { return fmt.Sprintf("%s (%s): %s", f.Policy, f
 type FailureKind string
 
 const (
-	// NotLoaded means that a policy that binds the pool has no usable modules.
+	// NotLoaded means that a policy that binds the pool is not loaded, for example because its modules contain errors.
 	NotLoaded FailureKind = "NotLoaded"
 	// EvaluationError means that a rule ended with an error.
 	EvaluationError FailureKind = "EvaluationError"
-	// TimedOut means that the evaluation exceeded its time or memory.
+	// TimedOut means that the evaluation exceeded its limit on time or memory.
 	TimedOut FailureKind = "TimedOut"
-	// Quarantined means that it exceeded its limits three times in a row for pools of a namespace. It is evaluated for
-	// these pools only from time to time.
+	// Quarantined means that the policy exceeded its limits three times in a row for pools of a namespace. Corral
+	// evaluates it for these pools only periodically.
 	Quarantined FailureKind = "Quarantined"
 	// InvalidAnswer means that an answer does not have the documented form.
 	InvalidAnswer FailureKind = "InvalidAnswer"
@@ -55,7 +57,8 @@ type Scaling struct {
 	// Digest identifies the evaluated policies; empty if there are none.
 	Digest string
 	// Scale is the result after composition: 0 ≤ Min ≤ Max, 0 ≤ Idle ≤ Max. If there are Failures, it contains only the
-	// limits of the policies that answered. It is then no decision, but the held numbers must not exceed it.
+	// limits of the policies that answered. It is then not a decision, but the numbers that stay in force must not exceed
+	// it.
 	Scale Scale
 	// AssignedJobs is Wait if accepted jobs beyond Max must wait, and otherwise empty.
 	AssignedJobs v1alpha1.AssignedJobs
@@ -63,13 +66,15 @@ type Scaling struct {
 	Until time.Time
 	// Bounds are the rules that changed a declared number, sorted.
 	Bounds []v1alpha1.LimitBound
-	// Conflicts describe rules that lost against others or had no effect, sorted.
+	// Conflicts describe limits that had no effect, for example because a limit of another policy takes precedence,
+	// sorted.
 	Conflicts []string
 	// Failures of enforced policies, sorted.
 	Failures []Failure
 	// Audit describes what audited policies would change, or how they failed, sorted.
 	Audit []Audit
-	// CountsJobs is true if the number of jobs matters because a rule has assignedJobs: Wait, even if no rule reads it.
+	// CountsJobs is true if the answer depends on the number of jobs because a rule has assignedJobs: Wait, even if no
+	// rule reads input.jobs.
 	CountsJobs bool
 }
 
@@ -90,7 +95,7 @@ type Update struct {
 	Digest string
 	// Hold is true if the update must not continue.
 	Hold bool
-	// Bounds are the declared bounds or more careful ones. Policies do not see the pause of a canary.
+	// Bounds are the declared bounds or more careful ones, without the pause of a canary: policies do not decide on it.
 	rollout.Bounds
 	// Until is when the decision must be repeated; the zero time for never.
 	Until time.Time
@@ -100,17 +105,17 @@ type Update struct {
 	Audit    []Audit
 }
 
-// UpdateReason is the reason of one rule.
+// UpdateReason is the reason that one rule gives for its bound or hold.
 type UpdateReason struct {
 	Message string
 	Rule    v1alpha1.RuleReference
 }
 
-// Audit describes what an audited policy would change.
+// Audit describes what an audited policy would change, or how it failed.
 type Audit struct {
 	// Policy is KIND/NAME or KIND/NAMESPACE/NAME.
 	Policy string `json:"policy"`
-	// Message describes the change and names the rule.
+	// Message describes the change and names the rule, or describes the failure.
 	Message string `json:"message"`
 }
 

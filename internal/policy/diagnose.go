@@ -58,14 +58,14 @@ func (d *diagnostics) addErrors(file string, err error) {
 
 var (
 	packageClause = regexp.MustCompile(`(?m)^package\s+(\S+)`)
-	// withoutBraces matches strings and comments.
+	// withoutBraces matches strings and comments, whose brackets do not count.
 	withoutBraces = regexp.MustCompile("\"(\\\\.|[^\"\\\\\n])*\"|`[^`]*`|#.*")
 	// ofOldRego matches the head of a rule in Rego v0.
 	ofOldRego = regexp.MustCompile(`^\s*\w+(\[[^\]]*\])?\s*(=\s*\S+\s*)?\{`)
 )
 
-// addSyntax adds OPA's error about a module that cannot be parsed, or its cause: a package that no decision reads, as in policies of other tools,
-// or a bracket that is never closed.
+// addSyntax adds OPA's error about a module that cannot be parsed. If it recognizes the cause, it adds that instead: a
+// package that no decision reads, as in policies for other tools, or a bracket that is never closed.
 func (d *diagnostics) addSyntax(s *Source, name string, err error) {
 	text := s.Modules[name]
 	isOwn := func(module string) bool { return strings.Contains(module, "package corral.") }
@@ -89,7 +89,8 @@ func otherPackage(name string) string {
 	return fmt.Sprintf("package %s is read by no decision: write package %s", name, strings.Join(slices.Compact(packages), " or "))
 }
 
-// unclosed returns the last bracket that is open at the end of a module, and its line; 0 if there is none.
+// unclosed returns the last bracket that is still open at the end of a module, and its line. The line is 0 if there is
+// no such bracket.
 func unclosed(text string) (row int, bracket rune) {
 	text = withoutBraces.ReplaceAllStringFunc(text, func(found string) string { return strings.Repeat("\n", strings.Count(found, "\n")) })
 	var open []int
@@ -108,7 +109,8 @@ func unclosed(text string) (row int, bracket rune) {
 	return 1 + strings.Count(text[:last], "\n"), rune(text[last])
 }
 
-// sorted returns the diagnostics by position, without duplicates.
+// sorted returns the diagnostics in the order of their positions, without duplicates, and at most maxDiagnostics of
+// them.
 func (d diagnostics) sorted() []v1alpha1.Diagnostic {
 	slices.SortFunc(d, func(a, b v1alpha1.Diagnostic) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
@@ -140,7 +142,7 @@ func explain(e *ast.Error) string {
 	}
 }
 
-// explainSyntax returns the message of OPA's parser with the line that it is about, and a hint.
+// explainSyntax returns the message of OPA's parser, with the source line and a hint.
 func explainSyntax(e *ast.Error) string {
 	message := e.Message
 	line, otherwise := "", ""
@@ -159,7 +161,7 @@ func explainSyntax(e *ast.Error) string {
 	return message + hint(message, otherwise)
 }
 
-// missing lists the names that a reference could have used.
+// missing lists the names that exist at the position where a reference uses an unknown name.
 func missing(detail *ast.RefErrInvalidDetail) string {
 	var known []string
 	for _, v := range detail.OneOf {
@@ -241,7 +243,7 @@ func hint(message, otherwise string) string {
 	return otherwise
 }
 
-// typeName returns the name of a type without the names of its parts, because there may be very many.
+// typeName returns the name of a type without its element and property types, because there may be very many of them.
 func typeName(t types.Type) string {
 	name := fmt.Sprintf("%T", t)
 	return strings.ToLower(name[strings.LastIndex(name, ".")+1:])

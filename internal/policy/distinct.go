@@ -13,8 +13,8 @@ import (
 )
 
 // callDistinct implements corral.distinct(spec, field, otherwise): the set of different values of a field in the
-// containers and init containers of a pod. otherwise stands for containers that do not set the field. Most containers
-// of a pod have the same value, so checking each distinct value is cheaper than checking each container.
+// containers and init containers of a pod. otherwise is the value for containers that do not set the field. Most
+// containers of a pod have the same value, so checking each distinct value is cheaper than checking each container.
 func callDistinct(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	found := ast.NewSet()
 	err := eachContainer(operands[0], func(_, container *ast.Term) {
@@ -49,7 +49,8 @@ func callImages(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.T
 	return give(ast.NewTerm(found))
 }
 
-// callImageName is corral.image_name(name): its full name, with the registry and the folder that container runtimes add.
+// callImageName implements corral.image_name(name): the full name of an image, with the registry and the path that
+// container runtimes add to a short name.
 func callImageName(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	named, err := reference.ParseNormalizedNamed(string(operands[0].Value.(ast.String)))
 	if err != nil {
@@ -60,8 +61,8 @@ func callImageName(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 
 var imageKey, volumesKey, referenceKey = ast.StringTerm("image"), ast.StringTerm("volumes"), ast.StringTerm("reference")
 
-// callMissing implements corral.missing(spec, names, kinds): the set of resource names that at least one container or
-// init container sets in none of the kinds (requests and limits), unless the pod as a whole sets them.
+// callMissing implements corral.missing(spec, names, kinds): the subset of names for which at least one container or
+// init container has no value in any of the kinds (requests or limits), unless the pod as a whole has one.
 func callMissing(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	names, okNames := operands[1].Value.(*ast.Array)
 	kinds, okKinds := operands[2].Value.(*ast.Array)

@@ -17,17 +17,17 @@ import (
 // anyElement stands for each element of an array, or each value of an object, in the path of a field.
 const anyElement = "[_]"
 
-// reading is what one rule of a policy reads of the input.
+// reading describes which fields of the input one rule reads.
 type reading struct {
-	schema string // the name of the input's schema: the decision, or any
+	schema string // name of the input's schema: a decision, or "any"
 	rule   *ast.Rule
-	// promised is true for rules that the engine asks.
+	// promised is true if the rule adds to a set that a decision reads.
 	promised bool
-	// holds are the fields that variables hold.
+	// holds contains, for each local variable with a field of the input, the path of the field.
 	holds map[ast.Var][]string
 }
 
-// doubts returns warnings about the policy's own rules, as compiled.
+// doubts returns warnings about the policy's own rules, in their compiled form. own contains the policy's own modules.
 func (p *program) doubts(own map[string]*ast.Module) []v1alpha1.Diagnostic {
 	all := map[*ast.Rule]*reading{}
 	p.rules(func(file string, module *ast.Module, rule *ast.Rule) {
@@ -49,7 +49,7 @@ func (p *program) doubts(own map[string]*ast.Module) []v1alpha1.Diagnostic {
 	return d.sorted()
 }
 
-// bind records the fields that local variables hold. Compiled rules bind a variable before they use it.
+// bind fills holds. One pass over the rule is enough, because a compiled rule binds each variable before it uses it.
 func (r *reading) bind() {
 	eachCall(r.rule, func(operator string, _ *ast.Expr, _ *ast.Location, operands []*ast.Term) {
 		if len(operands) != 2 || operator != "eq" && operator != "assign" {
@@ -90,10 +90,10 @@ func (r *reading) field(t *ast.Term) []string {
 	return nil
 }
 
-// podContainers is the library's helper with all containers of a pod.
+// podContainers refers to the library's helper rule that contains all containers of a pod.
 var podContainers = ast.MustParseRef("data.corral.pod.containers")
 
-// named returns a path as rules write it.
+// named returns a path in Rego syntax, such as input.pool.name.
 func named(path []string) string {
 	text := "input"
 	for _, step := range path {
@@ -109,7 +109,8 @@ func named(path []string) string {
 	return text
 }
 
-// eachCall visits the calls of functions and operators in a rule, in order. The expression is nil for a call within another.
+// eachCall calls visit for each function or operator call in a rule, in order. e is nil for a call that is a part of
+// another expression.
 func eachCall(rule *ast.Rule, visit func(operator string, e *ast.Expr, at *ast.Location, operands []*ast.Term)) {
 	ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {
@@ -126,7 +127,8 @@ func eachCall(rule *ast.Rule, visit func(operator string, e *ast.Expr, at *ast.L
 	}).Walk(rule)
 }
 
-// noteHandled records the fields whose presence a rule tests on its own line, and the rules that are read under not.
+// noteHandled records in handled each field that is an expression of its own, which tests that the field is present,
+// and each rule that an expression negates with not.
 func (r *reading) noteHandled(handled map[string]bool) {
 	ast.WalkExprs(r.rule, func(e *ast.Expr) bool {
 		if term, isTerm := e.Terms.(*ast.Term); isTerm {
@@ -140,11 +142,12 @@ func (r *reading) noteHandled(handled map[string]bool) {
 	})
 }
 
-// ordering has the operators that order values. Rego orders texts by their letters, and any number before any text.
+// ordering contains the operators that compare the order of values. Rego compares strings character by character, and
+// orders every number before every string.
 var ordering = map[string]bool{"lt": true, "lte": true, "gt": true, "gte": true}
 
-// doubtComparisons reports where a rule orders a Kubernetes quantity as it is written, so that 16Gi is less than 2Gi, and where it compares a field
-// that may be missing with !=, which is undefined then.
+// doubtComparisons reports two mistakes in comparisons. An order operator compares Kubernetes quantities as text, so
+// that 16Gi is less than 2Gi. The operator != is undefined if the field is missing, so the rule then does not hold.
 func (r *reading) doubtComparisons(handled map[string]bool, d *diagnostics) {
 	isNegated := handled[r.rule.Ref().GroundPrefix().String()]
 	eachCall(r.rule, func(operator string, e *ast.Expr, at *ast.Location, operands []*ast.Term) {
@@ -170,16 +173,17 @@ func isQuantity(field []string) bool {
 	return last == "sizeLimit" || above == "limits" || above == "requests" || above == "overhead"
 }
 
-// isUnset reports whether a comparison is with null, "" or false. A field that is missing means the same.
+// isUnset reports whether a term is null, "" or false. A missing field means the same, so a comparison of a field with
+// such a term may be undefined.
 func isUnset(t *ast.Term) bool {
 	return t.Equal(ast.InternedNullTerm) || t.Equal(ast.InternedEmptyString) || t.Equal(ast.InternedTerm(false))
 }
 
-// alwaysSet are fields that the schema of pods does not require, and that every pod has.
+// alwaysSet lists the fields that every pod has, although the schema of pods does not require them.
 var alwaysSet = []string{"name", "namespace", "image"}
 
-// mayLack reports whether an input may lack a field. A field above the last element counts as present, because a rule that
-// iterates over nothing is not meant to hold.
+// mayLack reports whether a field may be missing in an input. It ignores the steps of the path before the last
+// anyElement: if they are missing, the rule iterates over nothing and is not meant to hold.
 func mayLack(schema string, path []string) (lacks bool) {
 	node := schemaOf(schema)
 	for _, step := range path {
@@ -201,8 +205,9 @@ func mayLack(schema string, path []string) (lacks bool) {
 	return lacks
 }
 
-// doubtContainers reports rules about pods that judge containers and no init containers, although sidecars are init containers. Another rule of the
-// policy may judge these, and a rule about a container of a given name means only that one.
+// doubtContainers reports template rules that check containers but not init containers, although sidecars are init
+// containers. It reports nothing if another rule of the policy checks only init containers, and it ignores rules that
+// select a container by name.
 func (p *program) doubtContainers(all map[*ast.Rule]*reading, d *diagnostics) {
 	var onlyMain []*reading
 	for _, r := range all {
@@ -212,7 +217,7 @@ func (p *program) doubtContainers(all map[*ast.Rule]*reading, d *diagnostics) {
 		lists := p.listsOf(r, all)
 		main, early := lists[containerLists[0]], lists[containerLists[1]]
 		if early && !main {
-			return // the rules share the work
+			return // this rule checks the containers that the others leave out
 		}
 		if main && !early && !lists[byName] {
 			onlyMain = append(onlyMain, r)
@@ -223,10 +228,10 @@ func (p *program) doubtContainers(all map[*ast.Rule]*reading, d *diagnostics) {
 	}
 }
 
-// byName stands for a rule that asks for a container by its name, among the lists of containers.
+// byName is a key among the lists of containers. It means that a rule selects a container by its name.
 const byName = "name"
 
-// listsOf returns the lists of containers that a rule looks into, also by way of other rules.
+// listsOf returns the lists of containers that a rule reads, directly or through other rules.
 func (p *program) listsOf(r *reading, all map[*ast.Rule]*reading) map[string]bool {
 	lists := map[string]bool{}
 	for rule := range p.reach(r.rule) {
@@ -242,7 +247,8 @@ func (p *program) listsOf(r *reading, all map[*ast.Rule]*reading) map[string]boo
 	return lists
 }
 
-// noteLists records which lists of containers a rule looks into: it reads a field of a container other than its name, or calls a function with one.
+// noteLists records which lists of containers a rule reads: it reads a field of a container other than its name, or
+// passes a container to a function.
 func (r *reading) noteLists(lists map[string]bool) {
 	ast.WalkTerms(r.rule, func(t *ast.Term) bool {
 		if list, field := r.container(t); list != "" && field != "" && field != "name" {
@@ -265,7 +271,8 @@ func (r *reading) noteLists(lists map[string]bool) {
 	})
 }
 
-// container returns the list of containers that a term is of, and the field that it refers to; empty for the container itself.
+// container returns the list of the container that a term refers to, and the field of that container. The field is
+// empty if the term is the container itself; both are empty if the term refers to no container.
 func (r *reading) container(t *ast.Term) (list, field string) {
 	path := r.field(t)
 	if len(path) < 4 || path[0] != "pod" || path[1] != "spec" || path[3] != anyElement {

@@ -16,15 +16,15 @@ import (
 
 // Asker evaluates policies in other processes, where an evaluation can be stopped.
 type Asker interface {
-	// Ask evaluates a policy and returns the result of Policy.Answer. An *Excess is the policy's fault; any other error
-	// is not.
+	// Ask evaluates a policy and returns the result of Policy.Answer. An *Excess means that the policy exceeded its
+	// limits; for any other error, the policy is not to blame.
 	Ask(ctx context.Context, p *Policy, q Question) ([]byte, error)
 }
 
 // ErrOutdated is the error for a policy that was changed or deleted before it could be loaded.
 var ErrOutdated = errors.New("the policy changed before it was loaded")
 
-// Excess is the error for a policy that exceeded its time or memory.
+// Excess is the error for a policy that exceeded its limit on CPU time, memory or recursion.
 type Excess struct{ Message string }
 
 func (e *Excess) Error() string { return e.Message }
@@ -35,15 +35,15 @@ func (e *Excess) Diagnostics() []v1alpha1.Diagnostic {
 }
 
 // LoadHere returns a policy whose rules and parameters are trusted. This process evaluates it, because that is
-// cheapest. The input is not trusted: if an evaluation exceeds the time limit, the asker evaluates it instead, which can
-// measure and stop it.
+// cheapest. The input is not trusted: if an evaluation exceeds the limit, the asker evaluates the question in another
+// process, which can be measured and stopped.
 func LoadHere(source Source, asker Asker, limit time.Duration) *Policy {
 	p, _ := Load(source)
 	p.source, p.asker, p.limit = source, asker, limit
 	return p
 }
 
-// limited returns the context of an evaluation in this process.
+// limited returns the context for an evaluation in this process, with the policy's time limit if it has one.
 func (p *Policy) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	if p.limit == 0 {
 		return ctx, func() {}
@@ -62,7 +62,8 @@ type reply[T any] struct {
 // maxOutput is the maximum size of the output of print in an answer.
 const maxOutput = 64 << 10
 
-// Source returns the source of the policy. It contains the rules only if another process evaluates them.
+// Source returns the source of the policy. It contains modules, data and parameters only if another process may
+// evaluate the policy.
 func (p *Policy) Source() Source { return p.source }
 
 // askElsewhere evaluates the policy in another process.
@@ -86,7 +87,7 @@ func (p *Policy) askElsewhere(ctx context.Context, q *question) ([]byte, *Failur
 	return nil, f
 }
 
-// Answer evaluates the policy in this process for a question from another process.
+// Answer evaluates the policy in this process and encodes the reply to a question from another process.
 func (p *Policy) Answer(ctx context.Context, asked Question) ([]byte, error) {
 	q := newQuestion(asked)
 	switch {

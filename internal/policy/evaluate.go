@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	// Rules compute in time zones. The host may have no time zone database, or a different version.
+	// Rules may compute with time zones. The host may have no time zone database, or another version of it.
 	_ "time/tzdata"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -20,11 +20,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// maxElements is how many limits or update bounds one policy may return.
+// maxElements is the maximum number of limits or update bounds that one policy may return.
 const maxElements = 100
 
-// quarantined returns the failure of a policy that is in quarantine for the question's namespace. It does not name the
-// time of the next attempt, so that messages stay the same while nothing changes.
+// quarantined returns the failure of a policy that is in quarantine for the question's namespace. The message does not
+// contain the time of the next attempt, so that it stays the same during the quarantine.
 func (p *Policy) quarantined(q *question) *Failure {
 	return p.failure(Quarantined, "it took too much time or memory %d times in a row for pools of namespace %s; Corral asks it again from time to time, and at once when it changes: make its rules cheaper",
 		quarantineAfter, q.Namespace)
@@ -45,7 +45,8 @@ func (p *Policy) whyNotLoaded() string {
 	return message
 }
 
-// evaluate runs the queries of a decision that can produce elements, and returns the elements of their results, sorted.
+// evaluate runs the queries of a decision and returns the elements of all results, sorted. It skips queries whose rules
+// require a field that the input does not set.
 func (p *program) evaluate(ctx context.Context, q *question) (elements []*ast.Term, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -103,7 +104,7 @@ func describe(err error) string {
 	}
 }
 
-// sortAudit sorts by policy.
+// sortAudit sorts by policy and message, and removes duplicates.
 func sortAudit(list []Audit) []Audit {
 	slices.SortFunc(list, func(a, b Audit) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Message, b.Message))

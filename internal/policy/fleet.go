@@ -18,13 +18,14 @@ import (
 type Fleet struct {
 	pools  map[types.NamespacedName]*fleetPool
 	groups map[GroupKey]*fleetGroup
-	// changes counts changes, and numbers the versions of groups.
+	// changes counts the changes of all groups. The version of a group is the count at its last change.
 	changes int64
 }
 
 type fleetPool struct {
 	Member
-	// groups are the groups of the pool, and reads the groups that its rules read, both in the order of GroupsOf.
+	// groups are all groups that contain the pool, and reads are the groups among them that its rules read. Both are in
+	// the order of GroupsOf.
 	groups, reads []GroupKey
 }
 
@@ -49,8 +50,8 @@ func nameOf(p Pool) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// Put sets a pool's grant, its demand and the needs of its rules. It returns the groups that have changed and that
-// rules read.
+// Put sets a pool's grant, its demand and the needs of its rules. It returns those changed groups that rules of any
+// pool read.
 func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
 	reads := needs.Groups(p)
 	groups := append(GroupsOf(p), reads...)
@@ -75,7 +76,7 @@ func (f *Fleet) Put(p Pool, needs Needs, granted, wanted int32) []GroupKey {
 	return f.read(slices.Concat(former, added.groups))
 }
 
-// Remove removes a pool. It returns the groups that it was in and that rules read.
+// Remove removes a pool. It returns those groups of the pool that rules of other pools read.
 func (f *Fleet) Remove(pool types.NamespacedName) []GroupKey {
 	removed := f.pools[pool]
 	if removed == nil {
@@ -93,7 +94,7 @@ func (f *Fleet) Remove(pool types.NamespacedName) []GroupKey {
 	return f.read(removed.groups)
 }
 
-// read returns the given groups that rules read.
+// read returns those of the given groups that rules of any pool read.
 func (f *Fleet) read(groups []GroupKey) []GroupKey {
 	return slices.DeleteFunc(groups, func(g GroupKey) bool { return len(f.Readers(g)) == 0 })
 }
@@ -125,7 +126,7 @@ func (g *fleetGroup) place(pool types.NamespacedName) int {
 	return i
 }
 
-// count adds a pool to the sums of a group n times; -1 removes it.
+// count adds a pool's numbers to the sums of a group if n is 1, and subtracts them if n is -1.
 func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 	g := f.groups[key]
 	f.changes++
@@ -141,7 +142,7 @@ func (f *Fleet) count(key GroupKey, p *fleetPool, n int) {
 	}
 }
 
-// others returns the pools of a group without the given pool.
+// others describes the pools of a group without the given pool.
 func (f *Fleet) others(key GroupKey, p Pool) claimants {
 	g := f.group(key)
 	var own Member
@@ -162,7 +163,8 @@ func (f *Fleet) others(key GroupKey, p Pool) claimants {
 	}
 }
 
-// Group sums up a group without one of its pools. If rules read the members, its version changes with them.
+// Group returns the sums of a group without the given pool. If the pool's rules read the members, it sets Version,
+// which changes with each change of a member.
 func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
 	others := f.others(key, p)
 	sum := Group{Granted: clamp(others.granted), Pools: clamp(others.pools)}
@@ -172,7 +174,8 @@ func (f *Fleet) Group(key GroupKey, p Pool, needs Needs) Group {
 	return sum
 }
 
-// Left returns what each ceiling leaves to a pool: the maximum if the pool does not share the ceiling.
+// Left returns how many runners each ceiling in needs leaves to a pool: math.MaxInt64 if the ceiling does not apply to
+// the pool.
 func (f *Fleet) Left(p Pool, needs Needs) []int64 {
 	left := make([]int64, len(needs.Ceilings))
 	for i, c := range needs.Ceilings {

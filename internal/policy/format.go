@@ -12,9 +12,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/format"
 )
 
-// FormatRego formats a file of Rego as opa fmt does. An error names the place of the first mistake. An empty file stays as it is.
+// FormatRego formats a file of Rego as opa fmt does. An error contains the position of the first mistake. An empty file
+// is returned unchanged.
 func FormatRego(name string, text []byte) ([]byte, error) {
-	if len(bytes.TrimSpace(text)) == 0 { // OPA refuses it
+	if len(bytes.TrimSpace(text)) == 0 { // OPA reports an error for an empty file
 		return text, nil
 	}
 	text, err := format.SourceWithOpts(name, text, format.Opts{RegoVersion: ast.RegoV1})

@@ -10,12 +10,11 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// Most rules about pods check a field that most pods do not set. A library rule lists such fields in its metadata as
-// custom.only_with. It is not evaluated for a pod that sets none of them, anywhere, to a value other than null or
-// false. A name with a trailing slash stands for all names with that prefix.
+// Most rules about pods check a field that most pods do not set. A library rule can list such fields in its metadata as
+// custom.only_with. Corral then evaluates the rule only for pods that set at least one of them, at any depth, to a
+// value other than false. A name with a trailing slash stands for all names with that prefix.
 
-// onlyWith returns fields with the property that a rule can hold only for pods that set at least one of them. It returns
-// none if the rule can hold for any pod.
+// onlyWith returns the fields in a rule's only_with. It returns none if the rule can hold for any pod.
 func onlyWith(rule *ast.Rule) []string {
 	var fields []string
 	for _, a := range rule.Annotations {
@@ -29,7 +28,7 @@ func onlyWith(rule *ast.Rule) []string {
 	return fields
 }
 
-// gates are the fields that rules of the library list.
+// gates contains all fields that rules of the library list in only_with.
 var gates = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	for _, m := range library() {
@@ -42,7 +41,8 @@ var gates = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// answersOf returns the name of the set of answers of rules that need a field; "" for rules that need none.
+// answersOf returns the name of the set with the answers of the rules that require a field. The field "" stands for the
+// rules that require none.
 func answersOf(field string) string {
 	if field == "" {
 		return answers
@@ -53,13 +53,15 @@ func answersOf(field string) string {
 // isAnswers reports whether a rule is one of the engine's copies.
 func isAnswers(rule *ast.Rule) bool { return strings.HasPrefix(ruleName(rule), answers) }
 
-// gatedQuery is the query of a decision's rules that need a field; "" for rules that need none.
+// gatedQuery is the query for those rules of a decision that require a field. The field "" stands for the rules that
+// require none.
 type gatedQuery struct {
 	field string
 	query ast.Body
 }
 
-// noteSet records which of the named fields are set. A name matches exactly, or by its prefix up to the slash.
+// noteSet records in sets which of the named fields a value sets, at any depth, to a value other than false. A name
+// that contains a slash matches by its prefix, including the first slash.
 func noteSet(t *ast.Term, named, sets map[string]bool) {
 	switch v := t.Value.(type) {
 	case *ast.Array:

@@ -8,7 +8,8 @@ import (
 	"encoding/binary"
 )
 
-// hash is a SHA-256 hash over texts. Each text is preceded by its length, so that different lists of texts differ.
+// hash computes a SHA-256 hash over texts. Each text is preceded by its length, so that different lists of texts have
+// different hashes.
 type hash struct{ buffer []byte }
 
 func newHash() *hash { return &hash{buffer: make([]byte, 0, 1024)} }

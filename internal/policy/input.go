@@ -28,12 +28,12 @@ type Pool struct {
 	Lifetime string `json:"lifetime"`
 	// Trust declares whose code the runners run; empty if not declared.
 	Trust string `json:"trust"`
-	// Scale holds the numbers that the pool currently declares, after its schedules. Warm capacity and boosts are
+	// Scale holds the numbers that the pool currently declares, with its schedules applied. Warm capacity and boosts are
 	// included in idle. A max of 2147483647 means no maximum.
 	Scale Scale `json:"scale"`
 	// StopPolicy is None, Hold or Drain.
 	StopPolicy string `json:"stopPolicy"`
-	// Cache declares volumes that outlive runners; maxClaims is 0 for none.
+	// Cache declares volumes that outlive runners; its maxClaims is 0 if the pool has no cache.
 	Cache Cache `json:"cache"`
 }
 
@@ -73,12 +73,12 @@ type ScalingInput struct {
 	Usage   Usage   `json:"usage"`
 	// Now is in nanoseconds since 1970, as OPA's time functions expect it.
 	Now int64 `json:"now"`
-	// Zone is the controller's time zone in the IANA database.
+	// Zone is the IANA name of the controller's time zone.
 	Zone string `json:"zone"`
 }
 
-// Usage contains the grants of all pools. A pool's grant is the larger of its current and its intended number of
-// runners. The groups are the groups that contain the pool, without the pool itself.
+// Usage contains the grants of the pool and of other pools. A pool's grant is the larger of its existing and its
+// desired number of runners. Each group consists of the other pools that share a property with this pool.
 type Usage struct {
 	// Granted is the grant of the pool itself.
 	Granted int32 `json:"granted"`
@@ -98,21 +98,23 @@ type Group struct {
 	Granted int32 `json:"granted"`
 	// Pools is the number of pools.
 	Pools int32 `json:"pools"`
-	// Claimed is the sum of their claims; a pool's claim is the larger of its grant and its demand. Wanting is the
-	// number of pools that want runners. Largest is the largest claim.
+	// Claimed is the sum of the pools' claims; a claim is the larger of granted and wanted. Wanting is the number of pools
+	// whose wanted is more than 0. Largest is the largest claim.
 	Claimed int32 `json:"claimed"`
 	Wanting int32 `json:"wanting"`
 	Largest int32 `json:"largest"`
-	// Members are the pools, sorted by namespace and name. Members, claimed, wanting and largest are only set for rules
-	// that read one of them.
+	// Members are the pools, sorted by namespace and name. Corral sets members, claimed, wanting and largest only if a
+	// rule reads one of them.
 	Members []Member `json:"members"`
-	// Parts are their combined claims for each fair ceiling of the library that the pool shares with them.
+	// Parts contains the sum of their claims for each fair ceiling in spec.library that the pool shares with them. Corral
+	// then also sets wanting.
 	Parts []Part `json:"parts,omitempty"`
-	// Version changes with the members, if rules read them.
+	// Version changes with each change of a member; it is 0 unless rules read the members.
 	Version int64 `json:"-"`
 }
 
-// Part is what the pools of a group claim if each claims at most a part of what it wants.
+// Part describes the claims of a group's pools if each pool claims at most Part runners, or its grant if that is
+// larger.
 type Part struct {
 	Part    int32 `json:"part"`
 	Claimed int32 `json:"claimed"`
@@ -125,7 +127,7 @@ type Member struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Granted   int32  `json:"granted"`
-	// Wanted is the number of runners that it would have if no policy limited it.
+	// Wanted is the number of runners that the pool would have if no policy limited it.
 	Wanted int32 `json:"wanted"`
 }
 
@@ -186,7 +188,8 @@ type Change struct {
 	Since int64 `json:"since"`
 	// Updated is the number of usable runners of the new revision.
 	Updated int32 `json:"updated"`
-	// Strategy, MaxSurge, MaxUnavailable and Canary are the pool's settings, as numbers of runners.
+	// Strategy, MaxSurge, MaxUnavailable and Canary are the pool's settings. Percentages are converted to numbers of
+	// runners.
 	Strategy       string `json:"strategy"`
 	MaxSurge       int32  `json:"maxSurge"`
 	MaxUnavailable int32  `json:"maxUnavailable"`

@@ -52,7 +52,8 @@ var library = sync.OnceValue(func() map[string]libraryModule {
 	return modules
 })
 
-// podHelper is the family of the helper for the containers of a pod. Policies whose modules name its package get it.
+// podHelper is the family of the helper for the containers of a pod. It is enabled for policies whose modules refer to
+// its package.
 const podHelper = "pod"
 
 var namesPodHelper = regexp.MustCompile(`\bdata\.corral\.pod\b`)
@@ -78,7 +79,7 @@ func libraryFor(s *Source) map[string]libraryModule {
 	return chosen
 }
 
-// withPreset adds the families of a preset that have no parameters of their own.
+// withPreset adds the families of a preset that the policy does not configure itself.
 func withPreset(given *v1alpha1.PolicyLibrary) *v1alpha1.PolicyLibrary {
 	if given == nil || given.Preset == "" {
 		return given
@@ -112,7 +113,7 @@ func parse(file, text string) (*ast.Module, error) {
 	})
 }
 
-// mustParse parses a module of this program.
+// mustParse parses a module that is built into this program.
 func mustParse(file, text string) *ast.Module {
 	module, err := parse(file, text)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // zoned are the builtins that take a time as [ns, zone].
 var zoned = []string{ast.Date.Name, ast.Clock.Name, ast.Weekday.Name, ast.AddDate.Name, ast.Diff.Name, ast.Format.Name}
 
-// A machine's local zone is not part of the input, so rules must not use it. OPA has one table of builtins for the
-// whole process, and only this package uses OPA.
+// init makes these builtins refuse the zone Local: the machine's local zone is not part of the input, so an answer must
+// not depend on it. This changes OPA's only table of builtins, which no other package of the process uses.
 func init() {
 	for _, name := range zoned {
 		original := topdown.GetBuiltin(name)

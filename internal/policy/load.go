@@ -19,9 +19,10 @@ import (
 
 // Kinds of policies.
 const (
-	// KindRunnerPolicy binds pools of its own namespace, and can only narrow what they declare.
+	// KindRunnerPolicy is the kind of a policy that binds pools of its own namespace. It can only narrow the numbers that
+	// they declare.
 	KindRunnerPolicy = "RunnerPolicy"
-	// KindClusterRunnerPolicy binds pools of any namespace.
+	// KindClusterRunnerPolicy is the kind of a policy that binds pools of any namespace.
 	KindClusterRunnerPolicy = "ClusterRunnerPolicy"
 )
 
@@ -35,7 +36,7 @@ const (
 	DecisionUpdate = "update"
 )
 
-// Source is one policy object with all that it reads, before it is loaded.
+// Source is one policy object with its modules, data and parameters, before it is loaded.
 type Source struct {
 	// Kind is KindRunnerPolicy or KindClusterRunnerPolicy.
 	Kind string
@@ -43,9 +44,9 @@ type Source struct {
 	Namespace string
 	// Name is the name of the object.
 	Name string
-	// Mode is the mode; empty means Enforce.
+	// Mode is Enforce or Audit; empty means Enforce.
 	Mode v1alpha1.PolicyMode
-	// Selector selects pools by labels; nil selects every pool in reach.
+	// Selector selects pools by labels; nil selects all pools in the policy's namespaces.
 	Selector *metav1.LabelSelector
 	// Namespaces are the namespaces that a cluster policy binds, with * for any characters; none means all.
 	Namespaces []string
@@ -53,16 +54,18 @@ type Source struct {
 	Library *v1alpha1.PolicyLibrary
 	// Modules are Rego modules by file name; files that end in _test.rego are ignored.
 	Modules map[string]string
-	// Data is merged at the root of data.
+	// Data is merged into the root of OPA's data document.
 	Data map[string]any
-	// DataFiles are JSON or YAML files by name. They are merged at the root of data when the policy is loaded.
+	// DataFiles are JSON or YAML files by name. They are merged into the root of OPA's data document when the policy is
+	// loaded.
 	DataFiles map[string]string
-	// Partial is true if there are more modules and data than this Source contains. References may then refer to the
-	// missing part.
+	// Partial is true if this Source contains only a part of the policy's modules and data. References may then refer to
+	// the missing part.
 	Partial bool
-	// Parameters are data.parameters.
+	// Parameters are available to rules as data.parameters.
 	Parameters map[string]any
-	// Prints keeps calls of print in the rules; answers contain their output. Otherwise they are removed.
+	// Prints keeps the calls of print in the rules, and answers then contain their output. Otherwise the compiler removes
+	// them.
 	Prints bool `json:",omitempty"`
 }
 
@@ -74,11 +77,11 @@ func (s Source) Ref() string {
 	return s.Kind + "/" + s.Namespace + "/" + s.Name
 }
 
-// IsLibrary reports whether a policy has no rules but the built-in library's, and no files to parse. Its parameters may
-// still be a tenant's.
+// IsLibrary reports whether all rules of a policy are from the built-in library, and it has no files to parse. A tenant
+// may still have written its parameters.
 func (s Source) IsLibrary() bool { return len(s.Modules) == 0 && len(s.DataFiles) == 0 }
 
-// Policy is one policy object, loaded. It does not change, except for its quarantine and its retirement.
+// Policy is one loaded policy object. Only its quarantine and its retirement change.
 type Policy struct {
 	source      Source
 	ref         string
@@ -86,28 +89,29 @@ type Policy struct {
 	selector    labels.Selector // nil if the source has none
 	diagnostics []v1alpha1.Diagnostic
 	facts       Facts
-	program     *program      // nil with diagnostics, and if only another process has the rules
+	program     *program      // nil if there are diagnostics, or if only another process has loaded the rules
 	asker       Asker         // nil if only this process evaluates the rules
-	limit       time.Duration // of an evaluation in this process; 0 for none
+	limit       time.Duration // time limit of an evaluation in this process; 0 for none
 	quarantine  quarantine
 	retired     atomic.Bool
 }
 
-// Retire marks the policy as no longer in force. A decision that is already void then skips it.
+// Retire marks the policy as no longer in force. A decision in which another policy has already failed then skips it.
 func (p *Policy) Retire() { p.retired.Store(true) }
 
 // Facts are the properties of a policy's rules that a process without the rules needs.
 type Facts struct {
-	// Decisions are the decisions that it takes part in, sorted.
+	// Decisions are the decisions that the policy takes part in, sorted.
 	Decisions []string
-	// Needs are the inputs that its scaling rules read.
+	// Needs are the inputs that the policy's scaling rules read.
 	Needs Needs
-	// Doubts are warnings about rules that load, but probably do not do what their author means.
+	// Doubts are warnings about rules that load, but probably do not do what their authors mean.
 	Doubts []v1alpha1.Diagnostic `json:",omitempty"`
 }
 
 // Load parses, checks and compiles a policy. A policy with diagnostics still binds its pools and fails every decision
-// with NotLoaded. Untrusted rules must be loaded in a limited process: compiling them may use all memory, or never end.
+// with NotLoaded. Untrusted rules must be loaded in a process with limited resources: compiling them may use all
+// memory, or never end.
 func Load(source Source) (*Policy, []v1alpha1.Diagnostic) {
 	p, d := declared(source)
 	checkSource(&source, &d)
@@ -129,7 +133,7 @@ func Elsewhere(source Source, facts Facts, asker Asker) *Policy {
 	return p
 }
 
-// declared returns a policy without its rules.
+// declared returns a policy with its selector, but without its rules.
 func declared(source Source) (*Policy, diagnostics) {
 	p := &Policy{source: source, ref: source.Ref(), digest: digest(&source), quarantine: quarantine{of: map[string]excesses{}}}
 	var d diagnostics
@@ -173,27 +177,27 @@ func Broken(source Source, diagnostics []v1alpha1.Diagnostic) *Policy {
 // Ref returns the policy's name, as Source.Ref does.
 func (p *Policy) Ref() string { return p.ref }
 
-// Mode determines what happens with the policy's answers.
+// Mode returns the policy's mode; the default is Enforce.
 func (p *Policy) Mode() v1alpha1.PolicyMode {
 	return cmp.Or(p.source.Mode, v1alpha1.PolicyEnforce)
 }
 
-// Digest returns a hash of modules, data, library and parameters.
+// Digest returns a hash of the policy's modules, data, library and parameters.
 func (p *Policy) Digest() string { return p.digest }
 
-// Facts returns the properties of its rules.
+// Facts returns the properties of the policy's rules.
 func (p *Policy) Facts() Facts { return p.facts }
 
-// Decisions returns the decisions that it takes part in, sorted.
+// Decisions returns the decisions that the policy takes part in, sorted.
 func (p *Policy) Decisions() []string { return slices.Clone(p.facts.Decisions) }
 
-// isLoaded reports whether it can be evaluated.
+// isLoaded reports whether the policy can be evaluated.
 func (p *Policy) isLoaded() bool { return len(p.diagnostics) == 0 }
 
-// Diagnostics returns the problems that prevent it from being loaded.
+// Diagnostics returns the problems that prevent the policy from being loaded.
 func (p *Policy) Diagnostics() []v1alpha1.Diagnostic { return slices.Clone(p.diagnostics) }
 
-// Quarantined returns the namespaces for which it is in quarantine, sorted.
+// Quarantined returns the namespaces for which the policy is in quarantine, sorted.
 func (p *Policy) Quarantined() []string { return p.quarantine.namespaces() }
 
 // Binds reports whether the policy applies to the pool.

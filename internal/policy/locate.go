@@ -23,12 +23,13 @@ type origin struct {
 	promise                            *promise
 	rule                               v1alpha1.RuleReference
 	title, code, severity, remediation string
-	// fields: the rule can hold only for pods that set at least one of them; only "" if it can hold for any pod.
+	// fields contains names of fields: the rule can hold only for pods that set at least one of them. It contains only ""
+	// if the rule can hold for any pod.
 	fields []string
 }
 
 // copyRules adds a copy of each rule of a promised set to the module. The copy adds to the set of answers. The original
-// rules stay unchanged for other rules that read them.
+// rules remain, because other rules may read them.
 func copyRules(module *ast.Module, policy string, own bool, origins []origin) []origin {
 	for _, rule := range module.Rules[:len(module.Rules):len(module.Rules)] {
 		p := promised(module, rule)
@@ -44,7 +45,8 @@ func copyRules(module *ast.Module, policy string, own bool, origins []origin) []
 	return origins
 }
 
-// copyRule adds a rule for the set of that name, with the index in each element.
+// copyRule adds a copy of a rule to the module. The copy adds to the given set, and each of its elements contains the
+// index of the rule's origin.
 func copyRule(module *ast.Module, rule *ast.Rule, set string, index int) {
 	c := rule.Copy()
 	c.Annotations = nil
@@ -89,9 +91,9 @@ func custom(a *ast.Annotations, key string) string {
 	return text
 }
 
-// typeInputs gives the package of each decision the schema of its input; the compiler has the schema for all others. It
-// ignores the modules' own schema annotations. It also drops the metadata of packages: OPA accepts only one for each
-// package, and recipes are copied side by side.
+// typeInputs assigns the schema of its input to the package of each decision; the compiler has the schema for all other
+// packages. It removes the modules' own schema annotations. It also removes the metadata of packages: OPA accepts only
+// one metadata block for each package, but users copy several recipes, each with its own block, into one policy.
 func typeInputs(modules map[string]*ast.Module) {
 	for _, module := range modules {
 		module.Annotations = slices.DeleteFunc(module.Annotations, func(a *ast.Annotations) bool {

@@ -14,22 +14,22 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// Needs lists the inputs that scaling rules read, where the inputs change often or are costly.
+// Needs lists those inputs of scaling rules that change often or are costly to compute.
 type Needs struct {
-	// Ceilings are the library's ceilings. What they need of input.usage is not included in Reads.
+	// Ceilings are the ceilings in spec.library. Reads does not include the parts of input.usage that they need.
 	Ceilings []v1alpha1.Ceiling
-	// Reads are the parts of the input that user-written rules read, sorted: the names of fields and, for the usage, what
-	// the constants below stand for.
+	// Reads are the parts of the input that user-written rules read, sorted: names of fields, and for input.usage the
+	// values that the constants below describe.
 	Reads []string
 }
 
 const (
 	// ReadsAnything stands for rules whose inputs cannot be determined.
 	ReadsAnything = "*"
-	// ReadsUsage is the prefix of what rules read of input.usage: "granted", or the name of a group. A group of pools
-	// with the same label is labels.KEY, or labels if the key cannot be determined.
+	// ReadsUsage is the prefix of the parts of input.usage. It is followed by "granted" or by the name of a group. The
+	// group of the pools with the same value of a label is labels.KEY, or labels if the key cannot be determined.
 	ReadsUsage = "usage."
-	// ReadsMembers stands for the members of a group, or what they claim.
+	// ReadsMembers stands for the members of groups, and for the numbers in a group that are computed from its members.
 	ReadsMembers = ReadsUsage + "members"
 	readsLabel   = ReadsUsage + byLabel + "."
 )
@@ -37,11 +37,12 @@ const (
 // reads reports whether a rule reads a part of the input.
 func (n Needs) reads(part string) bool { return n.names(part) || n.names(ReadsAnything) }
 
-// maxUsageLabels is the maximum number of labels whose usage the rules of a policy read by name. The controller keeps these
-// names for each pool that the policy binds.
+// maxUsageLabels is the maximum number of labels whose usage the rules of a policy may read by name. It limits the
+// memory of the controller, which keeps these names for each pool that the policy binds.
 const maxUsageLabels = 16
 
-// names reports whether Reads contains a part. Rules may name many labels, and the ledger asks this for each group of a pool.
+// names reports whether Reads contains a part. It uses a binary search, because Reads may contain many labels, and the
+// ledger calls names for each group of a pool.
 func (n Needs) names(part string) bool {
 	_, found := slices.BinarySearch(n.Reads, part)
 	return found
@@ -60,7 +61,7 @@ func (n Needs) labels() (count int) {
 // Clock reports whether a user-written rule reads the time.
 func (n Needs) Clock() bool { return n.reads("now") }
 
-// Usage reports whether a rule reads input.usage at all.
+// Usage reports whether any rule reads input.usage.
 func (n Needs) Usage() bool {
 	return len(n.Ceilings) > 0 || slices.ContainsFunc(n.Reads, func(part string) bool {
 		return part == ReadsAnything || strings.HasPrefix(part, ReadsUsage)
@@ -85,7 +86,8 @@ func sortedSet[T cmp.Ordered](all []T) []T {
 	return slices.Compact(all)
 }
 
-// of clears the inputs that no rule reads, and the clock. Usage across the fleet is left out before it is computed.
+// of returns the input without the fields that no rule reads, and without the time. It does not clear the usage of
+// other pools: its caller has already omitted the groups that no rule reads.
 func (n Needs) of(in ScalingInput) ScalingInput {
 	in.Now = 0
 	if !n.reads(ReadsUsage + "granted") {
@@ -100,8 +102,8 @@ func (n Needs) of(in ScalingInput) ScalingInput {
 	return in
 }
 
-// add adds what a reference to the input reads. A reference that ends before a number may continue elsewhere, in a rule
-// that receives its value.
+// add adds the part of the input that a reference reads. If a reference ends before a number, for example at a group,
+// another rule may receive the value and read any part of it. So add then assumes that rules read all of it.
 func (n *Needs) add(ref ast.Ref) {
 	field, group := nameAt(ref, 1), nameAt(ref, 2)
 	switch {
@@ -122,7 +124,7 @@ func (n *Needs) add(ref ast.Ref) {
 		}
 	}
 	n.Reads = append(n.Reads, part)
-	if sum := nameAt(ref, rest); group != "granted" && sum != "granted" && sum != "pools" { // which are known without the members
+	if sum := nameAt(ref, rest); group != "granted" && sum != "granted" && sum != "pools" { // known without the members
 		n.Reads = append(n.Reads, ReadsMembers)
 	}
 }
@@ -135,5 +137,6 @@ func nameAt(ref ast.Ref, i int) string {
 	return textOf(ref[i])
 }
 
-// alwaysRead are fields that the library reads, or that hardly ever change. Needs covers the parts of usage separately.
+// alwaysRead lists the fields that the library reads or that rarely change. The parts of usage are listed separately in
+// Needs.
 var alwaysRead = []string{"pool", "usage", "zone"}

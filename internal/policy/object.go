@@ -70,8 +70,8 @@ func (s *Source) Merge(config, key, text string) error {
 	return nil
 }
 
-// Identity returns what identifies a version of a policy: the source without the parts that the digest covers, and the
-// digest.
+// Identity returns the two values that identify a version of a policy: the source without the parts that the digest
+// covers, and the digest.
 func (s Source) Identity() (Source, string) {
 	digest := digest(&s)
 	s.Modules, s.Data, s.DataFiles, s.Parameters = nil, nil, nil, nil
@@ -103,7 +103,8 @@ func PoolOf(p *v1alpha1.RunnerPool) Pool {
 	}
 }
 
-// cacheOf returns the cache as policies see it. With an unreadable size, the controller creates no claims.
+// cacheOf returns the cache as policies see it. It ignores the error of an invalid size, because the controller then
+// creates no claims.
 func cacheOf(s *v1alpha1.CacheSpec) Cache {
 	if s == nil {
 		return Cache{}

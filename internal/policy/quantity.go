@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// callQuantity implements corral.quantity(quantity): a Kubernetes quantity (a string, or a number) in thousandths,
-// rounded up to a whole number. "250m" is 250, "8Gi" is 8589934592000.
+// callQuantity implements corral.quantity(quantity), which converts a Kubernetes quantity (a string or a number) to
+// thousandths, rounded up to a whole number. "250m" is 250, "8Gi" is 8589934592000.
 func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	quantity, err := quantityOf(operands[0].Value)
 	if err != nil {
@@ -28,11 +28,11 @@ func callQuantity(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 	return give(thousandths(quantity))
 }
 
-// callPodResources implements corral.pod_resources(spec): what a pod takes of each resource, by name, in thousandths. A
-// container's limit counts, or its request if it has no limit. Kubernetes' own function adds them up: the containers
-// and sidecars (init containers whose restartPolicy is Always) or, if that is more, an init container with the sidecars
-// before it. It is at least the request of the pod as a whole; a limit of the pod as a whole replaces it. The overhead
-// is added.
+// callPodResources implements corral.pod_resources(spec): the amount of each resource that a pod takes, by name, in
+// thousandths. Each container counts with its limit, or with its request if it has no limit. Kubernetes' own function
+// computes the total: the sum of the containers and sidecars (init containers whose restartPolicy is Always) or, if
+// that is more, the sum of an init container and the sidecars before it. A larger request of the pod as a whole
+// replaces the total, and a limit of the pod as a whole always does. The overhead is added.
 func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	total, err := podResources(operands[0])
 	if err != nil {
@@ -41,8 +41,8 @@ func callPodResources(_ topdown.BuiltinContext, operands []*ast.Term, give func(
 	return give(amountsTerm(total))
 }
 
-// callExceeding implements corral.exceeding(spec, most): the part of corral.pod_resources that exceeds the quantities
-// in most.
+// callExceeding implements corral.exceeding(spec, most): the amounts of corral.pod_resources that are larger than the
+// quantities of the same names in most.
 func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {
 	total, err := podResources(operands[0])
 	if err != nil {
@@ -62,7 +62,7 @@ func callExceeding(_ topdown.BuiltinContext, operands []*ast.Term, give func(*as
 	return give(amountsTerm(total))
 }
 
-// podResources adds up the resources of a pod.
+// podResources returns the total that callPodResources describes.
 func podResources(spec *ast.Term) (corev1.ResourceList, error) {
 	pod := &corev1.Pod{}
 	var malformed error
@@ -96,7 +96,8 @@ func podResources(spec *ast.Term) (corev1.ResourceList, error) {
 	return total, nil
 }
 
-// resourcesOf returns a container with the amounts that count as its requests.
+// resourcesOf returns a container whose requests are the amounts that count: its limits, and its requests of resources
+// without a limit.
 func resourcesOf(container *ast.Term) (c corev1.Container, err error) {
 	own := within(container, resourcesKey)
 	limits, errLimits := amountsOf(within(own, limitsKey))
@@ -115,8 +116,8 @@ var (
 	restartPolicyKey, alwaysText                   = ast.StringTerm("restartPolicy"), ast.StringTerm("Always")
 )
 
-// amountsOf reads an object of quantities; empty if there is no object. A negative amount, which Kubernetes refuses,
-// counts as 0.
+// amountsOf reads an object of quantities. It returns an empty list if the term is not an object. A negative amount,
+// which Kubernetes refuses, counts as 0.
 func amountsOf(t *ast.Term) (corev1.ResourceList, error) {
 	list := corev1.ResourceList{}
 	if t == nil {
@@ -167,7 +168,7 @@ func quantityOf(v ast.Value) (quantity resource.Quantity, err error) {
 	return quantity, err
 }
 
-// thousandths counts a quantity. A sum that is too large is the largest number.
+// thousandths converts a quantity to thousandths. A sum that is too large becomes the largest integer.
 func thousandths(quantity resource.Quantity) *ast.Term {
 	if quantity.CmpInt64(maxUnits) > 0 {
 		return ast.InternedTerm(math.MaxInt64)

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// quarantineAfter is how many excesses in a row put a policy into quarantine.
+	// quarantineAfter is the number of consecutive limit violations after which a policy is in quarantine.
 	quarantineAfter = 3
-	// minPause and maxPause bound the time until a policy in quarantine is tried again.
+	// minPause and maxPause bound the time until a policy in quarantine is evaluated again.
 	minPause, maxPause = 5 * time.Minute, time.Hour
-	// probeTimeout is how long a probe may stay without an outcome before another question may be the probe.
+	// probeTimeout is how long a probe may have no outcome before another question may become the probe.
 	probeTimeout = time.Minute
 )
 
-// Pause returns the time before a retry of a policy that exceeded its limits. It doubles with each attempt, starting at
-// 1.
+// Pause returns the time before a retry of a policy that exceeded its limits. The first attempt is 1. The time doubles
+// with each attempt, up to maxPause.
 func Pause(attempt int) time.Duration {
 	pause := minPause
 	for range attempt - 1 {
@@ -34,22 +34,22 @@ func Pause(attempt int) time.Duration {
 // quarantine stops evaluations of a policy that repeatedly exceeds its time or memory. It counts separately for each
 // namespace that asks: the input of one namespace must not make the policy unavailable for others.
 //
-// It works like a circuit breaker. After quarantineAfter excesses in a row, the policy is not evaluated for a pause.
-// Then one question, the probe, is evaluated. A normal answer ends the quarantine, and another excess begins a longer
-// pause.
+// It works like a circuit breaker. After quarantineAfter consecutive violations, the policy is not evaluated during a
+// pause. Then one question, the probe, is evaluated. A normal answer to the probe ends the quarantine, and another
+// violation begins a longer pause.
 type quarantine struct {
 	mu sync.Mutex
 	of map[string]excesses // by namespace
 }
 
-// excesses counts excesses in a row.
+// excesses counts consecutive limit violations.
 type excesses struct {
 	count int
-	// subject is the subject of the last one. Before a quarantine begins, only a normal answer about the same subject
-	// ends the row. Otherwise a pool with cheap questions would hide a neighbouring pool whose questions always exceed
-	// the limits.
+	// subject is the subject (decision and pool) of the last violation. Before a quarantine begins, only a normal answer
+	// for the same subject resets the count. Otherwise a pool with cheap evaluations would hide a neighboring pool whose
+	// evaluations always exceed the limits.
 	subject string
-	// until is when the policy may be evaluated again, and probe is the time of the probe's question; zero for none.
+	// until is when the next probe may run. probe is when the current probe was asked; zero if there is none.
 	until, probe time.Time
 }
 
@@ -78,7 +78,7 @@ func (w *quarantine) exceeded(q *question) (before bool) {
 	e := w.of[q.Namespace]
 	before = e.isQuarantined()
 	if before && !q.asked.Equal(e.probe) {
-		return true // it was asked before the quarantine began
+		return true // not the current probe: it was asked before the quarantine began, or is a probe that timed out
 	}
 	e.count++
 	e.subject, e.probe = q.subject, time.Time{}

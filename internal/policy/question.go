@@ -32,19 +32,20 @@ type question struct {
 	Question
 	sum    [sha256.Size]byte
 	parsed func() (parsedInput, error)
-	// subject is the decision and the pool, and asked is the time of the question. The policies' quarantine uses both.
+	// subject identifies the decision and the pool, and asked is the time of the question. The quarantine of policies uses
+	// both.
 	subject string
 	asked   time.Time
 	// output of print.
 	output bytes.Buffer
 }
 
-// id identifies a decision.
+// id returns the ID of a decision: a part of the hash of the policies and the input.
 func (q *question) id() string { return hex.EncodeToString(q.sum[:8]) }
 
 // ask creates the question for an input.
 func (b *Bound) ask(decision string, pool Pool, now int64, input any) *question {
-	text, _ := json.Marshal(input) // without a text, if the pod is not valid JSON, nothing can be evaluated
+	text, _ := json.Marshal(input) // if the pod is not valid JSON, the text is empty and parseInput fails
 	q := newQuestion(Question{Decision: decision, Namespace: pool.Namespace, Now: now, Input: text})
 	q.subject, q.asked = decision+" "+pool.Name, time.Unix(0, now)
 	h := newHash()
@@ -75,12 +76,12 @@ func (b *Bound) aboutUpdate(in UpdateInput) *question {
 	return b.ask(DecisionUpdate, in.Pool, in.Now, in)
 }
 
-// Reading returns a hash of the part of an input that the policies and their scaling rules read, without the clock.
+// Reading returns a hash of the policies and of the part of an input that their scaling rules read, without the time.
 func (b *Bound) Reading(in ScalingInput) [sha256.Size]byte {
 	return b.aboutScaling(b.needs.of(in)).sum
 }
 
-// ReadingOfUpdate returns a hash of the part of an input that the policies may read, without the clock.
+// ReadingOfUpdate returns a hash of the policies and of an input, without the time.
 func (b *Bound) ReadingOfUpdate(in UpdateInput) [sha256.Size]byte {
 	in.Now = 0
 	return b.aboutUpdate(in).sum
@@ -89,11 +90,11 @@ func (b *Bound) ReadingOfUpdate(in UpdateInput) [sha256.Size]byte {
 // parsedInput is an input in the form in which rules read it.
 type parsedInput struct {
 	term *ast.Term
-	sets map[string]bool // fields with a value other than null or false, of those in gates
+	sets map[string]bool // the fields in gates that the pod sets to a value other than false
 }
 
 func parseInput(decision string, text json.RawMessage) (parsedInput, error) {
-	r := readers.Get().(*inputReader) // the text comes from encoding/json, so fastjson's laxness is no problem
+	r := readers.Get().(*inputReader) // encoding/json wrote the text, so fastjson needs no strict checks
 	defer readers.Put(r)
 	value, err := r.parser.ParseBytes(text)
 	if err != nil {
@@ -110,13 +111,14 @@ func parseInput(decision string, text json.RawMessage) (parsedInput, error) {
 	return in, nil
 }
 
-// inputReader converts JSON to terms, several times faster than through Go values, because the same short texts recur.
+// inputReader converts JSON to terms. It is several times faster than a conversion through Go values, because it reuses
+// the terms of short texts.
 type inputReader struct {
 	parser fastjson.Parser
 	known  map[string]*ast.Term
 }
 
-// maxKnown is how many texts a reader remembers, and maxKnownText the maximum size of each.
+// maxKnown is the maximum number of texts that a reader remembers, and maxKnownText the maximum size of each in bytes.
 const maxKnown, maxKnownText = 2000, 64
 
 var readers = sync.Pool{New: func() any { return &inputReader{known: map[string]*ast.Term{}} }}

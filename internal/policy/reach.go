@@ -77,7 +77,8 @@ func (p *program) checkReach(s *Source, own map[string]*ast.Module, data ast.Obj
 	}
 }
 
-// reportNoDecision reports that no rule is ever evaluated. If the only module has another package, the report is about it.
+// reportNoDecision reports that no rule of the policy is ever evaluated. If the policy has only one module and its
+// package is not one of Corral's, the diagnostic names the package.
 func reportNoDecision(own map[string]*ast.Module, d *diagnostics) {
 	for _, module := range own {
 		if len(own) == 1 && !strings.HasPrefix(packageName(module)+".", "corral.") {
@@ -89,7 +90,7 @@ func reportNoDecision(own map[string]*ast.Module, d *diagnostics) {
 	}
 }
 
-// withTargets returns the references that rules replace by means of the with keyword.
+// withTargets returns the references that rules replace with the keyword with.
 func (p *program) withTargets() []ast.Ref {
 	var targets []ast.Ref
 	p.rules(func(_ string, _ *ast.Module, rule *ast.Rule) {
@@ -103,7 +104,8 @@ func (p *program) withTargets() []ast.Ref {
 	return targets
 }
 
-// unread suggests what a rule that is never read was probably meant to be. It returns the place to change.
+// unread returns a message about a rule that is never read, with a suggestion of what its author meant, and the
+// position to change.
 func unread(module *ast.Module, rule *ast.Rule) (*ast.Location, string) {
 	name, of := ruleName(rule), packageName(module)
 	var sets, packages []string
@@ -124,9 +126,9 @@ func unread(module *ast.Module, rule *ast.Rule) (*ast.Location, string) {
 	return rule.Location, message + didYouMean(name, sets, "remove it, or read it in a rule of "+strings.Join(sets, " or "))
 }
 
-// namesInTests returns all names and strings in the policy's tests, because tests may read rules by these.
+// namesInTests returns all names and strings in the policy's tests, because a test may refer to a rule by any of them.
 func namesInTests(s *Source) map[string]bool {
-	names, ignored := map[string]bool{}, diagnostics{} // the test run reports them
+	names, ignored := map[string]bool{}, diagnostics{} // the test run reports these diagnostics
 	for file, module := range parseModules(s, true, &ignored) {
 		if !testFile(file) {
 			continue
@@ -144,7 +146,7 @@ func namesInTests(s *Source) map[string]bool {
 	return names
 }
 
-// checkReferences reports references below data that are defined neither by a rule nor by data nor by a with keyword.
+// checkReferences reports references below data that no rule, no data and no keyword with defines.
 func (p *program) checkReferences(rule *ast.Rule, data ast.Object, given []ast.Ref, d *diagnostics) {
 	seen := map[string]bool{}
 	ast.WalkTerms(rule, func(t *ast.Term) bool {
@@ -164,7 +166,7 @@ func (p *program) checkReferences(rule *ast.Rule, data ast.Object, given []ast.R
 	})
 }
 
-// undefined explains why a reference that no rule defines is undefined. It returns "" if data defines it.
+// undefined explains why a reference that no rule defines is undefined. It returns "" if the policy's data defines it.
 func (p *program) undefined(ref ast.Ref, data ast.Object) string {
 	if len(ref) > 1 && ref[1].Equal(ast.StringTerm("corral")) {
 		return "this policy has no such rule; " + p.similar(ref.String())
@@ -202,7 +204,7 @@ func (p *program) similar(name string) string {
 	return didYouMean(name, known, "define it, or switch on the part of the library (spec.library) that has it")
 }
 
-// readOf determines which parts of the input the scaling rules read.
+// readOf returns the library's ceilings and the parts of the input that user-written scaling rules read.
 func (p *program) readOf(s *Source) Needs {
 	var needs Needs
 	if s.Library != nil {

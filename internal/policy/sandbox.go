@@ -11,16 +11,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// forbidden are the prefixes of builtins that a policy cannot call, in addition to those that OPA marks as
-// nondeterministic. A decision must be the same for the same input. The cost of a call is not a criterion: untrusted
-// rules are evaluated where they can be stopped.
+// forbidden contains the prefixes of builtins that a policy cannot call, in addition to those that OPA marks as
+// nondeterministic: a decision must be the same for the same input. The cost of a call does not matter here, because
+// untrusted rules are evaluated in a process that can be stopped.
 var forbidden = []string{
 	// These use the network, read a clock, or need keys that policies do not have.
 	"http.", "net.lookup", "opa.", "rand.", "uuid.rfc4122", "time.now_ns", "providers.",
 	"io.jwt.", "crypto.x509.", "crypto.parse_private_keys", "crypto.hmac.",
 }
 
-// sandbox returns the capabilities of rules.
+// sandbox returns the OPA capabilities that rules may use.
 var sandbox = sync.OnceValue(func() *ast.Capabilities {
 	capabilities := ast.CapabilitiesForThisVersion()
 	capabilities.AllowNet = []string{}

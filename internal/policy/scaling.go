@@ -32,10 +32,10 @@ type limit struct {
 // assignedJobs are the values of a limit's assignedJobs.
 var assignedJobs = []string{string(v1alpha1.AssignedJobsServe), string(v1alpha1.AssignedJobsWait)}
 
-// fields are the numbers that limits can change. Max comes first, because the others are cut to it.
+// fields are the numbers that limits can change. Max comes first, because the others are lowered to it.
 var fields = []string{"max", "min", "idle"}
 
-// Scaling returns the effective limits.
+// Scaling evaluates the policies and returns the effective limits of a pool.
 func (b *Bound) Scaling(ctx context.Context, in ScalingInput) Scaling {
 	if len(b.policies) == 0 {
 		return compose(in.Pool.Scale, 0, nil)
@@ -90,10 +90,10 @@ func compose(declared Scale, jobs int32, limits []limit) Scaling {
 	return s
 }
 
-// maxConflicts is how many conflicts are reported.
+// maxConflicts is the maximum number of conflicts in an answer.
 const maxConflicts = 64
 
-// firstFew sorts texts. If there are more than most, it replaces the rest by their number.
+// firstFew sorts texts and removes duplicates. If there are more than most, it replaces the others with their number.
 func firstFew(all []string, most int, format string) []string {
 	slices.Sort(all)
 	all = slices.Compact(all)
@@ -103,15 +103,16 @@ func firstFew(all []string, most int, format string) []string {
 	return all
 }
 
-// jobsWait reports whether jobs beyond max wait. They do if a rule with assignedJobs: Wait sets the max. They also do
-// if there are more jobs than such a rule allows: a lower max of another rule must not let them through.
+// jobsWait reports whether accepted jobs beyond max must wait. They wait if a rule with assignedJobs: Wait sets the
+// max. They also wait if there are more jobs than such a rule allows: otherwise a lower max from another rule would let
+// these jobs run.
 func jobsWait(max, jobs int32, limits []limit) bool {
 	return slices.ContainsFunc(limits, func(l limit) bool {
 		return l.AssignedJobs == v1alpha1.AssignedJobsWait && (l.N == max || l.N > max && jobs > l.N)
 	})
 }
 
-// cut keeps min and idle within max. The rules that bound max then bound them too.
+// cut lowers min or idle to max if it is larger. The rules that determine max then determine that number too.
 func (s *Scaling) cut(name string, declared int32, f *fieldLimits, max fieldLimits) {
 	if f.value <= max.value {
 		return
@@ -131,10 +132,10 @@ func (s *Scaling) cut(name string, declared int32, f *fieldLimits, max fieldLimi
 type fieldLimits struct {
 	value   int32
 	binding []limit
-	text    string // names the limits, computed on demand
+	text    string // describes the limits; computed on demand
 }
 
-// winners names the limits that determine the number.
+// winners describes the limits that determine the number.
 func (f *fieldLimits) winners() string {
 	if f.text == "" {
 		f.text = describeLimits(f.binding)
@@ -174,7 +175,7 @@ func (f *fieldLimits) narrow(limits []limit) {
 	}
 }
 
-// overruled reports a rule that loses against others.
+// overruled reports a limit that the number does not respect, because other limits take precedence.
 func (s *Scaling) overruled(l limit, f *fieldLimits) {
 	if l.Floor && l.N <= f.value || !l.Floor && l.N >= f.value {
 		return
@@ -182,7 +183,7 @@ func (s *Scaling) overruled(l limit, f *fieldLimits) {
 	s.Conflicts = append(s.Conflicts, fmt.Sprintf("%s: %s is beaten by %s, so %s is %d", l.Field, l, f.winners(), l.Field, f.value))
 }
 
-// reportUnmetFloor reports a namespaced floor that is not met, because such a floor never raises a number.
+// reportUnmetFloor reports a floor of a RunnerPolicy that is above the number. Such a floor never raises a number.
 func (s *Scaling) reportUnmetFloor(l limit, declared int32, f *fieldLimits) {
 	switch {
 	case l.N <= f.value:
@@ -202,7 +203,7 @@ func (s *Scaling) bound(name string, declared Scale, value int32, binding []limi
 	}
 }
 
-// changes describes what one more policy changes.
+// changes describes how the answer with one more policy differs from this one.
 func (s *Scaling) changes(with *Scaling, policy string) []Audit {
 	var all []Audit
 	report := func(format string, args ...any) {
@@ -242,7 +243,7 @@ func (l limit) String() string {
 	return fmt.Sprintf("%s %d of %s, %s", bound, l.N, l.Rule.Policy, rulePlace(l.Rule))
 }
 
-// maxNamed is how many rules a message names.
+// maxNamed is the maximum number of rules that a message names.
 const maxNamed = 3
 
 func describeLimits(limits []limit) string {

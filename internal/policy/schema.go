@@ -63,13 +63,14 @@ func schemaName(pkg string) string {
 // schemaNode is a part of a schema.
 type schemaNode struct{ schema, definitions map[string]any }
 
-// schemaOf returns the schema of a name.
+// schemaOf returns the schema with the given name.
 func schemaOf(name string) schemaNode {
 	root := schemas()[name].(map[string]any)
 	return schemaNode{root, root["definitions"].(map[string]any)}
 }
 
-// below returns a part of the schema, and follows a reference. It reports false if it is no schema.
+// below returns a part of the schema. If the part is a $ref, it returns the definition instead. It returns false if the
+// part is not a schema.
 func (n schemaNode) below(part any) (schemaNode, bool) {
 	schema, ok := part.(map[string]any)
 	if reference, isReference := schema["$ref"].(string); isReference {
@@ -78,7 +79,7 @@ func (n schemaNode) below(part any) (schemaNode, bool) {
 	return schemaNode{schema, n.definitions}, ok
 }
 
-// properties are the fields of an object, by name; nil if they are not fixed.
+// properties returns the fields of an object by name; nil if the names are not fixed.
 func (n schemaNode) properties() map[string]any {
 	properties, _ := n.schema["properties"].(map[string]any)
 	return properties
@@ -126,7 +127,7 @@ func (s schemaWriter) of(t reflect.Type) any {
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return typed("integer")
 	case reflect.Slice:
-		if t == reflect.TypeFor[json.RawMessage]() { // the only one is the pod
+		if t == reflect.TypeFor[json.RawMessage]() { // the only field of this type is the pod
 			return s.of(podType)
 		}
 		return map[string]any{"type": "array", "items": s.of(t.Elem())}

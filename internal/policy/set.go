@@ -14,7 +14,7 @@ import (
 
 // Set is an immutable set of policies.
 type Set struct {
-	// by kind and namespace, sorted.
+	// by contains the policies by kind and namespace. Each list is sorted by name.
 	by map[[2]string][]*Policy
 }
 
@@ -27,8 +27,8 @@ func NewSet(policies ...*Policy) *Set {
 	return s
 }
 
-// Replace returns a Set in which a policy replaces another of the same namespace. Either may be nil. It copies only
-// that namespace's policies.
+// Replace returns a Set in which now replaces before, a policy of the same kind and namespace. Either may be nil. It
+// copies only the policies of that namespace.
 func (s *Set) Replace(before, now *Policy) *Set {
 	source := cmp.Or(now, before).source
 	key := [2]string{source.Kind, source.Namespace}
@@ -78,14 +78,14 @@ func (s *Set) For(pool Pool) *Bound {
 	return b
 }
 
-// Domain groups the pools whose grants may exclude each other: policies of one namespace limit them by the usage of a
-// group.
+// Domain is a set of pools that compete for grants, because policies of one namespace limit each of them by the usage
+// of the same group.
 type Domain struct {
 	// Namespace is the namespace of the policies; "" for ClusterRunnerPolicies.
 	Namespace string
-	// Rules is true if user-written rules read the usage of others, and false for ceilings of the library.
+	// Rules is true if user-written rules read the usage, and false for ceilings of the library.
 	Rules bool
-	// Group is the group that they read and that contains the pool.
+	// Group is the group whose usage the policies read. It contains the pool.
 	Group GroupKey
 }
 
@@ -97,7 +97,7 @@ type Bound struct {
 	domains  []Domain
 }
 
-// Domains returns the domains of the pool, the cluster's first.
+// Domains returns the domains of the pool. The domains of ClusterRunnerPolicies come first.
 func (b *Bound) Domains() []Domain { return b.domains }
 
 // Digest identifies the policies, including audited ones; empty if there are none.
@@ -115,7 +115,8 @@ func (b *Bound) Policies() []*Policy {
 	return slices.Clone(b.policies)
 }
 
-// mayDecide reports whether a policy takes part in a decision. A policy that is not loaded may.
+// mayDecide reports whether a policy takes part in a decision. A policy that is not loaded counts for every decision,
+// because its rules are unknown.
 func mayDecide(p *Policy, decision string) bool {
 	return !p.isLoaded() || slices.Contains(p.facts.Decisions, decision)
 }
@@ -125,5 +126,5 @@ func (b *Bound) isAsked(decision string) bool {
 	return slices.ContainsFunc(b.policies, func(p *Policy) bool { return mayDecide(p, decision) })
 }
 
-// isAudited reports whether a policy only reports what it would change.
+// isAudited reports whether the mode is Audit: Corral only reports what the policy would change.
 func isAudited(p *Policy) bool { return p.Mode() == v1alpha1.PolicyAudit }

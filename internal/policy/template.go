@@ -18,7 +18,8 @@ type finding struct {
 	Denies bool `json:"denies,omitempty"`
 }
 
-// MaxFindings is how many findings of one policy are reported, and maxFindingBytes the maximum size of their texts.
+// MaxFindings is the maximum number of findings that a child process returns for one policy, and maxFindingBytes the
+// maximum size of their texts together.
 const MaxFindings, maxFindingBytes = 1000, 2 << 20
 
 // Template decides whether a pod may run.
@@ -64,8 +65,8 @@ func decodeFinding(_ *Policy, e *element) finding {
 	return f
 }
 
-// fewFindings returns the findings that fit into an answer, denials first. Dropping further denials makes no difference
-// to the decision.
+// fewFindings returns the findings that fit into an answer, denials first. Dropping some of many denials does not
+// change the decision.
 func fewFindings(all []finding) []finding {
 	warnings := slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.Denies })
 	all = append(slices.DeleteFunc(all, func(f finding) bool { return !f.Denies }), warnings...)

@@ -53,7 +53,7 @@ type TestResult struct {
 	Line          int
 	Passed        bool
 	Skipped       bool
-	// Error is set if the test could not run to its end.
+	// Error is set if the test could not run to its end, or if its input is invalid.
 	Error    string
 	Duration time.Duration
 	// Output of print.
@@ -63,12 +63,12 @@ type TestResult struct {
 // FileCoverage lists the lines of a file that the tests reached.
 type FileCoverage struct {
 	File string
-	// Covered and NotCovered are lines.
+	// Covered and NotCovered are line numbers. A line without an expression is in neither.
 	Covered, NotCovered []int
 }
 
-// Test runs the tests of a policy (rules test_… in *_test.rego) in the sandbox in which its rules run. It returns
-// diagnostics if the tests cannot be compiled.
+// Test runs the tests of a policy (rules test_… in *_test.rego) with the same allowed functions as its rules. It
+// returns diagnostics if the tests cannot be compiled.
 func Test(ctx context.Context, source Source, options TestOptions) (TestReport, []v1alpha1.Diagnostic) {
 	var d diagnostics
 	checkSource(&source, &d)
@@ -114,8 +114,8 @@ func checkTests(modules map[string]*ast.Module, data ast.Object, d *diagnostics)
 	})
 }
 
-// askAll evaluates questions again to measure their coverage. It ignores errors, because the original caller has
-// received them.
+// askAll evaluates questions again to measure their coverage. It ignores errors, because the caller that asked these
+// questions first has already received them.
 func askAll(ctx context.Context, source Source, questions []Question, reached topdown.QueryTracer) {
 	var d diagnostics
 	p := build(&source, &d)
@@ -152,7 +152,7 @@ func (t *testRun) run(ctx context.Context, data ast.Object) (TestReport, error) 
 		ended = append(ended, r)
 	}
 	var report TestReport
-	for _, r := range ended { // only now, because inputs are checked while tests run
+	for _, r := range ended { // not in the loop above, because running tests still write t.inputs
 		report.Tests = append(report.Tests, t.result(r))
 	}
 	slices.SortFunc(report.Tests, func(a, b TestResult) int {
@@ -181,7 +181,7 @@ func (t *testRun) result(r *tester.Result) TestResult {
 	return result
 }
 
-// coverage returns the coverage of each of the policy's files but the tests, sorted.
+// coverage returns the coverage of each file of the policy except its tests, sorted by name.
 func coverage(s *Source, report cover.Report) []FileCoverage {
 	var all []FileCoverage
 	for _, file := range slices.Sorted(maps.Keys(s.Modules)) {

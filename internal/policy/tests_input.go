@@ -18,7 +18,7 @@ import (
 type inputCheck struct {
 	// next receives all events, too; nil for none.
 	next topdown.QueryTracer
-	// wrong holds the first error in each test's inputs, by the test's position.
+	// wrong contains the first error in the inputs of each test, by the position of the test.
 	wrong map[string]string
 
 	test   string // the current test
@@ -32,7 +32,8 @@ func (c *inputCheck) Enabled() bool { return true }
 // Config implements topdown.QueryTracer.
 func (c *inputCheck) Config() topdown.TraceConfig { return topdown.TraceConfig{} }
 
-// TraceEvent implements topdown.QueryTracer. Before OPA tries the rules of a name, it emits one event for all of them.
+// TraceEvent implements topdown.QueryTracer. Before OPA evaluates the rules with one name, it emits one IndexOp event
+// for all of them.
 func (c *inputCheck) TraceEvent(e topdown.Event) {
 	if c.next != nil {
 		c.next.TraceEvent(e)
@@ -48,7 +49,7 @@ func (c *inputCheck) TraceEvent(e topdown.Event) {
 // testAt returns the position of a test.
 func testAt(at *ast.Location) string { return fmt.Sprintf("%s:%d", at.File, at.Row) }
 
-// check records an invalid input for the rules of a name.
+// check records an error if the input does not match the schema of the rules with the given name.
 func (c *inputCheck) check(name ast.Ref, input *ast.Term) {
 	schema := schemaName(strings.TrimPrefix(name[:min(3, len(name))].String(), "data."))
 	if input == c.input && schema == c.schema || c.wrong[c.test] != "" {
@@ -60,7 +61,7 @@ func (c *inputCheck) check(name ast.Ref, input *ast.Term) {
 	}
 }
 
-// unfit describes the part of a value that does not match a schema. It returns "" if all of it does.
+// unfit describes the first part of a value that does not match the schema. It returns "" if the whole value matches.
 func (n schemaNode) unfit(path string, value ast.Value) (why string) {
 	alternatives, ok := n.schema["anyOf"].([]any)
 	if !ok {

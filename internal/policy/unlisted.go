@@ -13,13 +13,14 @@ import (
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
-// callUnlisted implements corral.unlisted(object, lists): the set of [path, name] of fields whose value is not allowed.
-// Each list is [fields, allowed].
+// callUnlisted implements corral.unlisted(object, lists), which returns a set with one [path, name] for each field
+// whose value is not in the list of allowed names. Each list has the form [fields, allowed].
 //
 // A field is written like spec.volumes[*].csi.driver, where [*] stands for each element, and containers includes
-// initContainers and ephemeralContainers. *text* stands for each key that contains the text in any case. * stands for
-// each key; at the end of a field, the name is then KEY=VALUE, and an allowed name without = matches the key. In
-// allowed names, * matches any characters. A value of null, false, 0 or an empty array counts as not set.
+// initContainers and ephemeralContainers. *text* stands for each key that contains text, which must be in lower case;
+// the case of the key is ignored. * stands for each key. If a field ends with *, its name is KEY=VALUE, and an allowed
+// name without = matches the key with any value. In allowed names, * matches any characters. A value of null, false, 0
+// or an empty array counts as not set.
 func callUnlisted(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) (err error) {
 	s := search{found: ast.NewSet(), path: make([]string, 0, 16)}
 	each(operands[1], func(list *ast.Term) {
@@ -41,13 +42,14 @@ func callUnlisted(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast
 type search struct {
 	allowed *ast.Term
 	found   ast.Set
-	// path of the current value, in parts.
+	// path is the path of the current value, in parts.
 	path []string
 }
 
 var containerLists = []string{"containers", "initContainers", "ephemeralContainers"}
 
-// look follows a field, starting at a value.
+// look resolves the remaining steps of a field, starting at a value. It calls judge with each value at the end of the
+// field.
 func (s *search) look(in *ast.Term, field string) {
 	step, rest, more := strings.Cut(field, ".")
 	step, each := strings.CutSuffix(step, "[*]")
@@ -70,7 +72,8 @@ func (s *search) look(in *ast.Term, field string) {
 	}
 }
 
-// enter continues at the value of a key, or at each of its elements. At the end of the field it judges the value.
+// enter continues at the value v of the key k, or at each element of v if each is true. more is true if the field has
+// further steps; otherwise enter calls judge. keyed is true if the key is a part of the name.
 func (s *search) enter(k, v *ast.Term, rest string, each, more, keyed bool) {
 	if v == nil {
 		return
@@ -100,7 +103,7 @@ func (s *search) enter(k, v *ast.Term, rest string, each, more, keyed bool) {
 
 var unset = []*ast.Term{ast.InternedNullTerm, ast.InternedTerm(false), ast.InternedTerm(0), ast.InternedEmptyArray}
 
-// judge adds a value to the result unless it is allowed or not set.
+// judge adds a field to the result unless its value is allowed or not set.
 func (s *search) judge(k, v *ast.Term, keyed bool) {
 	if slices.ContainsFunc(unset, v.Equal) {
 		return
@@ -128,7 +131,8 @@ func (s *search) judge(k, v *ast.Term, keyed bool) {
 	s.found.Add(ast.ArrayTerm(ast.StringTerm(path), ast.StringTerm(name)))
 }
 
-// matches reports whether a name is allowed. A keyed name matches by its key, or by key and value.
+// matches reports whether a name is allowed. If keyed is true, the name is a key, and an allowed name has the form KEY
+// or KEY=VALUE.
 func (s *search) matches(name, value string, keyed bool) (ok bool) {
 	each(s.allowed, func(t *ast.Term) {
 		pattern, values, paired := textOf(t), "", false

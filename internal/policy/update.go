@@ -15,7 +15,7 @@ import (
 	"github.com/corral-dev/corral/internal/rollout"
 )
 
-// updateRule is one element of corral.update.rollout. Missing properties are nil or empty.
+// updateRule is one element of corral.update.rollout. A missing property is nil or has its zero value.
 type updateRule struct {
 	Hold        bool                    `json:"hold,omitempty"`
 	Strategy    v1alpha1.UpdateStrategy `json:"strategy,omitempty"`
@@ -110,8 +110,8 @@ func (u *Update) add(r updateRule) {
 	}
 }
 
-// isStuck reports whether an update cannot make a step, because there is neither surge nor unavailability. Either the
-// strategy requires it, or rules have taken all that was declared.
+// isStuck reports whether an update cannot make a step, because maxSurge and maxUnavailable are both 0. That is the
+// case if the strategy is RollingUpdate, which needs one of them, or if rules reduced declared numbers to 0.
 func (u *Update) isStuck(declared Change) bool {
 	if u.MaxSurge > 0 || u.MaxUnavailable > 0 || u.Strategy == v1alpha1.OnIdle {
 		return false
@@ -138,7 +138,7 @@ func (u *Update) isBoundBy(r updateRule, declared Change) bool {
 		lowered(r.Canary, u.Canary, declared.Canary)
 }
 
-// changes describes what one more policy changes about the update.
+// changes describes how the answer with one more policy differs from this one.
 func (u *Update) changes(with Update, policy string) []Audit {
 	var changes []string
 	if u.Hold != with.Hold {

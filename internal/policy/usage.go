@@ -12,7 +12,7 @@ import (
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
-// GroupOf sums up members.
+// GroupOf returns a group of members with their sums.
 func GroupOf(members []Member) Group {
 	granted, claimed, g := int64(0), int64(0), Group{Members: members}
 	for _, m := range members {
@@ -26,7 +26,8 @@ func GroupOf(members []Member) Group {
 	return g
 }
 
-// with adds members to the sums of a group, except for the given pool.
+// with returns the group of the given members, without the pool p. It keeps only Parts and Version of the previous
+// group.
 func (g Group) with(p Pool, members []Member) Group {
 	all := GroupOf(slices.DeleteFunc(members, func(m Member) bool { return m.Namespace == p.Namespace && m.Name == p.Name }))
 	all.Parts, all.Version = g.Parts, g.Version
@@ -35,7 +36,7 @@ func (g Group) with(p Pool, members []Member) Group {
 
 func clamp(n int64) int32 { return int32(max(0, min(n, 1<<31-1))) } //nolint:gosec // the value is in range
 
-// claim returns what a pool claims if it claims at most a part of what it wants.
+// claim returns the number of runners that a pool claims if it claims at most part, or its grant if that is larger.
 func (m *Member) claim(part int64) int64 { return max(int64(m.Granted), min(int64(m.Wanted), part)) }
 
 // wanting returns 1 for a pool that wants runners, and otherwise 0.
@@ -52,7 +53,7 @@ const (
 	byLabel      = "labels"
 )
 
-// properties are the shared properties in the order of groups.
+// properties lists the shared properties in the order of GroupsOf.
 var properties = []string{byAll, byNamespace, byConnection, byLabel}
 
 // compareGroups orders groups as GroupsOf returns them.
@@ -60,15 +61,15 @@ func compareGroups(a, b GroupKey) int {
 	return cmp.Or(cmp.Compare(slices.Index(properties, a.by), slices.Index(properties, b.by)), cmp.Compare(a.label, b.label), cmp.Compare(a.value, b.value))
 }
 
-// HasGroup reports whether a list of groups, in the order of GroupsOf, contains a group. A search that compared all would
-// take longer the more groups there are, and a tenant chooses its pools' labels.
+// HasGroup reports whether a list of groups, in the order of GroupsOf, contains a group. It uses a binary search,
+// because the number of groups depends on the labels that a tenant chooses.
 func HasGroup(groups []GroupKey, g GroupKey) bool {
 	_, found := slices.BinarySearchFunc(groups, g, compareGroups)
 	return found
 }
 
-// maxLabels is how many of a pool's labels form groups, in the order of their names, because each change of the pool
-// updates all of its groups.
+// maxLabels is the maximum number of a pool's labels that form groups, in the order of their names. It is limited
+// because each change of the pool updates all of its groups.
 const maxLabels = v1alpha1.MaxPoolLabels
 
 // connectionGroup returns the group of the pools on a connection, including pools in other namespaces.
@@ -98,7 +99,7 @@ func (n Needs) Groups(p Pool) []GroupKey {
 			groups = append(groups, g)
 		}
 	}
-	for label, value := range p.Labels { // there are fewer of them than labels that rules may name
+	for label, value := range p.Labels { // a pool has fewer labels than rules may name
 		if n.names(readsLabel + label) {
 			groups = append(groups, GroupKey{byLabel, label, value})
 		}
@@ -112,7 +113,8 @@ func (n Needs) readsGroup(g GroupKey) bool {
 	return n.reads(ReadsUsage+g.by) || g.by == byLabel && n.reads(readsLabel+g.label)
 }
 
-// UsageOf returns the sums of the groups that a pool's rules read, with the members if they read those.
+// UsageOf returns the usage that a pool's rules read, from the sums of its groups. It includes the members of a group
+// if user-written rules read them.
 func UsageOf(p Pool, needs Needs, sums map[GroupKey]Group, members func(GroupKey) []Member) Usage {
 	u := Usage{Labels: map[string]Group{}}
 	for g, sum := range sums {

@@ -22,23 +22,24 @@ import (
 // Fleet describes the pods of a pool.
 type Fleet struct {
 	Pod *corev1.Pod
-	// Most is the maximum number of pods, according to the field Says, and Surge how many more there may be during an
-	// update. A negative Most means that there is no limit.
+	// Most is the maximum number of pods. Surge is how many more pods there may be during an update. A negative Most means
+	// that the number is not limited.
 	Most, Surge int32
 	Says        string
 }
 
-// Problem is a refusal that the API server would return.
+// Problem is a reason for which the API server would refuse to create pods.
 type Problem struct {
 	// Fleet is the index of the affected fleet.
 	Fleet int
-	// Field is the affected field of the pool, such as .spec.scale.max.
+	// Field is the field of the pool to change, such as .spec.scale.max.
 	Field   string
 	Message string
 }
 
-// Check returns the reasons why a namespace cannot have the maximum number of pods of each pool, or of all pools
-// together, if it contains nothing else.
+// Check returns the reasons why the pods of the pools cannot run in a namespace: LimitRanges refuse a pod, or a
+// ResourceQuota is too small for the maximum number of pods of one pool or of all pools. It assumes that the namespace
+// contains nothing else.
 func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitRange) []Problem {
 	var problems []Problem
 	totals := make([]corev1.ResourceList, len(quotas))
@@ -64,15 +65,16 @@ func Check(fleets []Fleet, quotas []corev1.ResourceQuota, ranges []corev1.LimitR
 	return problems
 }
 
-// Requests returns the requests of a pod, as the scheduler counts them: the limit of a container replaces a missing request.
+// Requests returns the requests of a pod as the scheduler counts them. A container's limit replaces a missing request.
 func Requests(pod *corev1.Pod) corev1.ResourceList {
 	pod = pod.DeepCopy()
 	setDefaults(pod, nil)
 	return helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 }
 
-// setDefaults sets the defaults that the API server sets: a missing request defaults to the limit, missing requests of
-// the pod to the sum over its containers, and others to the defaults of LimitRanges.
+// setDefaults sets the defaults that the API server sets. The missing request of a container defaults to its limit. If
+// the pod as a whole has limits, its missing requests default to the sum over its containers, or to its limits. Other
+// missing values of a container default to the values of LimitRanges.
 func setDefaults(pod *corev1.Pod, ranges []corev1.LimitRange) {
 	all := containers(pod)
 	for _, c := range all {
@@ -94,7 +96,7 @@ func setDefaults(pod *corev1.Pod, ranges []corev1.LimitRange) {
 	}
 }
 
-// missing adds the missing entries of one list to another.
+// missing adds those entries of from to list that list does not contain.
 func missing(list *corev1.ResourceList, from corev1.ResourceList) {
 	all := corev1.ResourceList{}
 	maps.Copy(all, from)
@@ -111,7 +113,7 @@ func containers(pod *corev1.Pod) (all []*corev1.Container) {
 	return all
 }
 
-// outOfRange returns the parts of a pod that an item of a LimitRange refuses.
+// outOfRange returns a message for each reason why an item of a LimitRange refuses a pod.
 func outOfRange(pod *corev1.Pod, limit corev1.LimitRangeItem) (messages []string) {
 	switch limit.Type {
 	case corev1.LimitTypeContainer:
@@ -123,7 +125,7 @@ func outOfRange(pod *corev1.Pod, limit corev1.LimitRangeItem) (messages []string
 	case corev1.LimitTypePersistentVolumeClaim:
 		for _, v := range pod.Spec.Volumes {
 			if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-				requests := v.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests // these are also its limits
+				requests := v.Ephemeral.VolumeClaimTemplate.Spec.Resources.Requests // compared with both bounds
 				messages = append(messages, refused(limit, "volume "+v.Name, requests, requests)...)
 			}
 		}
@@ -159,7 +161,8 @@ func refused(limit corev1.LimitRangeItem, what string, requests, limits corev1.R
 	return messages
 }
 
-// beyond returns the pods that a quota refuses, of one pool or of this and the previous pools together, and the total of all pools.
+// beyond reports which pods a quota refuses: pods of this pool, or pods of this and the previous pools together. before
+// is the total of the previous pools; beyond returns the total including this pool.
 func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, report func(field, format string, args ...any)) corev1.ResourceList {
 	one, total := usage(f.Pod), corev1.ResourceList{}
 	for _, name := range sorted(q.Spec.Hard) {
@@ -185,7 +188,8 @@ func beyond(q *corev1.ResourceQuota, f Fleet, before corev1.ResourceList, report
 	return total
 }
 
-// usage returns the resources of a quota that one runner takes, by their names in quotas: https://kubernetes.io/docs/concepts/policy/resource-quotas/
+// usage returns the resources that one runner takes from a quota, by their names in quotas:
+// https://kubernetes.io/docs/concepts/policy/resource-quotas/
 func usage(pod *corev1.Pod) corev1.ResourceList {
 	used, one := corev1.ResourceList{}, *resource.NewQuantity(1, resource.DecimalSI)
 	add := func(q resource.Quantity, names ...corev1.ResourceName) {
@@ -216,7 +220,8 @@ func usage(pod *corev1.Pod) corev1.ResourceList {
 	return used
 }
 
-// unset returns the containers without values that a quota on CPU or memory makes mandatory, unless the pod as a whole has resources.
+// unset returns the names of the containers without a request or limit that a quota on CPU or memory makes mandatory.
+// It returns none if the pod as a whole has resources.
 func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
 	of, isLimit := strings.CutPrefix(string(quota), "limits.")
 	name := corev1.ResourceName(strings.TrimPrefix(of, "requests."))
@@ -235,7 +240,7 @@ func unset(pod *corev1.Pod, quota corev1.ResourceName) []string {
 }
 
 // covers reports whether a quota counts a pod: https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-scopes
-// Scopes select pods like labels. It makes no claim about unknown scopes.
+// It evaluates scopes like a label selector. A quota with an unknown scope covers no pod.
 func covers(q *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	bestEffort, ends, class, in := qos.ComputePodQOS(pod) == corev1.PodQOSBestEffort, pod.Spec.ActiveDeadlineSeconds != nil, pod.Spec.PriorityClassName, labels.Set{}
 	for scope, is := range map[corev1.ResourceQuotaScope]bool{

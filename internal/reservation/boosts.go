@@ -13,24 +13,25 @@ import (
 )
 
 const (
-	// maxTriggers is how many triggers of a pool are tracked.
+	// maxTriggers is the maximum number of triggers that are tracked for a pool. Events of further triggers are
+	// ignored.
 	maxTriggers = 16
-	// maxBoosts is how many events of a trigger count at once.
+	// maxBoosts is the maximum number of active events of a trigger. Further events are ignored.
 	maxBoosts = 1_000
-	// formatBoosts is the first byte of the encoded form.
+	// formatBoosts is the first byte of the encoded form, before compression.
 	formatBoosts = 2
 )
 
 // Boosts holds the active events of a pool's boosts. It is not safe for concurrent use.
 type Boosts struct {
-	until map[string]map[uint64]int64 // by trigger and delivery: Unix seconds
+	until map[string]map[uint64]int64 // when each event ends, in Unix seconds, by trigger and by the hash of the delivery
 }
 
 // NewBoosts returns Boosts without events.
 func NewBoosts() *Boosts { return &Boosts{until: map[string]map[uint64]int64{}} }
 
-// Record adds an event of a trigger, which counts until a time. delivery identifies the event. It reports whether the
-// event is new and counts.
+// Record adds an event of a trigger, which stays active until the given time. delivery identifies the event. Record
+// reports whether it added the event: it ignores events that are known or over, and events beyond the limits.
 func (s *Boosts) Record(trigger, delivery string, until, now time.Time) bool {
 	if !until.After(now) {
 		return false
@@ -53,7 +54,8 @@ func (s *Boosts) Record(trigger, delivery string, until, now time.Time) bool {
 	return true
 }
 
-// Count returns how many events of a trigger count, and when the next of them ends; the zero time if there is none.
+// Count returns the number of active events of a trigger, and when the first of them ends; the zero time if there are
+// none.
 func (s *Boosts) Count(trigger string, now time.Time) (n int, next time.Time) {
 	for _, until := range s.until[trigger] {
 		if until <= now.Unix() {
@@ -67,8 +69,8 @@ func (s *Boosts) Count(trigger string, now time.Time) (n int, next time.Time) {
 	return n, next
 }
 
-// Expire removes events that no longer count, and events of triggers for which keep returns false. It reports whether
-// it removed any.
+// Expire removes events that are over, and events of triggers for which keep returns false. It reports whether it
+// removed any.
 func (s *Boosts) Expire(keep func(trigger string) bool, now time.Time) bool {
 	changed := false
 	for name, events := range s.until {
@@ -96,8 +98,8 @@ func (s *Boosts) Merge(other *Boosts) {
 	}
 }
 
-// Encode encodes the events: gzip of a format byte and, for each trigger, its name and its deliveries with the second
-// until which they count.
+// Encode returns the events in compressed form: gzip of a format byte, the number of triggers and, for each trigger,
+// its name and its events. An event is the hash of its delivery and the Unix time at which it ends.
 func (s *Boosts) Encode() []byte {
 	text := []byte{formatBoosts}
 	text = binary.AppendUvarint(text, uint64(len(s.until)))

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// format is the first byte of the encoded form.
+	// format is the first byte of the encoded form, before compression.
 	format = 1
 	// maxText is the maximum size of the encoded form before compression, in bytes. A ledger that reaches all limits
 	// takes less.
@@ -27,9 +27,10 @@ const (
 // errCut is the error for an encoded form that ends too early.
 var errCut = errors.New("it is truncated")
 
-// Encode encodes the ledger: gzip of a format byte, the clock in seconds, the names of the repositories, and for each
-// job, by id, the difference to the previous id, the state, how many seconds ago the last event was, its repository and
-// its runner. All numbers are varints. Most jobs take 10 bytes or less.
+// Encode returns the ledger in compressed form: gzip of a format byte, the expiry clock in seconds, the names of the
+// repositories and, for each job in the order of ids, the difference to the previous id, the state, the seconds since
+// the last event, the repository and, if it is running, the runner. Numbers are varints. Most jobs take 10 bytes or
+// less.
 func (l *Ledger) Encode() []byte {
 	text := make([]byte, 0, 64+12*len(l.jobs))
 	text = append(text, format)
@@ -58,7 +59,8 @@ func (l *Ledger) Encode() []byte {
 	return pack(text)
 }
 
-// Decode decodes the result of Encode. The clock of the ledger stands still, and continues from now.
+// Decode decodes the result of Encode. The expiry clock of the ledger stands still until Pause(false) is called, and
+// then continues from its stored reading.
 func Decode(data []byte, now time.Time) (*Ledger, error) {
 	text, err := unpack(data)
 	if err != nil {

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reservation tracks the jobs for a pool that GitHub's events report. Each job is identified by its id and only
-// moves forward, so events may arrive in any order and any number of times. The package is pure. Its data is limited,
-// and is encoded in a few bytes per job.
+// Package reservation tracks the jobs of a pool that GitHub's events report. Jobs are identified by their ids, and an
+// event moves its job only to a later state, so events may arrive in any order and any number of times. The package is
+// pure. The number of jobs is limited, and each takes a few bytes in the encoded form.
 package reservation
 
 import (
@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// State of a job. A job never returns to a smaller one.
+// State is the state of a job. An event never moves its job to a smaller state. But a Running job becomes Elsewhere
+// when its runner is gone or has another job, and Reconcile may move a job from Queued back to Waiting.
 type State uint8
 
 // States.
@@ -33,16 +34,18 @@ const (
 
 // Limits.
 const (
-	// MaxJobs is how many unfinished jobs of a pool are kept. When there is room again, GitHub is asked for the others.
+	// MaxJobs is the maximum number of unfinished jobs in a ledger. When there is room again, Corral reads the other
+	// jobs from GitHub's lists.
 	MaxJobs = 20_000
-	// MaxDone is how many jobs that need no more runners are remembered, the latest first, so that a late event does
-	// not count them again.
+	// MaxDone is the maximum number of ended jobs (Done or Elsewhere) that a ledger remembers, so that a late event
+	// does not count them again. It forgets the oldest first.
 	MaxDone = 8_192
-	// DoneFor is the maximum time for which those are remembered.
+	// DoneFor is how long an ended job is remembered.
 	DoneFor = 2 * time.Hour
-	// Settle is how recent an event must be to take precedence over a list of jobs, because GitHub's lists lag behind.
+	// Settle is how far GitHub's lists may lag behind its events. An event takes precedence over a list if it arrived
+	// less than Settle before the listing began, or later.
 	Settle = 30 * time.Second
-	// maxRepositories is the number of repositories whose names are kept.
+	// maxRepositories limits the number of repositories whose names a ledger keeps.
 	maxRepositories = 2_000
 	// maxName is the maximum length of a name in bytes.
 	maxName = 200
@@ -67,18 +70,18 @@ type Ledger struct {
 	count [Done + 1]int
 	repos names
 
-	// elapsed is the waiting time that has counted up to the time at; it does not grow while the ledger is paused.
+	// elapsed is the reading of the expiry clock at the time at. The clock stands still while the ledger is paused.
 	elapsed time.Duration
 	at      time.Time
 	begun   time.Time
 	paused  bool
-	dropped int // events without room since there was last room
+	dropped int // see Counts.Dropped
 }
 
 // job takes 40 bytes, so that ten thousand of them are negligible.
 type job struct {
 	state  State
-	news   uint32 // Ledger.elapsed in seconds at the last event
+	news   uint32 // Ledger.elapsed in seconds at the last event or list
 	repo   uint16 // index in Ledger.repos
 	taken  int64  // seconds since Ledger.begun at the last event or list
 	runner string
@@ -87,7 +90,7 @@ type job struct {
 // live reports whether a job is unfinished from the pool's point of view.
 func (s State) live() bool { return s == Waiting || s == Queued || s == Running }
 
-// New returns an empty ledger. Its clock stands still until Pause(false) is called.
+// New returns an empty ledger. Its expiry clock stands still until Pause(false) is called.
 func New(now time.Time) *Ledger {
 	return &Ledger{jobs: map[int64]job{}, on: map[string]int64{}, repos: newNames(), at: now, begun: now, paused: true}
 }
@@ -98,9 +101,10 @@ type Counts struct {
 	Queued, Running int
 	// Waiting is the number of jobs that wait for something else.
 	Waiting int
-	// Ended is the number of remembered jobs that need no more runners of the pool.
+	// Ended is the number of remembered jobs that need no more runners of the pool (Done or Elsewhere).
 	Ended int
-	// Dropped is the number of events without room, since there was last room.
+	// Dropped is the number of events that were dropped because there was no room for their jobs. It is reset when
+	// there is room again.
 	Dropped int
 }
 
@@ -112,8 +116,8 @@ func (l *Ledger) Counts() Counts {
 	return Counts{Queued: l.count[Queued], Running: l.count[Running], Waiting: l.count[Waiting], Ended: l.count[Elsewhere] + l.count[Done], Dropped: l.dropped}
 }
 
-// Pause stops or resumes the expiry clock of waiting jobs. The clock must be stopped while the pool has its
-// maximum number of runners, because no job could have got one.
+// Pause stops or resumes the expiry clock of waiting jobs. The caller must stop it while the pool has its maximum
+// number of runners, because a waiting job cannot get a runner then.
 func (l *Ledger) Pause(paused bool, now time.Time) {
 	l.advance(now)
 	l.paused = paused
@@ -128,11 +132,11 @@ func (l *Ledger) advance(now time.Time) {
 	}
 }
 
-// Has returns the state of a job, 0 if it is unknown.
+// Has returns the state of a job; 0 if the job is unknown.
 func (l *Ledger) Has(id int64) State { return l.jobs[id].state }
 
-// Record adds an event about a job, and reports whether it changed anything. An event that is older than the known
-// state does not.
+// Record adds an event about a job, and reports whether the ledger changed. It ignores an event whose state is not
+// larger than the known state of the job.
 func (l *Ledger) Record(e Event, now time.Time) bool {
 	if e.State < Waiting || e.State > Done {
 		return false
@@ -155,13 +159,14 @@ func (l *Ledger) Record(e Event, now time.Time) bool {
 	return true
 }
 
-// Refuse counts an event for which there was no room elsewhere.
+// Refuse counts, as dropped, an event that the caller did not record because of a limit outside this ledger.
 func (l *Ledger) Refuse() { l.dropped++ }
 
 // Len returns the number of known jobs, including ended ones.
 func (l *Ledger) Len() int { return len(l.jobs) }
 
-// put adds a job. A runner has one job at a time: if events report two, the one with the smaller id counts as over.
+// put adds or replaces a job. A runner has one job at a time: if two jobs have the same runner, the one with the
+// smaller id becomes Elsewhere.
 func (l *Ledger) put(id int64, j job) {
 	l.Drop(id)
 	if j.state == Running && j.runner != "" {
@@ -194,7 +199,7 @@ func (l *Ledger) mark(t time.Time) int64 { return int64(t.Sub(l.begun) / time.Se
 
 func short(name string) string { return name[:min(len(name), maxName)] }
 
-// Drop removes a job that belongs to another pool.
+// Drop removes a job without remembering it, for example because it belongs to another pool.
 func (l *Ledger) Drop(id int64) {
 	j, ok := l.jobs[id]
 	if !ok {
@@ -207,8 +212,8 @@ func (l *Ledger) Drop(id int64) {
 	}
 }
 
-// Retain marks the jobs of runners for which keep returns false as running elsewhere, and reports whether there were
-// any: a job whose runner is gone no longer needs a place. It costs nothing while no job runs.
+// Retain marks the running jobs of runners for which keep returns false as Elsewhere, because a job whose runner is
+// gone no longer needs a runner. It reports whether there were any. It returns at once if no job is running.
 func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 	if l.count[Running] == 0 {
 		return false
@@ -226,8 +231,8 @@ func (l *Ledger) Retain(keep func(runner string) bool, now time.Time) bool {
 	return changed
 }
 
-// Expire removes waiting jobs without an event for the time hold on the ledger's clock, and jobs that ended long ago.
-// It returns the number of removed waiting jobs.
+// Expire removes Queued and Waiting jobs that had no event for hold, and ended jobs that are older than DoneFor, both
+// measured by the expiry clock. It returns the number of removed Queued and Waiting jobs.
 func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	l.advance(now)
 	expired := 0
@@ -247,20 +252,21 @@ func (l *Ledger) Expire(hold time.Duration, now time.Time) int {
 	return expired
 }
 
-// Quiet returns for how long nothing was heard of a job while the clock went.
+// Quiet returns the time since the last event or list about a job, by the expiry clock.
 func (l *Ledger) Quiet(id int64) time.Duration {
 	seconds := l.seconds()
 	return time.Duration(seconds-min(l.jobs[id].news, seconds)) * time.Second
 }
 
-// bound forgets the jobs that ended first when there are too many. It does so in steps, so that not each event costs a look at all.
+// bound forgets the oldest ended jobs when there are more than MaxDone. It removes an eighth of them at once, so that
+// it does not scan all jobs on every event.
 func (l *Ledger) bound() {
 	if l.count[Done]+l.count[Elsewhere] > MaxDone {
 		l.ForgetEnded(MaxDone - MaxDone/8)
 	}
 }
 
-// ForgetEnded removes the jobs that ended first until at most left ended jobs remain.
+// ForgetEnded removes the oldest ended jobs until no more than left ended jobs remain.
 func (l *Ledger) ForgetEnded(left int) {
 	type ended struct {
 		id   int64
@@ -290,9 +296,10 @@ type Truth struct {
 	Partial bool
 }
 
-// Reconcile aligns the repository's jobs with GitHub's list. It removes unlisted jobs, and a queued job that is listed
-// as waiting for an approval becomes Waiting, unless there was a recent event. A removed job can return, unlike an
-// ended one, because lists can be wrong. It reports whether anything changed.
+// Reconcile updates the jobs of a repository from GitHub's list, and reports whether anything changed. It moves a
+// Queued job that is listed as waiting back to Waiting and, unless the list is partial, removes unlisted jobs. It
+// leaves jobs with a recent event (see Settle) as they are. Lists can be wrong, so a removed job is not remembered as
+// ended: an event or a list can add it again.
 func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 	l.advance(now)
 	changed := false
@@ -306,7 +313,7 @@ func (l *Ledger) Reconcile(t Truth, now time.Time) bool {
 			if e.State == Waiting && j.state == Queued && j.taken <= l.mark(t.Began.Add(-Settle)) {
 				j.state, changed = Waiting, true // an event reported it too early
 			}
-			j.news, j.taken = l.seconds(), l.mark(now) // it is unchanged
+			j.news, j.taken = l.seconds(), l.mark(now) // the list confirms that the job is still active
 			l.put(e.ID, j)
 		}
 	}
@@ -330,8 +337,9 @@ func (l *Ledger) dropUnlisted(t Truth, listed map[int64]bool) bool {
 	return changed
 }
 
-// Silent returns the repositories, sorted, of waiting or running jobs without an event since a time, which differs
-// between the two. If there are more than most, it returns those without an event for the longest time.
+// Silent returns the repositories, sorted, of jobs that no event or list has mentioned since the given time: waiting
+// for Queued and Waiting jobs, running for Running jobs. If their number exceeds most, it returns those that have been
+// silent longest.
 func (l *Ledger) Silent(waiting, running time.Time, most int) []string {
 	oldest := map[uint16]int64{}
 	for _, j := range l.jobs {
@@ -363,8 +371,8 @@ func (l *Ledger) All(f func(id int64, s State) bool) {
 	}
 }
 
-// Merge adds the jobs of another ledger of the same pool that another process has stored. Jobs keep the time for which
-// they have waited.
+// Merge adds the jobs of another ledger of the same pool, which another process has stored. The jobs keep the time for
+// which they have waited.
 func (l *Ledger) Merge(before *Ledger) {
 	if shift := before.elapsed - l.elapsed; shift > 0 {
 		l.elapsed += shift

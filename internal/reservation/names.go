@@ -5,8 +5,9 @@ package reservation
 
 import "strings"
 
-// names keeps each name once, ignoring case. Index 0 stands for no name, and for names without room; jobs of these
-// repositories are only tracked by events.
+// names assigns an index to each repository name, ignoring case. Index 0 stands for an empty name, and for names that
+// are too long or for which there is no room. Jobs of such repositories are tracked by events only, and are never
+// compared with GitHub's lists.
 type names struct {
 	list []string
 	of   map[string]uint16

@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Bytes limits the bytes that all namespaces, and each of them, may hold. A namespace that exceeds its share loses its
-// largest Hold. When all bytes are in use, the namespace with the most bytes loses its largest one. Bytes is safe for
-// concurrent use.
+// Bytes limits the number of bytes that each namespace, and all namespaces together, may hold. A namespace that exceeds
+// its own limit loses its largest Hold. If all namespaces together exceed their limit, the namespace with the most
+// bytes loses its largest Hold. Bytes is safe for concurrent use.
 type Bytes struct {
 	most, each int64
 
@@ -23,31 +23,31 @@ type Bytes struct {
 // account holds the usage of a namespace.
 type account struct {
 	bytes, kept int64
-	uses        int   // Holds that were neither lost nor left
-	open        holds // those that can be lost
+	uses        int   // number of Holds that are neither lost nor released
+	open        holds // the Holds that can be lost
 }
 
-// Hold is the usage of one operation.
+// Hold holds the bytes of one operation.
 type Hold struct {
 	all       *Bytes
 	namespace string
 	lose      func()
 	bytes     int64
-	place     int // index among those that can be lost, or one of the constants below
+	place     int // index in account.open, or one of the constants below
 }
 
 const (
 	kept = -1 - iota
-	gone // lost, or left
+	gone // lost, or released by Leave
 )
 
-// NewBytes returns Bytes with a limit for all namespaces together and one for each.
+// NewBytes returns Bytes with the limit most for all namespaces together and the limit each for one namespace.
 func NewBytes(most, each int64) *Bytes {
 	return &Bytes{most: most, each: each, of: map[string]*account{}}
 }
 
-// Hold returns an empty Hold. lose is called, with a lock held, when the Hold is lost. The caller must then release its
-// memory soon.
+// Hold returns an empty Hold. When the Hold is lost, Add calls lose with the lock held. The owner of the Hold must then
+// release its memory soon.
 func (b *Bytes) Hold(namespace string, lose func()) *Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +70,8 @@ func (b *Bytes) Open() (n int) {
 	return n
 }
 
-// Add adds bytes to the Hold, or subtracts some. It returns false if the Hold is lost.
+// Add adds n bytes to the Hold; n may be negative. It returns false if the Hold was lost before, is lost now, or was
+// released.
 func (h *Hold) Add(n int64) bool {
 	b := h.all
 	b.mu.Lock()
@@ -95,8 +96,9 @@ func (h *Hold) Add(n int64) bool {
 	return h.place != gone
 }
 
-// excessive returns the account whose largest Hold must be lost, after a changed: a itself if it exceeds its share, or else the largest account if
-// all together exceed the bytes. It returns nil if nothing must, or can, be lost.
+// excessive returns the account that must lose its largest Hold after a change of account a: a if it exceeds the limit
+// of a namespace, otherwise the largest account if all accounts together exceed their limit. It returns nil if no Hold
+// must be lost, or if none can be.
 func (b *Bytes) excessive(a *account) *account {
 	var found *account
 	switch {
@@ -115,8 +117,9 @@ func (b *Bytes) excessive(a *account) *account {
 	return found
 }
 
-// Keep protects the Hold from being lost. It returns false and changes nothing if the Hold's namespace would then keep more than own bytes, or all
-// namespaces together more than all.
+// Keep protects the Hold from being lost. It changes nothing and returns false if the Hold is already protected, lost
+// or released, if the protected bytes of its namespace would exceed own, or if the protected bytes of all namespaces
+// would exceed all.
 func (h *Hold) Keep(own, all int64) bool {
 	b := h.all
 	b.mu.Lock()
@@ -132,7 +135,7 @@ func (h *Hold) Keep(own, all int64) bool {
 	return true
 }
 
-// Leave permanently releases all bytes of the Hold. It may be called again.
+// Leave permanently releases all bytes of the Hold. Further calls have no effect.
 func (h *Hold) Leave() {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -164,7 +167,7 @@ func (b *Bytes) count(h *Hold, n int64) {
 	}
 }
 
-// holds is a heap, largest first.
+// holds is a heap with the largest Hold first.
 type holds []*Hold
 
 func (h holds) Len() int           { return len(h) }

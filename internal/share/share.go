@@ -1,19 +1,21 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share limits the number of entries that are kept for all namespaces together, so that no namespace can use up the capacity. One namespace
-// has at most a quarter of the capacity. When the capacity is used up, the namespace with the most entries loses its oldest entry to a namespace with
-// fewer. Therefore even many namespaces together cannot lock another one out. If all namespaces have about as many entries, such as one each, the
-// function Spare decides whether an entry can be dropped. It is useful if the capacity is small and entries are kept for a long time.
+// Package share limits the number of entries that are kept for all namespaces together, so that no namespace can use up
+// the capacity. One namespace has at most a quarter of the capacity. When the capacity is used up, a namespace with few
+// entries still gets room: the namespace with the most entries loses its oldest entry. So even many namespaces together
+// cannot lock out another namespace. If all namespaces have about the same number of entries, such as one each, the
+// function Spare chooses the entry to drop. Spare is useful if the capacity is small and entries are kept for a long
+// time.
 package share
 
 import "slices"
 
 // Map stores values by namespace and key. It is not safe for concurrent use.
 type Map[K comparable, V any] struct {
-	// Spare chooses an entry to drop when the map is full and no other namespace has at least two entries more than the requesting
-	// namespace. own is the number of entries of the requesting namespace. Spare returns false if no entry can be dropped. A nil Spare drops
-	// nothing.
+	// Spare chooses an entry to drop when the map is full and no other namespace has at least two entries more than the
+	// requesting namespace. own is the number of entries of the requesting namespace. Spare returns false if no entry can
+	// be dropped. If Spare is nil, no entry is dropped in this case.
 	Spare func(own int) (namespace string, key K, ok bool)
 
 	most    int
@@ -26,11 +28,12 @@ type Map[K comparable, V any] struct {
 // part holds the entries of one namespace.
 type part[K comparable, V any] struct {
 	values map[K]V
-	order  []K    // the oldest first
+	order  []K    // oldest first
 	turn   uint64 // Take uses the part with the lowest turn next
 }
 
-// New returns a Map with a maximum number of entries. It calls dropped, unless that is nil, with each entry that it drops to make room.
+// New returns a Map with a maximum number of entries. It calls dropped, unless that is nil, with each entry that it
+// drops to make room.
 func New[K comparable, V any](most int, dropped func(namespace string, key K)) *Map[K, V] {
 	return &Map[K, V]{most: most, dropped: dropped, of: map[string]*part[K, V]{}}
 }
@@ -70,14 +73,16 @@ func (m *Map[K, V]) Put(namespace string, key K, value V) bool {
 	return true
 }
 
-// Push is Put for a value that is more important than older entries: if there is no room, it drops the namespace's own oldest entries.
+// Push stores a value that is more important than older entries: if there is no room, it drops the namespace's own
+// oldest entries.
 func (m *Map[K, V]) Push(namespace string, key K, value V) {
 	for !m.Put(namespace, key, value) && m.Len(namespace) > 0 {
 		m.dropOldest(namespace)
 	}
 }
 
-// makeRoom reports whether a namespace may have one more entry. If necessary, it drops another entry.
+// makeRoom reports whether a namespace may have one more entry. If the map is full, it drops another entry to make
+// room.
 func (m *Map[K, V]) makeRoom(namespace string) bool {
 	own := m.Len(namespace)
 	if own >= max(1, m.most/4) {
@@ -99,7 +104,7 @@ func (m *Map[K, V]) makeRoom(namespace string) bool {
 	return m.dropSpare(own)
 }
 
-// dropSpare reports whether it dropped an entry that Spare chose.
+// dropSpare drops the entry that Spare chooses, and reports whether there was one.
 func (m *Map[K, V]) dropSpare(own int) bool {
 	if m.Spare == nil {
 		return false

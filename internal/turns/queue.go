@@ -20,28 +20,29 @@ import (
 type QueueOptions struct {
 	// Name of the controller, for metrics.
 	Name string
-	// Classify returns the group of a key, and its flow within the group. A group is everything that needs the same
-	// remote end. Names may have the form OWNER/NAME. Classify is called at each addition, outside of any lock, and
-	// must be quick.
+	// Classify returns the group of a key, and the key's flow within the group. A group contains the keys whose processing
+	// needs the same remote API. The name of a group may have the form OWNER/NAME, and the name of a flow the form
+	// TENANT/NAME. The queue calls Classify at each addition, without holding a lock; it must be quick.
 	Classify func(reconcile.Request) (group, flow string)
-	// PerGroup is how many keys of one group are processed at once; less than 1 means no limit.
+	// PerGroup is the maximum number of keys of one group that are processed at once; less than 1 means no limit.
 	PerGroup int
-	// PerOwner is the limit for all groups of one owner together.
+	// PerOwner is the same limit for all groups of one owner together.
 	PerOwner int
 	// Limiter decides how long a failed key waits.
 	Limiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// queue is a work queue for controllers in which no group of keys can take all workers. Owners take turns, then the
+// queue is a work queue for controllers in which no group of keys can occupy all workers. Owners take turns, then the
 // groups of an owner, and then the flows of a group. So a group whose work hangs delays no other group, and an owner
-// with many such groups delays no other owner. A key waits once, however often it is requested, and the earliest
-// request wins. A key that is added during its processing is processed once more afterwards, never twice at once.
+// with many such groups delays no other owner. A key is in the queue at most once, however often it is requested; the
+// request with the shortest delay counts. If a key is added during its processing, it is processed once more
+// afterwards, never by two workers at once.
 type queue struct {
 	QueueOptions
 	metrics metrics
 
 	mu sync.Mutex
-	// work is signalled when a key may be served, idle when none is being processed.
+	// work is signaled when a key may be served, and idle when no key is being processed.
 	work, idle *sync.Cond
 	// entries holds every key that waits, is delayed or is being processed.
 	entries map[reconcile.Request]*entry
@@ -58,16 +59,16 @@ type entry struct {
 	group, flow string // as last classified
 	since       time.Time
 
-	waiting *node[*entry] // its leaf; nil if it is not waiting
-	place   *list.Element // in that leaf
+	waiting *node[*entry] // the leaf in which it waits; nil if it is not waiting
+	place   *list.Element // its place in that leaf
 	running *node[*entry] // the leaf that it came from; nil if it is not being processed
-	again   bool          // to be processed once more
+	again   bool          // it was added during its processing
 
 	at    time.Time   // when its delay ends
 	delay *time.Timer // nil if it is not delayed
 }
 
-// NewQueue returns a work queue. It starts no goroutine: a timer runs only while a key is delayed.
+// NewQueue returns a work queue. The queue needs no goroutine of its own: a timer runs only while a key is delayed.
 func NewQueue(o QueueOptions) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	return newQueue(o)
 }
@@ -79,7 +80,7 @@ func newQueue(o QueueOptions) *queue {
 	return q
 }
 
-// Add requests the key's processing as soon as it is its turn.
+// Add requests the processing of a key as soon as it is the key's turn.
 func (q *queue) Add(key reconcile.Request) {
 	group, flow := q.Classify(key)
 	now := time.Now()
@@ -108,7 +109,8 @@ func (q *queue) Add(key reconcile.Request) {
 	}
 }
 
-// AddAfter requests the key's processing after a time, or earlier if it was requested earlier.
+// AddAfter requests the processing of a key after a delay. It has no effect if the key is already requested for an
+// earlier time.
 func (q *queue) AddAfter(key reconcile.Request, after time.Duration) {
 	if after <= 0 {
 		q.Add(key)
@@ -128,7 +130,7 @@ func (q *queue) AddAfter(key reconcile.Request, after time.Duration) {
 	}
 }
 
-// AddRateLimited requests the key's processing after the time that the limiter returns.
+// AddRateLimited requests the processing of a key after the delay that the limiter returns.
 func (q *queue) AddRateLimited(key reconcile.Request) {
 	q.metrics.retries.Inc()
 	q.AddAfter(key, q.Limiter.When(key))
@@ -137,11 +139,11 @@ func (q *queue) AddRateLimited(key reconcile.Request) {
 // Forget resets the limiter's state for the key.
 func (q *queue) Forget(key reconcile.Request) { q.Limiter.Forget(key) }
 
-// NumRequeues returns how often the key failed in a row.
+// NumRequeues returns how often the key was requeued since it was last forgotten.
 func (q *queue) NumRequeues(key reconcile.Request) int { return q.Limiter.NumRequeues(key) }
 
-// Get waits for a key whose turn it is. The caller must call Done with each key. After a shutdown, waiting keys are
-// still returned; then shutdown is true.
+// Get waits for a key whose turn it is. The caller must call Done with each key. After a shutdown, Get still returns
+// the waiting keys; after the last one, it returns true for shutdown.
 func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,7 +158,7 @@ func (q *queue) Get() (key reconcile.Request, shutdown bool) {
 	}
 }
 
-// pop returns the key whose turn it is, or nil if there is none. The lock is held.
+// pop returns the entry whose turn it is, or nil if there is none. The caller holds the lock.
 func (q *queue) pop() *entry {
 	e, leaf := q.line.pop()
 	if leaf == nil {
@@ -185,7 +187,7 @@ func (q *queue) Done(key reconcile.Request) {
 	q.processing--
 	e.running.done()
 	e.running = nil
-	q.work.Signal() // another key may now have a free place
+	q.work.Signal() // a limit may now allow another key
 	if e.again {
 		e.again = false
 		q.wait(e)
@@ -196,17 +198,18 @@ func (q *queue) Done(key reconcile.Request) {
 	}
 }
 
-// Len returns the number of waiting keys, without delayed ones.
+// Len returns the number of waiting keys. Delayed keys do not count.
 func (q *queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting
 }
 
-// ShutDown stops additions. Delayed keys are dropped, waiting ones are still returned.
+// ShutDown makes the queue ignore further additions. It drops delayed keys; Get still returns waiting keys.
 func (q *queue) ShutDown() { q.shutDown(false) }
 
-// ShutDownWithDrain does what ShutDown does, and waits until no key is being processed, or until ShutDown is called.
+// ShutDownWithDrain does what ShutDown does, and then waits until no key is waiting or being processed, or until
+// ShutDown is called.
 func (q *queue) ShutDownWithDrain() {
 	q.shutDown(true)
 	q.mu.Lock()
@@ -256,7 +259,7 @@ func (q *queue) wait(e *entry) {
 func (q *queue) push(e *entry) {
 	owner, _, found := strings.Cut(e.group, "/")
 	perGroup := q.PerGroup
-	if !found && q.PerOwner > 0 { // the owner has no other group
+	if !found && q.PerOwner > 0 { // without a slash, the group is its owner's only group
 		perGroup = q.PerOwner
 	}
 	perTenant := 0
@@ -268,7 +271,7 @@ func (q *queue) push(e *entry) {
 	q.work.Signal()
 }
 
-// forgetIdle drops a key without any request.
+// forgetIdle drops the entry of a key that is not waiting, being processed or delayed.
 func (q *queue) forgetIdle(e *entry) {
 	if e.waiting == nil && e.running == nil && e.delay == nil {
 		delete(q.entries, e.key)
@@ -282,7 +285,7 @@ func (e *entry) stopDelay() {
 	}
 }
 
-// ripen adds a key whose delay is over, unless it has been requested otherwise since.
+// ripen adds a key whose delay is over, unless a later request replaced the delay.
 func (q *queue) ripen(key reconcile.Request, at time.Time) {
 	q.mu.Lock()
 	e := q.entries[key]

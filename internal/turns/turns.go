@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns decides the order when more work waits than can be done at once: calls of a remote end in a Limiter,
-// and keys of controllers in a work queue. In both, tenants take turns, and so do the flows of each tenant, so that one
-// tenant's amount of work does not delay the others.
+// Package turns decides the order of work if more waits than can be done at once: calls to a remote API in a Limiter,
+// and keys of controllers in a work queue. In both, tenants take turns, and so do the flows of each tenant, so that
+// much work of one tenant does not delay the others.
 package turns
 
 import (
@@ -14,57 +14,57 @@ import (
 )
 
 const (
-	// First is the number of concurrent calls before anything is known about the remote end.
+	// First is the initial limit of concurrent calls, before any call has succeeded or failed.
 	First = 32
-	// Most is the number of concurrent calls that GitHub's documentation allows, about 100, less a margin.
+	// Most is the maximum number of concurrent calls to GitHub. GitHub's documentation allows about 100.
 	Most = 96
-	// outOfTurn is the number of turns by priority before the lowest rank gets one, so that lookups are served during
-	// an endless burst.
+	// outOfTurn is the interval at which a waiting call is chosen in the reverse order of ranks: every outOfTurn-th call.
+	// So calls of the lowest ranks are served even while calls of higher ranks always wait.
 	outOfTurn = 8
 )
 
-// Rank is the priority of calls that wait for their turn; the lowest goes first.
+// Rank is the priority of a waiting call. Calls with the lowest value go first.
 type Rank int
 
 // Ranks of calls.
 const (
-	// Removing frees resources that other calls wait for.
+	// Removing is for calls that free resources, which other calls may wait for.
 	Removing Rank = iota
-	// Registering is for a runner that a job waits for.
+	// Registering is for the registration of a runner that a job waits for.
 	Registering
-	// Changing is for sessions, scale sets and the like.
+	// Changing is for calls that change other objects, such as sessions and scale sets.
 	Changing
-	// Looking is for one object, and a caller waits for the answer.
+	// Looking is for reading one object while a caller waits for the answer.
 	Looking
-	// Listing can wait longest.
+	// Listing is for lists, which can wait longest.
 	Listing
 	ranks
 )
 
-// Limiter limits the number of concurrent calls, by additive increase and multiplicative decrease: the limit grows by
-// one for each limit's worth of good answers while it is in use, and is halved when the remote end is overloaded.
-// Waiting calls are served by rank; within a rank, tenants and their flows take turns.
+// Limiter limits the number of concurrent calls, by additive increase and multiplicative decrease. While at least half
+// of the limit is in use, as many good answers as the limit increase it by one. An answer that indicates overload
+// halves it. Waiting calls are served by rank; within a rank, tenants and their flows take turns.
 type Limiter struct {
 	most float64
 
 	mu       sync.Mutex
 	limit    float64
 	underWay int
-	round    int // grows when the limit is cut
-	served   int // the number of waiting calls that were served
+	round    int // number of times that the limit was halved
+	served   int // number of calls that got a turn
 	waiting  [ranks]node[*waiter]
 }
 
-// Bearing is what the result of a call indicates about the remote end's load.
+// Bearing is what the result of a call indicates about the load of the remote API.
 type Bearing int
 
-// Bearings of a call's end.
+// Bearings of results.
 const (
-	// Unknown is for a call that was not made, or whose caller left.
+	// Unknown means that the result indicates nothing, for example because the call was not made or its context ended.
 	Unknown Bearing = iota
-	// Good is for any answer, including refusals.
+	// Good means an answer that does not indicate overload, including refusals such as 404.
 	Good
-	// Overloaded is for 429, 5xx or no answer.
+	// Overloaded means 429, 5xx or no answer.
 	Overloaded
 )
 
@@ -73,7 +73,7 @@ func New(most int) *Limiter {
 	return &Limiter{most: float64(most), limit: float64(min(First, most))}
 }
 
-// Enter waits for a turn, until ctx ends. The caller must pass the round to Leave.
+// Enter waits for a turn, or until ctx ends. If it returns no error, the caller must pass the round to Leave.
 func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, err error) {
 	l.mu.Lock()
 	w := &waiter{turn: make(chan int, 1)}
@@ -92,13 +92,13 @@ func (l *Limiter) Enter(ctx context.Context, r Rank, flow string) (round int, er
 		leaf.remove(w.place)
 	}
 	l.mu.Unlock()
-	if !isWaiting { // served at the same moment
+	if !isWaiting { // the call got its turn at the same moment
 		l.Leave(<-w.turn, Unknown)
 	}
 	return 0, ctx.Err()
 }
 
-// Leave ends a turn. A call that began before the last cut does not cut again.
+// Leave ends a turn. A call that began before the limit was last halved does not halve it again.
 func (l *Limiter) Leave(round int, b Bearing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *Limiter) Leave(round int, b Bearing) {
 	l.serve()
 }
 
-// serve gives turns to waiting calls while there are any.
+// serve gives turns to waiting calls while the limit allows it.
 func (l *Limiter) serve() {
 	for l.underWay < int(l.limit) {
 		w := l.next()
@@ -133,7 +133,7 @@ func (l *Limiter) next() *waiter {
 	}
 	for _, r := range order {
 		if w, leaf := l.waiting[r].pop(); leaf != nil {
-			leaf.done() // active calls are counted for all ranks together
+			leaf.done() // underWay counts the active calls of all ranks together
 			w.place = nil
 			l.served++
 			return w
@@ -144,6 +144,6 @@ func (l *Limiter) next() *waiter {
 
 // waiter is a call that waits for its turn.
 type waiter struct {
-	place *list.Element // nil once it is served
+	place *list.Element // nil once the call has its turn
 	turn  chan int      // receives the round
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/corral-dev/corral/internal/podspec"
 )
 
-// Check reports why an API server, and then the controller, would refuse an object. It checks the pod that Corral makes of a pool's template.
+// Check returns the reasons why an API server or the controller would refuse an object. For a pool, it also checks the
+// pod that Corral builds from the pool's template.
 func Check(object map[string]any) field.ErrorList {
 	if errs := admission.Check(object); len(errs) > 0 || (&unstructured.Unstructured{Object: object}).GetKind() != "RunnerPool" {
 		return errs
@@ -45,7 +46,8 @@ func Check(object map[string]any) field.ErrorList {
 	return errs
 }
 
-// isFilledIn reports whether an error is about a request that was filled in from a limit, and is reported at the limit as well.
+// isFilledIn reports whether an error concerns a request that defaults to a limit, and the same error is reported for
+// that limit.
 func isFilledIn(e *field.Error, all field.ErrorList) bool {
 	limit := strings.Replace(e.Field, ".requests[", ".limits[", 1)
 	return limit != e.Field && slices.ContainsFunc(all, func(o *field.Error) bool { return o.Field == limit && o.Detail == e.Detail })

@@ -13,8 +13,8 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 )
 
-// Compile compiles definitions in this process, without limits, and loads the policies that they declare. It runs in a
-// child process.
+// Compile compiles definitions in this process, without limits, and loads the policies that they declare. The child
+// process calls it.
 func Compile(files compile.Files, options compile.Options) compile.Result {
 	options.Check = Check
 	result := compile.Compile(files, options)
@@ -24,7 +24,8 @@ func Compile(files compile.Files, options compile.Options) compile.Result {
 	return result
 }
 
-// maxRequestBytes is the maximum size of a child's input: the files in base64, and some more for the rest.
+// maxRequestBytes is the maximum size of a child's input. Base64 enlarges the files by a third; the remainder is for
+// the other fields.
 const maxRequestBytes = 2 * compile.MaxTotalBytes
 
 // IsChild reports whether this process was started to run Main.
@@ -48,7 +49,8 @@ func Main() {
 	os.Exit(0)
 }
 
-// placeMark is the prefix of a line on the child's standard error that names the current package.
+// placeMark is the prefix of a line on the child's standard error that names the package or policy that the child is
+// compiling.
 const placeMark = "compiling "
 
 func serve(in io.Reader, out, places io.Writer) error {
@@ -59,7 +61,7 @@ func serve(in io.Reader, out, places io.Writer) error {
 	if err := limit(r.Limits); err != nil {
 		return fmt.Errorf("limiting the compiler: %w", err)
 	}
-	// More aggressive garbage collection near the memory limit costs CPU time, which is limited too.
+	// Near this limit, the runtime collects garbage more often. That takes CPU time, which is limited too.
 	debug.SetMemoryLimit(int64(r.Limits.Memory / 8 * 7))
 	r.Options.Begin = func(place string) { fmt.Fprintf(places, "%s%s\n", placeMark, place) }
 	result := Compile(r.Files, r.Options)

@@ -15,11 +15,12 @@ import (
 	"github.com/corral-dev/corral/internal/policy"
 )
 
-// policyMemory is the maximum additional address space of a child for policies. Its parent checks the memory in use;
-// this limit is for growth that is too fast for these checks.
+// policyMemory is the maximum additional address space of a child for policies. The parent checks the memory in use;
+// this limit stops growth that is too fast for these checks.
 const policyMemory = 1 << 30
 
-// evaluation is a request to a child for policies: a policy to load or to test, or a question to a loaded policy.
+// evaluation is a request to a policy child: to load a policy, to test a policy, or to answer a question to a loaded
+// policy.
 type evaluation struct {
 	Program  string              `json:"program,omitempty"`
 	Source   *policy.Source      `json:"source,omitempty"`
@@ -29,26 +30,26 @@ type evaluation struct {
 
 // response is the answer of a child.
 type response struct {
-	// Facts are the facts about a loaded policy, and Report is the result of its tests.
+	// Facts are the facts about a loaded policy, and Report is the result of a test request.
 	Facts       policy.Facts          `json:"facts,omitzero"`
 	Report      policy.TestReport     `json:"report,omitzero"`
 	Diagnostics []v1alpha1.Diagnostic `json:"diagnostics,omitempty"`
 	// Answer is the result of Policy.Answer.
 	Answer json.RawMessage `json:"answer,omitempty"`
-	// Error is set if the request was invalid.
+	// Error is set if the request failed.
 	Error string `json:"error,omitempty"`
 }
 
-// servePolicies answers requests until the end of its input. It writes an empty answer when it is ready.
+// servePolicies answers requests until its input ends. It writes an empty object when it is ready.
 func servePolicies(in io.Reader, out io.Writer) error {
 	if err := limit(Limits{Memory: policyMemory}); err != nil {
 		return fmt.Errorf("limiting the evaluation: %w", err)
 	}
-	_ = goFirst() // if it is not allowed, the kernel uses its default choice
-	// Collect garbage as usual from here on. Until here the garbage could grow, because collecting it takes a third of
-	// the CPU time of a start.
+	_ = goFirst() // if this is not allowed, the kernel chooses a process as usual
+	// Collect garbage at the usual rate from now on. During the start the garbage may grow, because collecting it would
+	// take a third of the CPU time of the start.
 	debug.SetGCPercent(100)
-	// Return the memory that was used for loading, so that the parent does not count it as growth.
+	// Make the runtime return the memory that loading a policy used, so that the parent does not count it as growth.
 	debug.SetMemoryLimit(int64(DefaultEvaluatorLimits().Rest / 4 * 3))
 	if _, err := io.WriteString(out, "{}"); err != nil {
 		return fmt.Errorf("writing an answer: %w", err)
@@ -56,7 +57,7 @@ func servePolicies(in io.Reader, out io.Writer) error {
 	programs := map[string]*policy.Policy{}
 	for {
 		var e evaluation
-		decoder := json.NewDecoder(in) // a new one, because it keeps its buffer
+		decoder := json.NewDecoder(in) // a new decoder, because a decoder keeps its buffer
 		decoder.UseNumber()            // keeps the numbers in data as they are written
 		err := decoder.Decode(&e)
 		if errors.Is(err, io.EOF) {

@@ -4,11 +4,12 @@
 // Package worker compiles untrusted definitions and evaluates untrusted policies in child processes, which can be
 // stopped.
 //
-// CUE evaluation cannot be cancelled, and 300 bytes of CUE can take gigabytes or never end. The same is true of a call
-// in Rego. So the running binary executes itself. It runs `corral compile-worker` once for each compilation, with
-// limits on memory, CPU time, wall time and output. It runs `corral policy-worker` for policies, which stay loaded
-// between questions; the parent watches its CPU time and memory. Both have an empty environment and communicate over
-// standard input and output. The author of the definition or policy gets an error when it exceeds a limit.
+// An evaluation of CUE cannot be canceled, and 300 bytes of CUE can take gigabytes or never end. The same is true of a
+// function call in Rego. So the running binary starts itself as a child process. It runs `corral compile-worker` once
+// for each compilation, with limits on memory, CPU time, wall time and output. It runs `corral policy-worker` for
+// policies, which stay loaded between questions; the parent watches the CPU time and memory of the child. Both children
+// get no environment variables except GOGC, and communicate over standard input and output. If a definition or policy
+// exceeds a limit, its author gets an error.
 package worker
 
 import (
@@ -35,26 +36,26 @@ import (
 // compileCommand is the hidden command that runs a compilation.
 const compileCommand = "compile-worker"
 
-// Limits of one compilation. The limits on memory and CPU time need Linux; elsewhere only the wall time and the output
-// are limited.
+// Limits are the limits of one compilation. The limits on memory and CPU time need Linux; on other systems, only the
+// wall time and the output are limited.
 type Limits struct {
 	// Memory in bytes: the additional address space (RLIMIT_AS) after the start of the process.
 	Memory uint64 `json:"memory"`
 	// CPU time, in whole seconds (RLIMIT_CPU).
 	CPU time.Duration `json:"cpu"`
-	// Wall time from the start of the process to its end. Exceeding it with CPU time left is not the fault of the
-	// definitions: the machine is busy.
+	// Wall time from the start of the process to its end. If a compilation exceeds it with CPU time left, the machine is
+	// busy, and the definitions are not to blame.
 	Wall time.Duration `json:"wall"`
 	// OutputBytes is the maximum size of the result's JSON.
 	OutputBytes int `json:"outputBytes"`
 }
 
-// DefaultLimits returns limits for compile.MaxObjects pools from a table in one tree.
+// DefaultLimits returns limits that suffice for one tree with compile.MaxObjects pools from a table.
 func DefaultLimits() Limits {
 	return Limits{Memory: 1 << 30, CPU: 15 * time.Second, Wall: 4 * time.Minute, OutputBytes: 24 << 20}
 }
 
-// Compiler compiles in child processes and limits their number. It is safe for concurrent use.
+// Compiler compiles definitions in child processes and limits their number. It is safe for concurrent use.
 type Compiler struct {
 	// Executable is a binary that runs Main when it is started as a child.
 	Executable string
@@ -70,15 +71,15 @@ type Compiler struct {
 
 // NewCompiler returns a Compiler that executes the running binary, with at most concurrency processes at once.
 func NewCompiler(concurrency int, limits Limits) *Compiler {
-	executable, _ := os.Executable() // no child can be started if it is not found
+	executable, _ := os.Executable() // if this fails, starting a child returns an error
 	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency)), compiling: map[string]chan struct{}{}}
 }
 
 // flowKey is the context key of the flow.
 type flowKey struct{}
 
-// InFlow sets the flow of compilations, such as a namespace. A flow has one compilation at a time, so that one flow with many
-// or slow definitions does not delay another. Compilations without a flow are not limited.
+// InFlow returns a context for compilations of a flow, such as a namespace. A flow has one compilation at a time, so that
+// a flow with many or slow definitions does not delay another. Compilations without a flow are not limited.
 func InFlow(ctx context.Context, flow string) context.Context {
 	return context.WithValue(ctx, flowKey{}, flow)
 }
@@ -139,8 +140,8 @@ func (c *Compiler) enter(ctx context.Context, flow string) (leave func(), err er
 	}, nil
 }
 
-// collectLater lets the garbage in a child grow further than usual, within the memory limit, because collecting it
-// takes half of the CPU time of a compilation.
+// collectLater makes a child collect garbage less often than usual, because the usual rate takes half of the CPU time
+// of a compilation. The memory limit still applies.
 const collectLater = "GOGC=400"
 
 // run executes one child and reads its result.
@@ -156,7 +157,7 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = 5 * time.Second
 	isolate(cmd)
-	// To the kernel, the thread that starts the child is the parent, and it kills the child when that thread ends.
+	// The kernel kills the child when the thread that started it ends, even if the parent process continues.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
@@ -180,7 +181,7 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 // outOfCPUTime is the last line of a child that has used up its CPU time.
 const outOfCPUTime = "out of CPU time"
 
-// advice is what users can do about definitions that need too much.
+// advice tells users how to fix definitions that exceed a limit.
 const advice = "look for lists that multiply (comprehensions in comprehensions), values that contain each other, or large `&` of alternatives"
 
 // explain converts the failure of a child into a diagnostic, or into an error if the definitions did not cause it.
@@ -211,7 +212,7 @@ func (c *Compiler) explain(state *os.ProcessState, wall error, output *capped) (
 
 func cpuTime(state *os.ProcessState) time.Duration { return state.UserTime() + state.SystemTime() }
 
-// split separates the lines that name packages from the rest of the child's standard error.
+// split separates the lines that name the compiled places from the rest of the child's standard error.
 func split(stderr string) (places []string, rest string) {
 	for strings.HasPrefix(stderr, placeMark) {
 		place, after, whole := strings.Cut(stderr[len(placeMark):], "\n")
@@ -236,7 +237,7 @@ func refused(format string, args ...any) compile.Result {
 	return compile.Result{Diagnostics: []v1alpha1.Diagnostic{{Message: fmt.Sprintf(format, args...)}}}
 }
 
-// capped keeps the first limit bytes that are written to it, and calls full if there are more.
+// capped keeps the first limit bytes that are written to it. It calls full once when it receives more.
 type capped struct {
 	kept       []byte
 	limit      int

@@ -19,34 +19,36 @@ import (
 
 // Limit is the limit of one request to a child that evaluates policies. The limits on CPU time and memory need Linux.
 type Limit struct {
-	// CPU time.
+	// CPU is the maximum CPU time.
 	CPU time.Duration
-	// Usual is the CPU time within which nearly all requests finish; 0 if no request counts as slow.
+	// Usual is the CPU time within which nearly all requests finish. A request that takes more counts as slow; 0 means
+	// that no request does.
 	Usual time.Duration
 	// Memory in bytes, in addition to the child's memory before the request.
 	Memory uint64
-	// Wall is the wall time. Exceeding it is not the fault of a policy: the machine may be busy.
+	// Wall is the wall time. A policy is not blamed for exceeding it, because the machine may be busy.
 	Wall time.Duration
 }
 
 // EvaluatorLimits are the limits for policies.
 type EvaluatorLimits struct {
-	// Load is for compiling a policy's modules, Ask for one decision, Test for all of its tests.
+	// Load limits the compilation of a policy's modules, Ask one decision, and Test a run of all its tests.
 	Load, Ask, Test Limit
-	// Rest is the memory of an idle child, in bytes, above which it is replaced.
+	// Rest is the maximum memory of an idle child in bytes. A child that takes more is replaced.
 	Rest uint64
 }
 
-// StartBytes is the memory of a new child.
+// StartBytes is the memory of a new child in bytes.
 const StartBytes = 64 << 20
 
-// Most returns the maximum memory, in bytes, of the given number of children, as many slow children, and a spare one.
+// Most returns the maximum memory, in bytes, of the given number of children, the same number of children with slow
+// requests, and one spare child.
 func (l EvaluatorLimits) Most(children int) int64 {
 	return 2*int64(children)*int64(l.Rest+max(l.Load.Memory, l.Ask.Memory)) + StartBytes
 }
 
-// DefaultEvaluatorLimits are ample for a policy of v1alpha1.MaxPolicyBytes. A typical decision takes a fifth of a
-// millisecond.
+// DefaultEvaluatorLimits returns limits that are ample for a policy of v1alpha1.MaxPolicyBytes. A typical decision
+// takes a fifth of a millisecond.
 func DefaultEvaluatorLimits() EvaluatorLimits {
 	return EvaluatorLimits{
 		Load: Limit{CPU: 2 * time.Second, Usual: 100 * time.Millisecond, Memory: 192 << 20, Wall: 20 * time.Second},
@@ -59,11 +61,12 @@ func DefaultEvaluatorLimits() EvaluatorLimits {
 // Evaluator loads and evaluates policies that have their own modules in long-lived child processes. It is safe for
 // concurrent use.
 //
-// A child handles one request at a time, so its resource usage belongs to that request. Namespaces take turns, and a
-// namespace has one request at a time. A child that exceeds its limits is killed, and its request is repeated once in a
-// new child. Only if it fails there, alone, is the policy at fault.
+// A child handles one request at a time, so that its resource usage can be attributed to that request. Namespaces take
+// turns, and a namespace has one request at a time. If a request exceeds its limits, the Evaluator kills the child and
+// repeats the request once in a new child. It blames the policy only if the request also fails there, where no other
+// policy is loaded.
 //
-// A request that takes longer than usual gives up its turn and continues when no one else needs a CPU. The number of
+// A request that takes longer than usual gives up its turn and continues with the lowest CPU priority. The number of
 // such requests is limited to the number of children, because each takes memory.
 type Evaluator struct {
 	// Executable is a binary that runs Main when it is started as a child.
@@ -74,22 +77,23 @@ type Evaluator struct {
 
 	mu     sync.Mutex
 	idle   []*process
-	busy   int      // namespaces that have the turn, each with its own child
-	slow   int      // namespaces that have given up their turn
-	spare  *process // a child that has had no request yet; nil if there is none
+	busy   int      // number of namespaces that have a turn, each with its own child
+	slow   int      // number of requests that continue after they gave up their turn
+	spare  *process // a started child without any request yet; nil if there is none
 	asking map[string]chan struct{}
 	greedy map[string]bool // namespaces whose last request exceeded its limits
 	closed bool
 }
 
-// NewEvaluator returns an Evaluator that executes the running binary, with at most the given number of children at once
-// and a spare one if there are several. It starts them on demand.
+// NewEvaluator returns an Evaluator that executes the running binary, with at most the given number of children at
+// once, not counting those with slow requests. If that number is more than 1, it also keeps one spare child. It starts
+// children on demand.
 func NewEvaluator(children int, limits EvaluatorLimits) *Evaluator {
-	executable, _ := os.Executable() // no child can be started if it is not found
+	executable, _ := os.Executable() // if this fails, starting a child returns an error
 	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{}}
 }
 
-// Close ends the children.
+// Close kills the idle children. A busy child is killed when its request ends.
 func (e *Evaluator) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,8 +107,8 @@ func (e *Evaluator) Close() {
 }
 
 // Load loads a policy and returns facts about its rules and diagnostics. A *policy.Excess means that loading exceeded
-// its limits. Any other error means that it could not be tried: policy.ErrOutdated if isCurrent, which may be nil,
-// returned false when it was the policy's turn.
+// its limits. Any other error means that the policy could not be judged. It is policy.ErrOutdated if isCurrent, which
+// may be nil, returned false when it was the namespace's turn.
 func (e *Evaluator) Load(ctx context.Context, source policy.Source, isCurrent func() bool) (policy.Facts, []v1alpha1.Diagnostic, error) {
 	p := policy.Elsewhere(source, policy.Facts{}, e)
 	var answer response
@@ -151,10 +155,11 @@ func (e *Evaluator) Test(ctx context.Context, source policy.Source, options poli
 	return answer.Report, answer.Diagnostics, err
 }
 
-// programOf returns a child's key for a policy. It covers everything that determines the policy's answers.
+// programOf returns the key of a policy in a child. It depends on everything that determines the policy's answers.
 func programOf(p *policy.Policy) string { return p.Ref() + " " + p.Digest() }
 
-// inTurn runs do with a child when it is the namespace's turn, and once more with a new child if the first child ended.
+// inTurn waits for the namespace's turn and calls do with a child. If that child ended and had earlier requests, it
+// calls do once more with a new child.
 func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do func(*process) error) error {
 	t, err := e.enter(ctx, namespace)
 	if err != nil {
@@ -177,8 +182,9 @@ func (e *Evaluator) inTurn(ctx context.Context, namespace, program string, do fu
 	return e.do(child, t, do)
 }
 
-// do runs a request on a child. If the request exceeds its limits or crashes the child, the namespace has to wait for
-// as long as the request took. After an excess, the namespace's next child has the lowest priority from the start.
+// do runs a request on a child. If the request exceeds its limits or crashes the child, the namespace must wait before
+// its next request, for as long as this request took. If the request exceeds its limits, the child of the namespace's
+// next request has the lowest CPU priority from the start.
 func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
 	child.namespace, child.onSlow = t.namespace, t.give
 	e.mu.Lock()
@@ -202,17 +208,17 @@ func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
 	return err
 }
 
-// turn is a namespace's turn.
+// turn is the turn of a namespace: the right to run one request.
 type turn struct {
 	of        *Evaluator
 	namespace string
 	alone     chan struct{}
-	round     int           // of the slots
+	round     int           // for slots.Leave
 	given     bool          // the turn was given up; guarded by the Evaluator's lock
-	rest      time.Duration // until the namespace may ask again
+	rest      time.Duration // how long the namespace must wait after the turn
 }
 
-// enter waits until the namespace has no other request in progress, and for its turn.
+// enter waits until the namespace has no other request in progress, and then for the namespace's turn.
 func (e *Evaluator) enter(ctx context.Context, namespace string) (*turn, error) {
 	e.mu.Lock()
 	alone := e.asking[namespace]
@@ -237,7 +243,7 @@ func (e *Evaluator) enter(ctx context.Context, namespace string) (*turn, error) 
 	return &turn{of: e, namespace: namespace, alone: alone, round: round}, nil
 }
 
-// give gives up the turn, unless too many namespaces have done so. The request continues.
+// give gives up the turn, unless as many requests as there are children have already done so. The request continues.
 func (t *turn) give() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
@@ -250,7 +256,7 @@ func (t *turn) give() {
 	t.of.slots.Leave(t.round, turns.Unknown)
 }
 
-// end ends the turn and any request that continued without one.
+// end ends the turn, or the request that continued after it gave up the turn.
 func (t *turn) end() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
@@ -267,9 +273,10 @@ func (t *turn) end() {
 	time.AfterFunc(t.rest, func() { <-t.alone })
 }
 
-// acquire returns an idle child. To avoid that one namespace's excess kills a child with another namespace's programs,
-// a namespace gets its own last child, or else a new child while there may be more, or else preferably a child that has
-// loaded the program. A child with low priority, due to another namespace's slow request, is replaced by a new one.
+// acquire returns a child for a request. It avoids sharing a child between namespaces, because a request that exceeds
+// its limits costs the child and all policies that it has loaded. In order of preference, it returns the child that the
+// namespace used last, a new child if there may be more, a child that has loaded the program, or any other. If that
+// child has the lowest priority because of another namespace's slow request, acquire replaces it with a new child.
 func (e *Evaluator) acquire(namespace, program string) (*process, error) {
 	e.mu.Lock()
 	own := func(p *process) bool { return p.namespace == namespace }
@@ -295,8 +302,8 @@ func (e *Evaluator) acquire(namespace, program string) (*process, error) {
 	return p, nil
 }
 
-// fresh returns a new child, and starts the next spare one, unless there is only one child: a command would pay for
-// two.
+// fresh returns the spare child or starts a new one. It then starts the next spare child, unless there may be only one
+// child: the command line would pay for two.
 func (e *Evaluator) fresh() (*process, error) {
 	e.mu.Lock()
 	p := e.spare
@@ -326,8 +333,8 @@ func (e *Evaluator) prepare() {
 	e.spare = p
 }
 
-// giveBack returns a child to the idle ones. It reports whether the child is usable, or was only replaced because it
-// had grown.
+// giveBack adds a child to the idle children, or kills it if it has grown too large or is not needed. It returns false
+// if the child ended during the request, or its memory cannot be read.
 func (e *Evaluator) giveBack(p *process) bool {
 	if p.isOver() {
 		return false

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limit limits this process. Soft and hard limits are equal, so that the kernel kills it. For CPU time, there is a
-// second to report that it is used up: the parent cannot find out, because the kernel reports less CPU time to it than
-// it counts for this limit.
+// limit sets the resource limits of this process. Soft and hard limits are equal, except for CPU time: at the soft
+// limit the process has one more second to report the reason and exit, and at the hard limit the kernel kills it. The
+// parent could not find the reason, because the kernel reports less CPU time to it than the kernel counts for this
+// limit.
 func limit(l Limits) error {
 	reserved, _, err := sizeOf("self")
 	if err != nil {
@@ -39,7 +40,7 @@ func limit(l Limits) error {
 	return nil
 }
 
-// exitOnSignal ends this process when it receives a signal.
+// exitOnSignal ends this process with a message when it receives a signal.
 func exitOnSignal(s os.Signal, message string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, s)
@@ -78,25 +79,26 @@ func sizeOf(process string) (reserved, resident uint64, err error) {
 	return reserved * page, resident * page, nil
 }
 
-// goFirst makes the kernel choose this process, not its parent, when memory runs out.
+// goFirst makes the kernel kill this process, not its parent, when memory runs out.
 func goFirst() error { return os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) }
 
-// comeSecond lowers the priority of processes that this thread starts: they get a third of the CPU time that this
-// process gets when both need it, even if this process has a low priority itself.
+// comeSecond lowers the priority of the calling thread and of the processes that it starts. When such a process and
+// this process both need a CPU, it gets a third of the time that this process gets, even if this process has a low
+// priority itself.
 func comeSecond() error {
-	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the nice value
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 minus the nice value
 	if err != nil {
 		return fmt.Errorf("reading the priority: %w", err)
 	}
 	return unix.Setpriority(unix.PRIO_PROCESS, 0, min(19, 20-own+5))
 }
 
-// comeLast makes a process run only when no one else needs the CPU, permanently. The kernel treats a CPU that runs only
-// such processes as idle. The nice value is not enough, because a waking thread would then be placed on another busy
-// CPU instead.
+// comeLast permanently makes a process run only when no other process needs the CPU. The kernel treats a CPU that runs
+// only such processes as idle. A high nice value would not suffice, because the kernel would not treat the CPU as idle
+// and could place a waking thread on another, busy CPU.
 func comeLast(pid int) bool {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	for _, t := range threads { // threads that they start later inherit it
+	for _, t := range threads { // threads that these start later inherit the policy
 		if tid, failed := strconv.Atoi(t.Name()); failed == nil {
 			err = errors.Join(err, unix.SchedSetAttr(tid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0))
 		}
@@ -107,10 +109,10 @@ func comeLast(pid int) bool {
 // isolate puts the child into its own process group, which is killed as a whole, and ties its life to its parent's.
 func isolate(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if cmd.Cancel != nil { // it has a context
+	if cmd.Cancel != nil { // the command has a context
 		cmd.Cancel = func() error { return killAll(cmd) }
 	}
 }
 
-// killAll kills the child with all that it started.
+// killAll kills the child and all processes in its group.
 func killAll(cmd *exec.Cmd) error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// limit does nothing: the parent limits wall time and output.
+// limit does nothing, because these limits need Linux. The parent limits wall time and output.
 func limit(Limits) error { return nil }
 
-// isolate does nothing: exec kills the child at its timeout.
+// isolate does nothing. Package exec kills a child when the context of its command ends.
 func isolate(*exec.Cmd) {}
 
-// The parent only limits wall time, so these report no usage.
+// cpuOf and memoryOf report no usage, so the parent limits only the wall time.
 func cpuOf(int) (time.Duration, error) { return 0, nil }
 
 func memoryOf(int) (uint64, error) { return 0, nil }

@@ -34,7 +34,7 @@ func checkPolicy(o compile.Object) []v1alpha1.Diagnostic {
 	source.Partial = len(object.Spec.ModulesFrom) > 0
 	_, diagnostics := policy.Load(source)
 	if o.Path == "" {
-		return diagnostics // its modules are files of the tree
+		return diagnostics // the modules are files of the tree, and the diagnostics name these files
 	}
 	for i, d := range diagnostics {
 		diagnostics[i] = o.Diagnostic(".spec.modules", compile.Format(d))

@@ -24,8 +24,8 @@ const (
 	policyCommand = "policy-worker"
 	// maxMessage is the maximum size of a request and of an answer in bytes.
 	maxMessage = 16 << 20
-	// look is the interval at which the resources of a request are checked; most requests end before the first check.
-	// Slow requests are checked less often.
+	// look is the interval between checks of the resources that a request uses; most requests end before the first check.
+	// lookAtSlow is the interval for slow requests.
 	look, lookAtSlow = 5 * time.Millisecond, 20 * time.Millisecond
 	// startTime is how long a child may take to start.
 	startTime = 30 * time.Second
@@ -36,18 +36,19 @@ type process struct {
 	cmd      *exec.Cmd
 	in       io.WriteCloser
 	out      io.Reader
-	over     context.Context // ends when it has ended
+	over     context.Context // ends when the process has ended
 	stderr   *capped
 	requests int
-	has      map[string]bool // the programs that it has loaded
-	rest     uint64          // its memory between requests; 0 before the first
-	// namespace is the namespace of the last request. onSlow is called when a request takes longer than usual.
+	has      map[string]bool // the policies that it has loaded, by programOf
+	rest     uint64          // its memory after the last request; 0 if unknown
+	// namespace is the namespace of the current or last request. onSlow is called when the process gets the lowest CPU
+	// priority.
 	namespace string
 	onSlow    func()
-	comesLast atomic.Bool // has the lowest priority since a slow request
+	comesLast atomic.Bool // true once it has the lowest CPU priority
 }
 
-// start starts a child and waits until it is ready, so that the resources for the start count against no request.
+// start starts a child and waits until it is ready, so that the resources for the start do not count for any request.
 func start(executable string) (*process, error) {
 	p := &process{cmd: exec.Command(executable, policyCommand), stderr: &capped{limit: 4 << 10}, has: map[string]bool{}} //nolint:gosec,noctx // the running binary; it outlives the first caller
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = "/", []string{collectLater}, p.stderr
@@ -63,12 +64,12 @@ func start(executable string) (*process, error) {
 	started := make(chan error, 1)
 	go func() {
 		defer ended()
-		runtime.LockOSThread() // never unlocked: the child ends with the thread, and inherits its lower priority
+		runtime.LockOSThread() // never unlocked: the child ends with the thread, and inherits its priority
 		_ = comeSecond()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // it is killed, or ends with its input; a request in progress then fails
+			_ = p.cmd.Wait() // the child ends when it is killed or its input ends; a request in progress then fails
 		}
 	}()
 	if err := <-started; err != nil {
@@ -85,7 +86,7 @@ func start(executable string) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// comeLast gives the child the lowest CPU priority.
+// comeLast gives the child the lowest CPU priority, and calls onSlow.
 func (p *process) comeLast() {
 	p.comesLast.Store(comeLast(p.pid()) || p.comesLast.Load())
 	p.onSlow()
@@ -126,7 +127,7 @@ func (p *process) request(ctx context.Context, asked evaluation, most Limit) (r 
 		return r, err
 	}
 	memory := p.rest
-	p.rest = 0 // the request makes it grow
+	p.rest = 0 // the value is no longer valid, because the request makes the child grow
 	if memory == 0 {
 		if memory, err = memoryOf(p.pid()); err != nil {
 			return r, err
@@ -173,7 +174,7 @@ func (p *process) diedOf(ctx context.Context, most Limit) error {
 	return fmt.Errorf("the process that evaluates it was killed from outside (%s)", p.cmd.ProcessState)
 }
 
-// crashError is the error of a child that panicked, which is a bug in Corral or OPA.
+// crashError is the error for a child that panicked, which is a bug in Corral or OPA.
 type crashError struct{ message string }
 
 func (c *crashError) Error() string {
@@ -184,13 +185,15 @@ func tooMuchMemory(most Limit) error {
 	return &policy.Excess{Message: fmt.Sprintf("it took more than %d MiB of memory", most.Memory>>20)}
 }
 
-// firstError returns the first line of its standard error: the Go runtime writes the reason for its end there.
+// firstError returns the first line of the child's standard error, where the Go runtime writes why it ended the
+// process.
 func (p *process) firstError() string {
 	return wording.FirstLine(strings.TrimSpace(string(p.stderr.kept)))
 }
 
-// watch returns why a child must be killed, because a request exceeds its limits or its caller has left. It returns nil
-// when the request is answered.
+// watch waits until a request is answered, and then returns nil. If the request exceeds its limits, or ctx ends, it
+// returns the reason, and the caller must kill the child. It lowers the priority of the child if the request takes
+// longer than usual.
 func (p *process) watch(ctx context.Context, answered <-chan struct{}, cpuBefore time.Duration, memoryBefore uint64, most Limit) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
@@ -217,8 +220,8 @@ func (p *process) watch(ctx context.Context, answered <-chan struct{}, cpuBefore
 	}
 }
 
-// usage returns the CPU time of a request, and an error if the child must be killed for its usage. A value that cannot
-// be read now is read at the next check.
+// usage returns the CPU time that a request has used, and an error if the request exceeds its limits. It ignores a
+// value that cannot be read, because the next check reads it again.
 func (p *process) usage(cpuBefore time.Duration, memoryBefore uint64, most Limit) (time.Duration, error) {
 	cpu, err := cpuOf(p.pid())
 	if err == nil && cpu-cpuBefore > most.CPU {

@@ -20,11 +20,11 @@ const (
 	// mostWait is the longest wait that Corral accepts from GitHub. The primary limit asks for an hour at most.
 	mostWait = time.Hour
 	// secondaryWait is the wait after a "secondary rate limit" answer without a time. GitHub's documentation asks for
-	// "at least one minute", and for longer waits each time.
+	// "at least one minute", and for longer waits each time. The wait doubles each time, up to secondaryMost.
 	secondaryWait, secondaryMost = time.Minute, 15 * time.Minute
 
-	// GitHub allows 900 points a minute. A GET costs one point, any other method five. Half of the points are for
-	// bursts, the other half is spread over the minute.
+	// GitHub allows 900 points a minute. A GET costs one point, any other method five. Half of the points can be spent
+	// at once, and the other half is spread over the minute.
 	pointsAtOnce    = 450
 	pointsPerSecond = 7.5
 	pointsToRead    = 1
@@ -32,7 +32,7 @@ const (
 )
 
 // reserve is the share of the primary limit and of the points that calls of a rank leave for more urgent calls.
-// Listings stop first. Calls that remove or start a runner never stop.
+// Listings stop first. Calls that register or remove a runner can use everything that is left.
 var reserve = map[turns.Rank]float64{turns.Changing: 0.02, turns.Looking: 0.05, turns.Listing: 0.2}
 
 // budget tracks GitHub's limits for one identity.
@@ -42,21 +42,21 @@ type budget struct {
 	name  string // the label in metrics; empty for none
 
 	mu sync.Mutex
-	// hours holds the latest state of each primary limit, by GitHub's name of its resource; most calls count towards
-	// core. counted maps a kind of calls to its resource.
+	// hours holds the latest state of each primary limit, by GitHub's name for the limited resource. counted maps the
+	// name of a kind of calls to the resource that the kind counts towards; for most kinds, this is core.
 	hours    map[string]*hour
 	counted  map[string]string
-	underWay int // calls without an answer yet. Unchanged answers are free.
-	// until is when GitHub may be called again after it asked to wait. limited counts the calls in a row that hit the
-	// secondary limit, and struck is when one was last counted.
+	underWay int // calls that GitHub has not answered yet; each may use one of the remaining calls
+	// until is when GitHub may be called again after it asked to wait. struck is when a call that hit the secondary
+	// limit was last counted, and limited is the number of consecutive such calls for which GitHub gave no time.
 	until   time.Time
 	limited int
 	struck  time.Time
 	points  float64
 	filled  time.Time // when points were last added
 
-	// silences holds pauses by the name of a kind; there are about twenty kinds. whole is the pause of all calls.
-	// failing holds the kinds that have failed since GitHub last answered any call.
+	// silences holds the failures and pauses of kinds, by name; there are about twenty kinds. whole is the pause of all
+	// calls. failing holds the kinds that have failed since GitHub last answered any call.
 	silences map[string]*silence
 	whole    silence
 	failing  map[string]bool
@@ -246,8 +246,8 @@ func (b *budget) learn(k kind, err error, began time.Time) {
 	}
 }
 
-// unanswered pauses the calls of a kind, after several failures or when GitHub asks for it. It pauses all calls when
-// several kinds fail in a row and the last of them starts or removes runners.
+// unanswered pauses the calls of a kind, after several failures or when GitHub asks to wait. It pauses all calls when
+// calls of several kinds fail in a row and the last failed call starts or removes runners.
 func (b *budget) unanswered(k kind, after time.Duration, began time.Time) {
 	s := b.silences[k.name]
 	if s == nil {
@@ -271,6 +271,6 @@ func (b *budget) answered(k kind) {
 	b.whole = silence{}
 }
 
-// decides reports whether a failure of such a call can pause all others. Only calls that start or remove runners can,
-// so that these never wait because of lists and lookups alone.
+// decides reports whether a failed call of this kind can pause all calls. Only calls that start or remove runners can.
+// Otherwise, failures of listings and lookups alone would stop them.
 func decides(k kind) bool { return k.rank <= turns.Registering }

@@ -53,8 +53,9 @@ var (
 	errPartial = errors.New("required fields are missing from the response")
 )
 
-// something returns a decoded answer, and an error if the answer is empty or incomplete. go-github accepts an empty
-// body and null. It reads an answer with missing fields as an empty list or as the id 0. Status 202 is not an error.
+// something checks a decoded answer, and returns an error if the answer is empty or incomplete. go-github accepts an
+// empty body and null, and reads missing fields as an empty list or as the id 0. The error for status 202 is returned
+// unchanged if there is a decoded answer: classify ignores it.
 func something[T any](read *T, resp *gogithub.Response, err error) (*T, *gogithub.Response, error) {
 	if accepted := new(gogithub.AcceptedError); read == nil && (err == nil || errors.As(err, &accepted)) {
 		return nil, resp, errNothing
@@ -65,7 +66,7 @@ func something[T any](read *T, resp *gogithub.Response, err error) (*T, *gogithu
 	return read, resp, err
 }
 
-// listed does what something does, for an answer that is a list.
+// listed does what something does for an answer that is a list. It checks only whether the answer is empty.
 func listed[T any](read []T, resp *gogithub.Response, err error) ([]T, *gogithub.Response, error) {
 	if err == nil && (read == nil || resp.ContentLength == 0) {
 		return nil, resp, errNothing
@@ -111,7 +112,7 @@ func isRunner(r *gogithub.Runner) bool {
 func kindOf(k kind, status int) github.Kind {
 	switch {
 	case k == kindToken && status == http.StatusNotFound:
-		return github.KindForbidden // the installation is gone, and its permissions with it
+		return github.KindForbidden // the installation is gone, and so are its permissions
 	case k == kindJIT && status == http.StatusConflict:
 		return github.KindRunnerExists
 	case k == kindRemove && status == http.StatusUnprocessableEntity:

@@ -56,8 +56,9 @@ func (p payloads) leave() {
 // current one: callers are responsible for back-off.
 //
 // When too many calls are in flight, calls wait for their turn. Calls that remove a runner go first, then calls that
-// register one, then lookups, then listings. Calls of the same rank take turns among flows (see github.InFlow). When
-// GitHub's limits come near, calls stop in the opposite order.
+// register one, then redeliveries of webhook events, then lookups, then listings. Calls of the same rank take turns
+// among flows (see github.InFlow). As GitHub's limits come near, listings stop first, and calls that remove or register
+// a runner stop last.
 type Client struct {
 	creds   github.Credentials
 	target  github.Target
@@ -68,7 +69,7 @@ type Client struct {
 	payloads payloads
 
 	// regular registers runners: it is the token's user or the App's installation. asApp is the App itself, which alone
-	// can access its webhook; its client is nil with a token. GitHub limits the two separately.
+	// can access its webhook. With a token, the client of asApp is nil. GitHub limits the two identities separately.
 	regular, asApp identity
 
 	runners shared[RunnerList]
@@ -95,7 +96,7 @@ func NewClient(creds github.Credentials, o github.Options) (*Client, error) {
 func NewClients(connections *github.Connections, o github.Options) *github.Clients[*Client] {
 	o = o.WithDefaults(turns.First)
 	all := newPayloads().all
-	var byNamespace sync.Map // of payloads: clients of several connections are made at the same time
+	var byNamespace sync.Map // payloads by namespace; a sync.Map, because clients are created concurrently
 	return github.NewClients(connections, func(key string, creds github.Credentials) (*Client, error) {
 		namespace, _, _ := strings.Cut(key, "/")
 		places, _ := byNamespace.LoadOrStore(namespace, payloads{newPayloads().own, all})
@@ -164,7 +165,7 @@ type kind struct {
 	keep bool
 	// writes is true for calls that change something, whatever their rank.
 	writes bool
-	// asApp is true for calls that only an App can make, as itself.
+	// asApp is true for calls that only an App can make, with its own identity.
 	asApp bool
 	// bounds limits the answer; answerBounds if zero.
 	bounds github.Bounds
@@ -208,7 +209,7 @@ func (c *Client) do(ctx context.Context, k kind, doing string, op operation) err
 	return c.once(ctx, k, token, doing, op)
 }
 
-// ask makes a call that reads something.
+// ask makes a call that returns a decoded answer.
 func ask[T any](ctx context.Context, c *Client, k kind, doing string, op func(context.Context, *gogithub.Client) (T, *gogithub.Response, error)) (read T, err error) {
 	err = c.do(ctx, k, doing, func(ctx context.Context, gh *gogithub.Client) (resp *gogithub.Response, err error) {
 		read, resp, err = op(ctx, gh)
@@ -217,8 +218,8 @@ func ask[T any](ctx context.Context, c *Client, k kind, doing string, op func(co
 	return read, err
 }
 
-// elements reads a list page by page and yields the converted elements. It stops at the first error. The converted
-// elements must fit into the room.
+// elements reads a list page by page and yields the converted elements. It stops at the first error. If the converted
+// elements need more memory than the room has, it yields an error.
 func elements[L, G, T any](
 	ctx context.Context, c *Client, k kind, doing string, r *room, of func(L) []G, as func(G) T,
 	op func(context.Context, *gogithub.Client, gogithub.ListOptions) (L, *gogithub.Response, error),
@@ -304,8 +305,8 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 	return err
 }
 
-// pace lets a listing wait for points, up to the timeout of a call, so that a listing of many pages continues slowly.
-// Other calls fail at once, and their callers retry them.
+// pace lets a listing wait for points of the budget, up to the timeout of a call, so that a listing of many pages
+// continues slowly. Other calls fail at once, and their callers retry them.
 func (c *Client) pace(ctx context.Context, b *budget, k kind) {
 	for left := c.options.Timeout; k.rank == turns.Listing; {
 		wait := b.pause(k)

@@ -30,7 +30,7 @@ const (
 const (
 	mostDescription    = 140    // of a status, in characters
 	mostSummary        = 65_535 // of a check run, in characters
-	mostMessage        = 16_000 // of an annotation. GitHub accepts 64 kB, which is too much to read
+	mostMessage        = 16_000 // of an annotation, in characters; GitHub's limit of 64 kB is too much to read
 	annotationsAtOnce  = 50     // in a request
 	mostAnnotations    = 100    // in a check run; Corral's own limit
 	maxAnnotationTitle = 255
@@ -40,8 +40,8 @@ const (
 type CommitReport struct {
 	// Name is the context of the status and the name of the check run.
 	Name string
-	// ID distinguishes this report from other reports with the same name and commit. A report that GitHub has already
-	// is not created again. It has at most 64 characters.
+	// ID distinguishes this report from other reports with the same name and commit. If GitHub already has the report,
+	// it is not created again. ID has at most 64 characters.
 	ID    string
 	State CommitState
 	// Title is one line. A status truncates it at 140 characters.
@@ -67,10 +67,10 @@ var (
 	kindReport  = kind{name: "report", rank: turns.Listing, writes: true}
 )
 
-// ReportCommit reports the state of a commit of OWNER/NAME to GitHub. It sets a commit status and, with an App, a check
-// run with annotations. It is idempotent: it skips what GitHub has already and resumes an interrupted report. It needs
-// write permission for statuses and, with an App, for checks. An error is permanent if neither github.IsUnavailable nor
-// IsRateLimited is true for it.
+// ReportCommit reports the state of a commit of OWNER/NAME to GitHub. It sets a commit status and, with an App, creates
+// a check run with annotations. It is idempotent: it skips the parts that GitHub already has, and resumes an
+// interrupted report. It needs write permission for statuses and, with an App, for checks. An error is permanent if
+// neither github.IsUnavailable nor github.IsRateLimited is true for it.
 func (c *Client) ReportCommit(ctx context.Context, repository, sha string, report CommitReport) error {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *reporting) createCheckRun(ctx context.Context) (int64, error) {
 	return made.GetID(), err
 }
 
-// annotate adds annotations. GitHub appends the annotations of each request.
+// annotate adds annotations to a check run. GitHub appends the annotations of each request to the existing ones.
 func (r *reporting) annotate(ctx context.Context, id int64, from, to int) error {
 	return r.do(ctx, kindReport, r.doing("annotating a check run of"), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		_, resp, err := gh.Checks.UpdateCheckRun(ctx, r.owner, r.repo, id, gogithub.UpdateCheckRunOptions{Name: r.Name, Output: r.output(from, to)})
@@ -170,7 +170,8 @@ func (r *reporting) annotate(ctx context.Context, id int64, from, to int) error 
 	})
 }
 
-// conclusion returns the conclusion of the check run. It has no equivalent of the state error.
+// conclusion returns the check run's conclusion. Check runs have no conclusion for CommitError, so it becomes
+// "failure".
 func (r *reporting) conclusion() string {
 	if r.State == CommitSuccess {
 		return "success"
@@ -197,7 +198,7 @@ func (r *reporting) output(from, to int) *gogithub.CheckRunOutput {
 	return out
 }
 
-// lacking adds the missing permission to an error. GitHub also answers 404 to clients that may not see an object.
+// lacking adds the required permission to a 403 or 404. GitHub also answers 404 if the client may not see the object.
 func lacking(err error, what, permission string) error {
 	if github.IsForbidden(err) || github.IsNotFound(err) {
 		return fmt.Errorf("the credentials may not write %s: let the App have the permission %q with write access, and among its repositories this one: %w", what, permission, err)

@@ -85,9 +85,9 @@ func (c *Client) InstallationID() int64 {
 	return c.creds.App.InstallationID
 }
 
-// Payload returns the payload of a delivery. It returns KindUnexpected for a payload of more than 4 MB; events about
-// jobs are far smaller. The number of concurrent reads is limited, for all clients of NewClients and for the clients of
-// one namespace.
+// Payload returns the event type and the payload of a delivery, or KindUnexpected if the payload has more than 4 MB;
+// events about jobs are far smaller. The number of concurrent reads is limited, for all clients of NewClients and for
+// the clients of one namespace.
 func (c *Client) Payload(ctx context.Context, hookID, id int64) (event string, payload []byte, err error) {
 	doing := fmt.Sprintf("reading delivery %d", id)
 	k, err := c.ofHook(kindPayload, hookID, doing)

@@ -74,7 +74,8 @@ func unavailable(resp *gogithub.Response, err error, now time.Time) *Error {
 	return nil
 }
 
-// silent returns the error for a missing answer (code 0), or for an answer that is unrelated to the request.
+// silent returns the error for a missing answer (code 0), or for an answer such as 5xx that does not depend on the
+// request.
 func silent(code int, err error) *Error {
 	e := newError(v1alpha1.GitHubUnavailableReason, nil, "GitHub answered %d", code)
 	if code == 0 {

@@ -49,7 +49,8 @@ func (c *Client) groupsSince(ctx context.Context, maxAge time.Duration) ([]Group
 }
 
 // GroupID returns the id of a runner group. The names "" and "default", in any case, are the default group and need no
-// request. A group that was created just now is found. If there is no such group, it returns KindRunnerGroupNotFound.
+// request. If the cached list does not have the group, GroupID reads the list again, unless it is less than 15 s old.
+// If there is no such group, it returns KindRunnerGroupNotFound.
 func (c *Client) GroupID(ctx context.Context, name string) (int64, error) {
 	if isDefaultGroup(name) {
 		return github.DefaultRunnerGroupID, nil

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// mostRuns is how many unfinished runs of a repository are read.
+	// mostRuns is the maximum number of unfinished runs of a repository whose jobs are read. If there are more, the
+	// list is incomplete.
 	mostRuns = 300
-	// mostJobs is how many jobs of a repository are returned. mostListed limits their size.
+	// mostJobs is the maximum number of jobs of a repository that are returned. mostListed limits their size.
 	mostJobs = 20_000
 	// runsAtOnce is how many runs are read concurrently.
 	runsAtOnce = 4
-	// reposAge is how long a listing of an organization's repositories is cached, for each page of it. reposMost is the
-	// maximum.
+	// reposAge is how long a listing of an organization's repositories is cached for each of its pages, and reposMost
+	// is the maximum for all of them.
 	reposAge, reposMost = time.Minute, 10 * time.Minute
 )
 
@@ -87,12 +88,12 @@ func (c *Client) Job(ctx context.Context, repository string, id int64) (*Job, er
 	return &job, err
 }
 
-// unfinished are the states of runs with pending jobs, in the order in which a run passes through them. A run that
-// changes its state during the listing is found in the next state.
+// unfinished are the states of runs that may have unfinished jobs, in the order in which a run passes through them. A
+// run that changes its state during the listing is found in its next state.
 var unfinished = []string{"waiting", "queued", "in_progress"}
 
 // Jobs lists the unfinished jobs of a repository's unfinished runs. Callers share a listing that is no older than
-// maxAge or 15 s. Unchanged pages do not count towards GitHub's limit.
+// maxAge, or 15 s if maxAge is shorter. Unchanged pages do not count towards GitHub's limit.
 func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Duration) (JobList, error) {
 	owner, name, err := splitRepository(repository)
 	if err != nil {
@@ -168,8 +169,8 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64, r
 			break
 		}
 		if github.IsNotFound(err) {
-			// The run was listed just now. If it was deleted since, the next list does not have it; until then its jobs
-			// are not known to be over.
+			// GitHub has just listed the run. If it was deleted since, the next listing does not contain it. Until
+			// then, nothing proves that its jobs have ended, so this listing fails.
 			return nil, github.NewError(github.KindUnexpected, doing, 0, 0, "GitHub lists a workflow run and does not know its jobs", err)
 		}
 		if err != nil {
@@ -183,8 +184,8 @@ func (c *Client) jobsOfRun(ctx context.Context, owner, name string, run int64, r
 }
 
 // Repositories returns the repositories, as OWNER/NAME, that match patterns. A pattern is OWNER/NAME, or NAME in the
-// connection's organization; * matches any characters but /. Only a pattern with a * needs a listing. A listing is
-// cached for a minute per hundred repositories, and for ten minutes at most.
+// connection's organization; * matches any characters but /. Only a NAME with a * needs a listing. A listing is cached
+// for a minute per page of a hundred repositories, and for ten minutes at most.
 func (c *Client) Repositories(ctx context.Context, patterns []string) ([]string, error) {
 	var found []string
 	for _, pattern := range patterns {

@@ -28,7 +28,7 @@ func (c *Client) Releases(ctx context.Context) ([]poolstatus.Release, error) {
 			return listed(gh.Repositories.ListReleases(ctx, "actions", "runner", &gogithub.ListOptions{PerPage: releasesRead}))
 		})
 		if github.IsNotFound(err) {
-			return published{Missing: err}, nil // every pool would get the same answer
+			return published{Missing: err}, nil // cached like a list, because every pool would get the same answer
 		}
 		if err != nil {
 			return published{}, err

@@ -73,7 +73,7 @@ func runnerOf(r *gogithub.Runner) Runner {
 	}
 }
 
-// GenerateJIT registers an ephemeral runner and returns its start configuration. If the name is taken, also by an
+// GenerateJIT registers an ephemeral runner and returns its start configuration. If the name is taken, possibly by an
 // earlier call whose answer was lost, it returns KindRunnerExists. If the runner group does not exist, it returns
 // KindRunnerGroupNotFound.
 func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, error) {
@@ -172,7 +172,7 @@ func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error)
 }
 
 // Runners lists all runners of the scope, including those that Corral did not register. Callers share a listing that is
-// no older than maxAge or 15 s.
+// no older than maxAge, or 15 s if maxAge is shorter.
 func (c *Client) Runners(ctx context.Context, maxAge time.Duration) (RunnerList, error) {
 	return c.runners.get(ctx, c.options.Now, "", max(maxAge, leastAge), func(ctx context.Context) (RunnerList, error) {
 		list := RunnerList{At: c.options.Now()}
@@ -199,5 +199,5 @@ func (c *Client) listRunners(ctx context.Context, k kind, doing string, name *st
 	})
 }
 
-// isDefaultGroup reports whether a name is the default group's.
+// isDefaultGroup reports whether a name stands for the default group.
 func isDefaultGroup(name string) bool { return name == "" || strings.EqualFold(name, "default") }

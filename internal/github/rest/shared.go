@@ -13,14 +13,14 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// mostShared is the number of answers of one kind that are cached, and sharedLife the longest time. A separate limit
-// for the size applies to all connections of a namespace together.
+// mostShared is the maximum number of cached answers of one kind, and sharedLife is how long they are cached at most. A
+// separate limit for the size applies to all connections of a namespace together.
 const (
 	mostShared = 1000
 	sharedLife = 10 * time.Minute
 )
 
-// shared caches answers, and merges concurrent requests for the same answer into one.
+// shared caches answers. Concurrent requests for the same answer share one call.
 type shared[T any] struct {
 	options github.Options
 	flights singleflight.Group
@@ -39,9 +39,10 @@ func (s *shared[T]) get(ctx context.Context, now func() time.Time, key string, m
 	if value, ok := s.fresh(key, now(), maxAge); ok {
 		return value, nil
 	}
-	// The flight outlives the caller that began it: others wait for it too. Each of its calls has a deadline.
+	// The call continues if the caller that began it leaves, because other callers may wait for its result. Each of its
+	// requests has a deadline.
 	flight := s.flights.DoChan(key, func() (any, error) {
-		if value, ok := s.fresh(key, now(), maxAge); ok { // by a flight that finished in the meantime
+		if value, ok := s.fresh(key, now(), maxAge); ok { // from a call that finished in the meantime
 			return value, nil
 		}
 		value, err := fetch(context.WithoutCancel(ctx))
@@ -73,14 +74,14 @@ func (s *shared[T]) fresh(key string, now time.Time, maxAge time.Duration) (valu
 }
 
 func (s *shared[T]) put(key string, value T, at time.Time) {
-	size, _ := github.Fit(&value) // checked when it was read
+	size, _ := github.Fit(&value) // fetch has already checked the sizes
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kept == nil {
 		s.kept = map[string]timed[T]{}
 	}
 	for other, known := range s.kept {
-		isMuch := len(s.kept) >= mostShared // evicts any entry: it is fetched again when needed
+		isMuch := len(s.kept) >= mostShared // evicts any entry, because an evicted answer is fetched again when it is needed
 		if other == key || isMuch || at.Sub(known.at) > sharedLife {
 			known.value.Leave()
 			delete(s.kept, other)

@@ -8,17 +8,19 @@ import "time"
 const (
 	// silentCalls is how many calls of a kind in a row have to fail before Corral pauses that kind.
 	silentCalls = 3
-	// silentKinds is how many kinds have to fail, with no answer in between, before Corral pauses all calls.
+	// silentKinds is how many kinds have to fail, with no answer in between, before Corral pauses all calls. The last
+	// of them must start or remove runners (see decides).
 	silentKinds = 3
 	// pauseMin and pauseMost bound a pause. It doubles with each failure.
 	pauseMin, pauseMost = time.Second, 30 * time.Second
-	// mostUnavailable bounds a Retry-After of an answer that only says that a service is unavailable.
+	// mostUnavailable limits the Retry-After of an answer that only reports that a service is unavailable.
 	mostUnavailable = 5 * time.Minute
 )
 
-// silence counts calls that GitHub did not answer, or answered with 5xx. After several such calls it becomes a pause,
-// which ends with the first answer. When the time of the pause is over, a single call may try: the probe. All methods
-// accept a nil receiver, for a kind that has not failed.
+// silence counts consecutive calls that GitHub did not answer, or answered with 5xx. After several such calls it
+// becomes a pause, during which calls fail without a request. The first answer ends the pause. After the time of the
+// pause, one call at a time is sent: the probe. All methods except fail accept a nil receiver, which stands for a kind
+// that has not failed.
 type silence struct {
 	calls  int       // in a row
 	failed time.Time // when the last failure was counted
@@ -53,8 +55,9 @@ func (s *silence) over(began time.Time) {
 	}
 }
 
-// fail counts a call without an answer, unless it was already in flight when another one failed. It begins a pause
-// after the given number of calls. GitHub can ask for a longer pause.
+// fail counts a call without an answer, unless the call was already in flight when the last failure was counted. The
+// given number of calls begins a pause, and so does a failure for which GitHub asked to wait. The longer of the two
+// times counts.
 func (s *silence) fail(began, now time.Time, calls int, asked time.Duration) {
 	if began.Before(s.failed) {
 		return

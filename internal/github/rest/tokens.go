@@ -18,7 +18,7 @@ import (
 // tokenMargin is how long before its expiry a token is replaced, because a listing can take a while.
 const tokenMargin = 5 * time.Minute
 
-// tokens caches the installation's token, and merges concurrent requests for one.
+// tokens caches the installation's token. Concurrent requests for a token share one call.
 type tokens struct {
 	flights singleflight.Group
 
@@ -27,8 +27,8 @@ type tokens struct {
 	until time.Time
 }
 
-// discard forgets a token that GitHub refused. It reports whether a retry can help: a personal access token cannot be
-// renewed.
+// discard forgets a token that GitHub refused. It reports whether a retry can help. It returns false for a personal
+// access token, which cannot be renewed.
 func (t *tokens) discard(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh {
 		return token, nil
 	}
-	// The flight outlives the caller that began it: others wait for it too.
+	// The call continues if the caller that began it leaves, because other callers may wait for its result.
 	flight := c.tokens.flights.DoChan("", func() (any, error) { return c.newToken(context.WithoutCancel(ctx)) })
 	select {
 	case <-ctx.Done():
@@ -80,7 +80,7 @@ func (c *Client) bearer(ctx context.Context, k kind) (string, error) {
 }
 
 func (c *Client) newToken(ctx context.Context) (string, error) {
-	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh { // by a flight that finished in the meantime
+	if token, fresh := c.tokens.kept(c.options.Theirs()); fresh { // from a call that finished in the meantime
 		return token, nil
 	}
 	made, err := ask(ctx, c, kindToken, "getting a token", func(ctx context.Context, gh *gogithub.Client) (*gogithub.InstallationToken, *gogithub.Response, error) {

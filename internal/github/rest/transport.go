@@ -32,8 +32,8 @@ var (
 )
 
 const (
-	// mostKept is the maximum size of a client's cached answers, and mostKeptOne the maximum size of each. A page of
-	// 100 runs with their repositories has about 1.2 MB.
+	// mostKept is the maximum size of the cached answers of one identity of a client, and mostKeptOne the maximum size
+	// of each, in bytes. A page of 100 runs with their repositories has about 1.2 MB.
 	mostKept, mostKeptOne = 8 << 20, 2 << 20
 )
 
@@ -74,7 +74,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Header.Set("If-None-Match", known.tag)
 	}
 	resp, err := meter.Send(t.options, out, x.kind.name, cmp.Or(x.kind.bounds, answerBounds))
-	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // only these prove that runners can start and end
+	if x.kind.rank == turns.Removing || x.kind.rank == turns.Registering { // they prove that runners can start and end
 		t.options.Note(req.Context(), x.kind.name, resp, err)
 		t.options.NoteRefusal(resp)
 	}

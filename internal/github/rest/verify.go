@@ -48,7 +48,7 @@ func Verify(ctx context.Context, creds github.Credentials, options github.Option
 	return v.token(ctx, creds.Token)
 }
 
-// verifying counts the requests of verifications.
+// verifying is a transport that counts the requests of verifications.
 type verifying struct{ options github.Options }
 
 // RoundTrip sends a request.
@@ -108,8 +108,8 @@ func tokenNeeds(t github.Target) string {
 	return "a classic token needs the scope manage_runners:enterprise; fine-grained ones can't"
 }
 
-// app verifies a GitHub App. It first reads the App and its installation, so that the error is specific, and then
-// registers.
+// app verifies a GitHub App. It first reads the App and its installation, so that an error is specific, and then
+// creates a registration token.
 func (v *verification) app(ctx context.Context, app github.App) (Identity, error) {
 	if v.target.Scope == github.Enterprise {
 		return Identity{}, newError(v1alpha1.InvalidSpecReason, nil, "an App can't register runners for an enterprise: use a classic token with the scope manage_runners:enterprise")
@@ -170,7 +170,7 @@ func appNeeds(t github.Target, login string) string {
 	return login + ` needs the organization permission "Self-hosted runners: read and write" (organization_self_hosted_runners), accepted by the installation`
 }
 
-// appLacks describes what may be missing for an App that has the permission.
+// appLacks describes what may still be missing if an App has the permission.
 func appLacks(t github.Target, login string) string {
 	if t.Scope == github.Repository {
 		return login + ` has the permission "Administration: read and write", but GitHub refuses to register a runner: include the repository in the installation, and allow self-hosted runners in the settings of its organization`
@@ -178,7 +178,8 @@ func appLacks(t github.Target, login string) string {
 	return login + ` has the permission "Self-hosted runners: read and write", but GitHub refuses to register a runner: allow self-hosted runners in the settings of the organization or of its enterprise`
 }
 
-// register is the actual test, because it needs the same permission as Corral.
+// register creates a registration token. This is the actual test, because it needs the same permission as registering a
+// runner.
 func (v *verification) register(ctx context.Context, client *gogithub.Client, login, needs string) (Identity, error) {
 	_, resp, err := v.registrationToken(ctx, client)
 	if err != nil {

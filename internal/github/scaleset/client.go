@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scaleset implements GitHub's runner scale-set protocol. It wraps the official client and adds deadlines,
-// typed errors, parallel calls, metrics and one token source per connection. Its Listener is a message session that
-// never ends.
+// typed errors, parallel calls, metrics and one token source per connection. Its Listener keeps a message session open,
+// and opens another one when a session ends.
 //
-// The official client decides what goes over the wire. It gets Corral's own transports, which cache tokens, count
-// requests, limit bodies and rewrite messages that the official client would fail on.
+// The official client creates the requests. It sends them through Corral's own transports, which cache tokens, count
+// requests, limit bodies and rewrite messages that the official client cannot decode.
 package scaleset
 
 import (
@@ -28,9 +28,10 @@ import (
 // a *github.Error. The client does not retry, except once with new tokens when GitHub refuses the current ones: callers
 // are responsible for back-off.
 //
-// While GitHub is busy, calls wait for their turn. Calls that remove a runner go first, then calls that register one,
-// then changes of sessions and scale sets, then lookups. Calls of the same rank take turns among scale sets. An
-// endpoint that does not answer gets one probe at a time; other calls to it fail at once with KindUnavailable.
+// When too many calls are in flight, calls wait for their turn. Calls that remove a runner go first, then calls that
+// register one, then changes of sessions and scale sets, then lookups. Calls of the same rank take turns among scale
+// sets. If an endpoint does not answer, it gets one probe at a time, and other calls to it fail at once with
+// KindUnavailable.
 type Client struct {
 	creds   github.Credentials
 	options github.Options
@@ -71,7 +72,7 @@ func (c *Client) Target() github.Target {
 // Seal signs a text with the client's credentials.
 func (c *Client) Seal(text string) string { return c.creds.Seal(text) }
 
-// holds records that GitHub holds a message poll open. The answer comes much later, but the poll already proves that
+// holds records that GitHub holds a message poll open. The answer comes much later, but a held poll already proves that
 // earlier trouble is over.
 func (c *Client) holds() {
 	c.options.Note(context.Background(), string(endpointMessagePoll), &http.Response{StatusCode: http.StatusOK}, nil)
@@ -86,8 +87,8 @@ const (
 	subsystemListener   = "listener"
 )
 
-// newPooledClient creates an official client without retries. It returns GitHub's answer, whatever its status, instead
-// of a "giving up" error.
+// newPooledClient creates an official client without retries. Calls return GitHub's answer, whatever its status,
+// instead of a "giving up" error.
 func (c *Client) newPooledClient(subsystem string, setID int64) (*pooledClient, error) {
 	generation := c.tokens.current()
 	// Every call has its own deadline. The HTTP client's default timeout of 5 min would cost two goroutines for each
@@ -139,7 +140,7 @@ func (c *Client) do(ctx context.Context, class endpoint, doing string, op operat
 	})
 }
 
-// refreshed replaces the client if it may hold expired tokens.
+// refreshed replaces the client if there is none, or if it may hold revoked tokens.
 func (c *Client) refreshed(m **pooledClient) error {
 	if *m != nil && (*m).generation == c.tokens.current() {
 		return nil
@@ -152,7 +153,7 @@ func (c *Client) refreshed(m **pooledClient) error {
 }
 
 // admitted makes a call, unless GitHub asked to wait or the endpoint does not answer. The call may wait for its turn. A
-// probe skips the queue, because it may hang.
+// probe skips the queue, because it may hang and would hold a turn meanwhile.
 func (c *Client) admitted(ctx context.Context, class endpoint, doing string, call func(context.Context) error) error {
 	p, err := c.admit(class, doing)
 	if err != nil {
@@ -210,7 +211,7 @@ func (c *Client) report(ctx context.Context, class endpoint, p *pass, err error)
 	return err
 }
 
-// renew replaces an official client that may hold expired tokens. An official client cannot drop them.
+// renew replaces an official client that may hold revoked tokens, because an official client cannot drop its tokens.
 func (c *Client) renew(m *pooledClient, subsystem string, setID int64) error {
 	fresh, err := c.newPooledClient(subsystem, setID)
 	if err == nil {
@@ -232,7 +233,7 @@ func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func()
 	return try()
 }
 
-// observe runs an operation and converts its error by GitHub's answer.
+// observe runs an operation. It converts an error to a *github.Error, based on GitHub's last answer.
 func (c *Client) observe(ctx context.Context, x *exchange, doing string, client *official.Client, op operation) error {
 	defer x.close()
 	if err := guarded(withExchange(ctx, x), client, op); err != nil {
@@ -252,21 +253,21 @@ func guarded(ctx context.Context, client *official.Client, op operation) (err er
 	return op(ctx, client)
 }
 
-// defaultLimit is the wait if GitHub limits calls and does not say for how long.
+// defaultLimit is the wait if GitHub limits calls without saying for how long.
 const defaultLimit = 5 * time.Second
 
 // maxLimit is the longest wait that Corral accepts from GitHub.
 const maxLimit = 10 * time.Minute
 
-// limit is a request by GitHub to wait, with the answer that contained it.
+// limit records that GitHub asked to wait, with the status and the message of its answer.
 type limit struct {
 	until   time.Time
 	status  int
 	message string
 }
 
-// obeyLimit fails without a request while GitHub asks to wait. The error repeats the status and the message of the
-// answer that asked for it.
+// obeyLimit returns an error while GitHub asks to wait. The error repeats the status and the message of the answer that
+// asked for the wait.
 func (c *Client) obeyLimit(class endpoint, doing string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

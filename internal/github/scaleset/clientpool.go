@@ -16,16 +16,16 @@ const clientRest = time.Minute
 // pooledClient is an official client. Only one call uses it at a time, because each call holds its lock.
 type pooledClient struct {
 	client     *official.Client
-	generation uint64 // of the tokens it may hold
+	generation uint64 // the generation of the tokens that the client may hold
 }
 
-// clientPool holds idle official clients. Clients that were not needed for a while are dropped, so that an idle
-// connection has none.
+// clientPool holds idle official clients. It drops clients that were not needed for a while, so that an idle connection
+// has none.
 type clientPool struct {
 	mu       sync.Mutex
 	idle     []*pooledClient // the most recently used is last
 	used     int
-	peak     int // the maximum of used since the last sweep
+	peak     int // maximum of used since the last sweep
 	sweeping bool
 }
 
@@ -59,7 +59,7 @@ func (s *clientPool) put(m *pooledClient) {
 	}
 }
 
-// sweep keeps as many clients as were in use at the same time since the last sweep.
+// sweep drops idle clients, so that there remain as many clients as were in use at once since the last sweep.
 func (s *clientPool) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/corral-dev/corral/internal/turns"
 )
 
-// endpoint is a class of requests. It is a metric label, and the meaning of an error depends on it.
+// endpoint is a class of requests. It is a metric label, and it decides what an error means.
 type endpoint string
 
 const (
@@ -47,7 +47,7 @@ func (e endpoint) isList() bool {
 	return e == endpointScaleSetFind || e == endpointRunnerFind || e == endpointRunnerGroup
 }
 
-// endpointOf classifies a request by its method and path. Anything unknown is "other", so that the number of metric
+// endpointOf classifies a request by its method and path. Any unknown request is "other", so that the number of metric
 // labels is limited.
 func endpointOf(req *http.Request) endpoint {
 	name := req.URL.Path
@@ -74,7 +74,7 @@ type route struct {
 	endpoint     endpoint
 }
 
-// Paths as in scaleset v0.4.0: client.go, session_client.go.
+// routes has the paths of the official client, github.com/actions/scaleset v0.4.0 (client.go and session_client.go).
 var routes = []route{
 	{http.MethodGet, "runtime/runnerscalesets", endpointScaleSetFind},
 	{http.MethodPost, "runtime/runnerscalesets", endpointScaleSetCreate},

@@ -89,9 +89,9 @@ func classify(x *exchange, err error) github.Kind {
 	return kind
 }
 
-// tellsAbsence reports whether a 404 means that the scale set or runner does not exist. It may instead be about the
-// session or its queue. For an unknown name GitHub returns an empty list; only a server without scale sets answers 404
-// there.
+// tellsAbsence reports whether a 404 means that the scale set or the runner does not exist. For polls and refreshes, a
+// 404 may instead be about the session or its queue. For a runner or a group with an unknown name, GitHub returns an
+// empty list; only a server without scale sets answers 404 there.
 func (x *exchange) tellsAbsence() bool {
 	switch x.endpoint {
 	case endpointMessagePoll, endpointSessionRefresh:
@@ -102,8 +102,8 @@ func (x *exchange) tellsAbsence() bool {
 	return true
 }
 
-// tellsPresence reports whether a 400 means that a scale set with this name already exists. GARM has seen this answer
-// in place of a conflict.
+// tellsPresence reports whether a 400 means that a scale set with this name already exists. GARM has observed this
+// answer instead of a 409.
 func (x *exchange) tellsPresence() bool {
 	if x.status != http.StatusBadRequest || x.endpoint != endpointScaleSetCreate {
 		return false

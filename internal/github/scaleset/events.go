@@ -24,7 +24,7 @@ const (
 	JobCompleted EventType = "JobCompleted"
 )
 
-// JobEvent is one event of a message. It may arrive more than once, and late.
+// JobEvent is one event of a message. It may arrive late, and more than once.
 type JobEvent struct {
 	Type EventType
 	// JobID identifies the job: a GUID on github.com.
@@ -40,7 +40,7 @@ type JobEvent struct {
 	// RunnerID and RunnerName identify the runner that has the job; 0 and "" for none.
 	RunnerID   int64
 	RunnerName string
-	// Result of a completed job: succeeded, failed, canceled or another of GitHub's values.
+	// Result is the result of a completed job: succeeded, failed, canceled or another of GitHub's values.
 	Result string
 	// QueuedAt, AssignedAt and StartedAt are the times when the job was queued, when it was assigned to the scale set,
 	// and when a runner took it. Each is zero if GitHub did not send it.
@@ -103,12 +103,12 @@ func durable(events []JobEvent) []JobEvent {
 
 // size returns the approximate size of the event in bytes.
 func (e JobEvent) size() int64 {
-	size, _ := github.Fit(&e) // checked when it was read
+	size, _ := github.Fit(&e) // the error was handled when the event was read
 	return int64(size)
 }
 
-// IsAbout reports whether the event is about the runner with a registration id. Names are reused, ids are not. An
-// unknown id, 0, matches every runner.
+// IsAbout reports whether the event is about the runner with the given registration id. Names are reused, but ids are
+// not. An unknown id (0) on either side matches.
 func (e JobEvent) IsAbout(runnerID int64) bool {
 	return e.RunnerID == 0 || runnerID == 0 || e.RunnerID == runnerID
 }

@@ -14,23 +14,24 @@ import (
 )
 
 const (
-	// deadAfter is how many calls in a row without an answer open a breaker.
+	// deadAfter is how many consecutive calls without an answer open a breaker.
 	deadAfter = 3
 	// probeMin and probeMax bound the jittered wait between probes.
 	probeMin, probeMax = time.Second, 30 * time.Second
-	// atOnce is the maximum duration of a call whose connection was refused or cut. No caller waits long for such a
-	// call.
+	// atOnce is the maximum duration of a call that ends at once, because its connection was refused or cut. Such a
+	// call does not delay its caller.
 	atOnce = time.Second
-	// After cutAfter calls in a row that ended at once, calls have to wait. cutMin is the first jittered wait, and
-	// cutProbes is how many calls may be in flight then.
+	// cutAfter is how many consecutive calls that end at once open a breaker. cutMin is then the first jittered wait,
+	// and cutProbes is how many probes may be in flight.
 	cutAfter, cutMin, cutProbes = 20, 100 * time.Millisecond, 4
 	// wholeConnection stands for all endpoints of a connection.
 	wholeConnection endpoint = ""
 )
 
-// health is a set of circuit breakers, for each endpoint and for the whole connection. While a breaker is open, callers
-// fail at once instead of waiting for a timeout, except for one probe at a time. If calls end at once without an
-// answer, a few may run in parallel. Any answer closes the breakers, even an error.
+// health is a set of circuit breakers, for each endpoint and for the whole connection. While a breaker is open, calls
+// fail at once instead of waiting for a timeout, except for one probe at a time. If the failed calls ended at once,
+// several probes may be in flight. Any answer, even an error, closes the breakers of its endpoint and of the
+// connection.
 type health struct {
 	now func() time.Time
 
@@ -47,7 +48,7 @@ type subject struct {
 // breaker is the state of one endpoint, or of the whole connection.
 type breaker struct {
 	subject
-	silent  map[endpoint]int // calls in a row without an answer
+	silent  map[endpoint]int // consecutive calls without an answer
 	after   int              // the number of such calls that opens the breaker
 	least   int              // the number of silent endpoints that opens it
 	probes  int              // the maximum number of concurrent probes
@@ -123,7 +124,7 @@ func (b *breaker) close() {
 // isProbe reports whether the call is a probe, which may take long.
 func (p *pass) isProbe() bool { return len(p.probes) > 0 }
 
-// giveBack returns a pass without a result: the call was not made, or its caller left.
+// giveBack returns a pass that has no result, because the call was not made or its caller left.
 func (h *health) giveBack(p *pass) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +147,7 @@ func (h *health) answered(p *pass) {
 	}
 }
 
-// unanswered records a call without an answer. If this opens a breaker, it returns the same error that later callers
+// unanswered records a call without an answer. If a breaker is open then, it returns the same error that later callers
 // get from admit.
 func (h *health) unanswered(p *pass, cause string) *github.Error {
 	h.mu.Lock()

@@ -21,8 +21,8 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 )
 
-// Recorder makes job events durable. The Listener repeats the call with the same events until it returns nil, and only
-// then deletes the message on GitHub. Events are delivered at least once.
+// Recorder stores job events durably. The Listener repeats the call with the same events until it returns nil, and only
+// then deletes the message on GitHub. So events are delivered at least once.
 type Recorder interface {
 	RecordJobs(ctx context.Context, events []JobEvent) error
 }
@@ -35,11 +35,13 @@ type Config struct {
 	SetID int64
 	// Owner is the owner of the session, as CLUSTER/POOL_UID.
 	Owner string
-	// Recorder makes events durable before their message is acknowledged.
+	// Recorder stores events durably before their message is acknowledged.
 	Recorder Recorder
-	// Changed is called after each change that a Snapshot shows, never under a lock. It must not block; nil for none.
+	// Changed is called after each change that a Snapshot shows, but never with a lock held. It must not block; nil for
+	// none.
 	Changed func()
-	// OwnerGone reports whether an owner in this cluster is a deleted pool, whose session will expire; nil for never.
+	// OwnerGone reports whether an owner in this cluster is a deleted pool, whose session will expire; nil if no owner
+	// is.
 	OwnerGone func(owner string) bool
 	// Earlier is the session that this pool had in a previous process.
 	Earlier Earlier
@@ -58,27 +60,28 @@ type Config struct {
 type Earlier struct {
 	// ID of the session; empty if there was none.
 	ID string
-	// Until is when the session has expired for sure.
+	// Until is the time at which the session has certainly expired.
 	Until time.Time
 }
 
-// SessionLife is how long a session without polls is assumed to be open: 60 to 92 s were measured.
+// SessionLife is how long Corral assumes that a session without polls stays open: 60 to 92 s were measured.
 const SessionLife = 120 * time.Second
 
 // SessionMemory is the approximate memory of a session that waits for messages, in bytes.
 const SessionMemory = 100 << 10
 
-// Listener keeps a message session of one scale set open, whatever happens. It reads messages ahead, has their events
-// recorded, acknowledges them in order, and always has the newest statistics, even while GitHub refuses it a session.
+// Listener keeps a message session of one scale set open, and opens another one whenever a session ends. It reads
+// messages ahead, has their events recorded, and acknowledges the messages in order. It also fetches statistics, so
+// that they are recent even while GitHub refuses it a session.
 type Listener struct {
 	config   Config
 	log      *slog.Logger
 	seen     *observation
 	capacity atomic.Int64
-	// announced has a token when the capacity has changed since the poll began.
+	// announced has a token if the capacity has changed, or newer statistics were requested, since the poll began.
 	announced chan struct{}
 
-	// stale is true when a caller has asked for newer statistics.
+	// stale is true while newer statistics are requested.
 	stale atomic.Bool
 
 	// Used by Run's goroutine only:
@@ -119,8 +122,8 @@ func NewListener(config Config) *Listener {
 	return l
 }
 
-// Announce sets the maximum number of assigned jobs, and interrupts a held poll so that it takes effect at once. An
-// assigned job cannot be returned to GitHub.
+// Announce sets the maximum number of assigned jobs, and interrupts a held poll so that the new number takes effect at
+// once. An assigned job cannot be returned to GitHub.
 func (l *Listener) Announce(capacity int) {
 	if l.capacity.Swap(int64(max(0, capacity))) != int64(max(0, capacity)) {
 		notify(l.announced)
@@ -137,16 +140,16 @@ func (l *Listener) Refresh() {
 // Snapshot returns the current state.
 func (l *Listener) Snapshot() Snapshot { return l.seen.get() }
 
-// Brief returns the Snapshot without the events of runners, because there may be many. It is for callers that hold a
-// lock.
+// Brief returns the Snapshot without the events of runners. It is for callers that hold a lock, because there may be
+// many events.
 func (l *Listener) Brief() Snapshot { return l.seen.brief() }
 
-// Retain forgets the events of runners for which keep returns false. It must be called regularly, or memory grows with
-// each runner. keep must not call the Listener.
+// Retain forgets the events of runners for which keep returns false. The caller must call it regularly, or memory grows
+// with each runner. keep must not call the Listener.
 func (l *Listener) Retain(keep func(runnerName string) bool) { l.seen.retain(keep) }
 
 // Run holds sessions, one after another, until ctx ends. It then closes the session within Pace.Close and returns. It
-// returns for no other reason. It may be called once.
+// returns for no other reason, and may be called once only.
 func (l *Listener) Run(ctx context.Context) {
 	defer l.seen.end()
 	for ctx.Err() == nil {
@@ -183,8 +186,8 @@ func (l *Listener) hold(ctx context.Context) (opened bool, err error) {
 }
 
 // resume continues the session that this pool had in a previous process, because that session blocks a new one. If
-// GitHub refuses, the Listener waits for the session to expire and does not try to resume it again, unless GitHub says
-// that it belongs to another owner.
+// GitHub refuses, the Listener waits for the session to expire and does not try to resume it again. If the session
+// belongs to another owner, the Listener forgets it.
 func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Statistics, error) {
 	s, statistics, err := l.config.Client.ResumeSession(ctx, l.config.SetID, l.config.Owner, l.earlier.ID)
 	if err == nil {
@@ -204,7 +207,7 @@ func (l *Listener) resume(ctx context.Context, conflict error) (*Session, *Stati
 func (l *Listener) opened(s *Session, statistics *Statistics) {
 	messages, _ := l.seen.progress()
 	l.refreshed = time.Now()
-	if statistics == nil { // an empty poll brings none, so they may be the only ones for a long time
+	if statistics == nil { // an empty poll has no statistics either, so fetch them
 		l.stale.Store(true)
 	}
 	another := l.seen.opened(s.ID())
@@ -214,7 +217,7 @@ func (l *Listener) opened(s *Session, statistics *Statistics) {
 	}
 }
 
-// enter sets the state. It logs and reports a change.
+// enter sets the state, and logs and reports a change. It returns whether the state changed.
 func (l *Listener) enter(state State, owner string, err error) bool {
 	if !l.seen.setState(state, owner, err, l.config.Now()) {
 		return false
@@ -228,8 +231,9 @@ func (l *Listener) enter(state State, owner string, err error) bool {
 	return true
 }
 
-// fail converts the error that ended a session, or prevented it from opening, into a state and the time until the next
-// attempt. The end of a session by GitHub is not a state: the result of the next opening decides.
+// fail handles the error that ended a session, or prevented it from opening. It sets the state, and returns the time
+// until the next attempt. If GitHub ended a session, the state stays as it is: the result of the next attempt decides
+// it.
 func (l *Listener) fail(err error, opened bool) time.Duration {
 	owner, conflict := github.IsSessionConflict(err)
 	l.brokeOff = opened
@@ -256,7 +260,7 @@ func (l *Listener) fail(err error, opened bool) time.Duration {
 }
 
 // isOurs reports whether a session's owner is this pool or a deleted pool of this cluster. If GitHub does not name the
-// owner, it is this pool while its earlier session may be open.
+// owner, isOurs assumes that it is this pool while the pool's earlier session may be open.
 func (l *Listener) isOurs(owner string) bool {
 	if owner == l.config.Owner || owner == "" && l.config.Now().Before(l.earlier.Until) {
 		return true
@@ -314,8 +318,8 @@ func (l *Listener) refresh(ctx context.Context) error {
 	return nil
 }
 
-// newBackoff returns waits that double from least to most. Each is 75 to 100 % of that, so that pools do not call at
-// the same time.
+// newBackoff returns waits that double from least to most. Each wait is 75 to 100 % of its nominal time, so that pools
+// do not call at the same time.
 func newBackoff(least, most time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: least * 3 / 4, Cap: most * 3 / 4, Factor: 2, Jitter: 1.0 / 3, Steps: math.MaxInt32}
 }

@@ -14,7 +14,7 @@ import (
 // jobMessages is the only message type that the official client accepts.
 const jobMessages = "RunnerScaleSetJobMessages"
 
-// Parts of a message that may be unknown.
+// The parts of a message that may be unknown.
 const (
 	partMessage = "message"
 	partBody    = "body"
@@ -44,9 +44,9 @@ type wireMessage struct {
 }
 
 // harmless rewrites a message for the official client, which fails on an unknown message type and on an event that it
-// cannot decode. The result contains the understood events, the statistics and the id to acknowledge. Otherwise, GitHub
-// would deliver one odd message again for ever. It returns anything that is not a message unchanged. It returns an
-// error for too many events: GitHub delivers all of them again.
+// cannot decode. GitHub would then deliver the same message forever. The result contains the id to acknowledge, the
+// statistics and the events that can be decoded. harmless returns text that is not a message unchanged. It returns an
+// error if there are too many events; the message then stays in the queue, and GitHub delivers it again.
 func harmless(raw []byte) ([]byte, []unknownPart, error) {
 	var m wireMessage
 	if err := json.Unmarshal(trimBOM(raw), &m); err != nil {

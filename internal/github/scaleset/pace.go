@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// fullMessage is the maximum number of events in a message. More events wait after a full one.
+// fullMessage is the maximum number of events in a message. If a message is full, more events usually wait behind it.
 const fullMessage = 50
 
 // backlogMessages is how many full messages are read without a wait.
@@ -20,50 +20,51 @@ type Pace struct {
 	// Hold is the longest time that GitHub holds a poll; 100 s if 0. (50 s is documented, 88 s was measured.) A poll
 	// without an answer fails 20 s later.
 	Hold time.Duration
-	// Burst is how many polls may follow a message at once; 4 if 0. A quiet pool never waits, and a busy one gets
-	// several events in one message.
+	// Burst is how many polls may follow an answer without a wait; 4 if 0. So a quiet pool never waits, and a busy pool
+	// gets several events in one message.
 	Burst int
 	// Refill is the time between two such polls in a pool with 8 jobs or more; 1 s if 0. With fewer jobs it is
 	// proportionally shorter, because fewer events could share a message. Announcing a new capacity, and reading a
 	// backlog of 100 full messages, never waits.
 	Refill time.Duration
-	// Backoff is the wait after errors. If zero, it doubles from 1 s to 30 s, each wait with 75 to 100 % of that.
+	// Backoff is the wait after errors. If zero, it doubles from 1 s to 30 s, and each wait is 75 to 100 % of that.
 	Backoff wait.Backoff
-	// Refused is the wait for Corral's own stale session to expire; 7 s if 0.
+	// Refused is the longest time between two attempts to open a session while an earlier session of this pool blocks
+	// it; 7 s if 0. The shortest time is half of that.
 	Refused time.Duration
-	// Elsewhere is the wait while another owner has the session; 30 s if 0.
+	// Elsewhere is the same while another owner has the session; 30 s if 0.
 	Elsewhere time.Duration
 	// Statistics is how often statistics are fetched while no session delivers them; 7 s if 0.
 	Statistics time.Duration
-	// Verify is how often they are fetched while a session is open; 5 min if 0.
+	// Verify is how often statistics are fetched while a session is open; 5 min if 0.
 	Verify time.Duration
-	// Full is how often they are fetched while no more jobs are accepted, because GitHub then sends no message about
-	// waiting jobs; 30 s if 0.
+	// Full is how often statistics are fetched while the pool accepts no more jobs, because GitHub then sends no
+	// message about waiting jobs; 30 s if 0.
 	Full time.Duration
 	// Patience is how long a session is kept open during temporary errors; 45 s if 0. Closing it could fail, and an
 	// unclosed session blocks the next one for 60 to 92 s.
 	Patience time.Duration
-	// Gather is how long to wait for an acknowledgement before polling ahead; 100 ms if 0.
+	// Gather is how long the next poll waits for the recorder while messages are not acknowledged; 100 ms if 0.
 	Gather time.Duration
-	// Blocked is the time between two polls while no more messages are accepted because events cannot be recorded; 10 s
-	// if 0.
+	// Blocked is the same while no more messages are accepted, because their events cannot be recorded; 10 s if 0.
 	Blocked time.Duration
 	// Linger is how long a poll is held before an acknowledgement interrupts it; 2 s if 0. An interruption costs
-	// another poll, and more messages may arrive that can be acknowledged together.
+	// another poll, and until then more messages may arrive, which are then acknowledged together.
 	Linger time.Duration
 	// Taken is how long a poll must be held to count as a success after errors, and how long a session must last to
-	// count as one after GitHub ended another; 10 s if 0.
+	// count as a success after GitHub ended another; 10 s if 0.
 	Taken time.Duration
-	// Announcement is how long the first poll waits for a capacity; 2 s if 0.
+	// Announcement is how long the first poll waits for the first call of Announce; 2 s if 0.
 	Announcement time.Duration
 	// Close limits the time to close the session; 5 s if 0.
 	Close time.Duration
 }
 
-// arrival is how long a poll is given to reach GitHub before one with another capacity follows it.
+// arrival is the minimum time between two polls with different capacities, so that the first one reaches GitHub before
+// the second.
 const arrival = 250 * time.Millisecond
 
-// pollMargin is the time for a poll's answer beyond GitHub's holding time.
+// pollMargin is how long after GitHub's holding time an answer to a poll may arrive.
 const pollMargin = 20 * time.Second
 
 func (p Pace) withDefaults() Pace {
@@ -89,8 +90,8 @@ func (p Pace) withDefaults() Pace {
 // busyPool is the number of jobs at which a poll costs a whole token.
 const busyPool = 8
 
-// cost returns the cost of a poll for a pool with the given number of jobs, as a part of the time in which a token is
-// refilled.
+// cost returns what a poll costs in a pool with the given number of jobs. The unit is the time in which a token is
+// refilled: token is the cost of a whole token.
 func cost(token time.Duration, jobs int) time.Duration {
 	return token * time.Duration(min(busyPool, max(1, jobs))) / busyPool
 }
@@ -105,7 +106,8 @@ func pauseAfter(bytes int) time.Duration {
 	return time.Duration(max(0, bytes-usual)) * time.Second / perSecond
 }
 
-// bucket is a token bucket. It starts with most tokens, and gets one in each interval.
+// bucket is a token bucket. It starts with the number most of tokens, and gets another one after each interval of
+// length each.
 type bucket struct {
 	most int
 	each time.Duration

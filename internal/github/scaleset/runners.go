@@ -39,7 +39,7 @@ type agent struct {
 	Busy   bool   `json:"busy"`
 }
 
-// GenerateJIT registers a runner. If the name is taken, also by an earlier call whose answer was lost, it returns
+// GenerateJIT registers a runner. If the name is taken, possibly by an earlier call whose answer was lost, it returns
 // KindRunnerExists. The caller then has to call RunnerByName and RemoveRunner before it tries again.
 func (c *Client) GenerateJIT(ctx context.Context, setID int64, runnerName string) (github.JIT, error) {
 	return c.GenerateJITIn(ctx, setID, runnerName, "")
@@ -62,8 +62,8 @@ func (c *Client) GenerateJITIn(ctx context.Context, setID int64, runnerName, fol
 	return jit, err
 }
 
-// RunnerByName returns a registration by its name, or nil if there is none. Only an empty list means that there is
-// none.
+// RunnerByName returns a registration by its name, or nil if GitHub returns an empty list. Any other answer without a
+// runner is an error.
 func (c *Client) RunnerByName(ctx context.Context, name string) (*Runner, error) {
 	var runner *Runner
 	err := c.do(ctx, endpointRunnerFind, fmt.Sprintf("looking for runner %q", name), func(ctx context.Context, oc *official.Client) error {

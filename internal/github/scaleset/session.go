@@ -16,7 +16,8 @@ import (
 )
 
 // Session is an open message session. It has its own official client, because its calls hold that client's lock. Its
-// methods are for one goroutine. Listeners use sessions; other callers use them by hand to explore how GitHub behaves.
+// methods are for one goroutine. A Listener uses sessions, and so does `corral conformance`, which examines how GitHub
+// behaves.
 type Session struct {
 	client  *Client
 	wire    *official.MessageSessionClient
@@ -28,9 +29,9 @@ type message struct {
 	id         int
 	statistics *Statistics
 	events     []JobEvent
-	available  []int64 // requests to acquire; none on github.com
+	available  []int64 // request ids of offered jobs, to acquire them; none on github.com
 	unknown    []unknownPart
-	size       int // the number of its events
+	size       int // the number of events in the message, including offered jobs and unknown parts
 	decoding   time.Duration
 }
 
@@ -40,10 +41,10 @@ func (c *Client) OpenSession(ctx context.Context, setID int64, owner string) (*S
 	return c.newSession(ctx, endpointSessionCreate, fmt.Sprintf("opening the message session of scale set %d", setID), setID, owner, "")
 }
 
-// errOtherOwner is the error for a session with the expected id and another owner.
+// errOtherOwner is the error for a resumed session that belongs to another owner.
 var errOtherOwner = errors.New("it belongs to another owner on GitHub")
 
-// ResumeSession continues a session of the owner that another process opened.
+// ResumeSession continues a session that another process of the same owner opened.
 func (c *Client) ResumeSession(ctx context.Context, setID int64, owner, id string) (*Session, *Statistics, error) {
 	doing := fmt.Sprintf("resuming the message session of scale set %d", setID)
 	s, statistics, err := c.newSession(ctx, endpointSessionRefresh, doing, setID, owner, id)
@@ -84,11 +85,11 @@ func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setI
 	return s, statisticsOf(opened.Statistics), nil
 }
 
-// finishTime is how long to wait for an answer after its caller has left.
+// finishTime is how long a call continues after its caller has left.
 const finishTime = 5 * time.Second
 
-// finishing returns a context with the deadline of ctx, which outlives a cancellation of ctx for a while. A session
-// whose opening was abandoned would block the next one until it expires.
+// finishing returns a context with the deadline of ctx. If ctx is canceled, the context ends finishTime later, so that
+// a call can still receive its answer. A session whose opening was abandoned would block the next one until it expires.
 func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -156,8 +157,8 @@ func (s *Session) acknowledge(ctx context.Context, id int) error {
 	return nil
 }
 
-// acquire takes jobs that were offered (GHES; github.com assigns jobs itself). Jobs that another session took in the
-// meantime are not an error: the statistics decide.
+// acquire accepts jobs that GitHub offered (GitHub Enterprise Server; github.com assigns jobs itself). It is not an
+// error if another session took some of the jobs in the meantime: the statistics show which jobs are assigned.
 func (s *Session) acquire(ctx context.Context, requests []int64) error {
 	return s.call(ctx, "", fmt.Sprintf("acquiring %d jobs", len(requests)), func(ctx context.Context) error {
 		_, err := s.wire.AcquireJobs(ctx, requests)

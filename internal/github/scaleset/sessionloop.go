@@ -14,11 +14,11 @@ import (
 	"github.com/corral-dev/corral/internal/share"
 )
 
-// maxAhead is how many messages are read before the first of them is acknowledged.
+// maxAhead is the maximum number of messages that are read before the first of them is acknowledged.
 const maxAhead = 16
 
-// sessionLoop runs one session of a Listener. Its methods are for one goroutine; another goroutine records events in
-// order.
+// sessionLoop runs one session of a Listener. Its methods are for one goroutine; the recorder records events in another
+// goroutine.
 type sessionLoop struct {
 	*Listener
 	session        *Session
@@ -26,12 +26,12 @@ type sessionLoop struct {
 	cursor         int       // the last message seen; the queue keeps it until it is acknowledged
 	polledCapacity int       // the capacity of the last poll
 	asked          time.Time // when the last poll began
-	ahead          int       // messages seen and not acknowledged
-	isBlocked      bool      // the last message was left in the queue
+	ahead          int       // number of messages that were seen and not acknowledged
+	isBlocked      bool      // the last message was left in the queue, because there was no room for it
 	due            []int     // messages to acknowledge, oldest first
 	follows        bool      // the next poll follows an answer, and takes a token
 	tokens         bucket
-	backlog        bucket // of full messages
+	backlog        bucket // limits how often the next poll may skip the wait after a full message
 
 	retry wait.Backoff // separate from the Listener's back-off for opening a session
 
@@ -39,11 +39,11 @@ type sessionLoop struct {
 	stop     context.CancelFunc // stops the recorder
 }
 
-// recorder makes the events of messages durable, in its own goroutine and in order.
+// recorder stores the events of messages durably, in its own goroutine and in the order of the messages.
 type recorder struct {
 	*Listener
 	unrecorded chan delivery
-	recorded   chan struct{} // has a token when popDone has messages
+	recorded   chan struct{} // has a token if popDone has messages
 	stopped    chan struct{}
 
 	mu   sync.Mutex
@@ -65,8 +65,8 @@ func newSessionLoop(l *Listener, s *Session) *sessionLoop {
 	}
 }
 
-// listen reads messages until the session is lost or ctx ends. It keeps the session for a while during temporary
-// errors.
+// listen reads messages until the session is lost or ctx ends. During temporary errors, it keeps the session for
+// Pace.Patience.
 func (a *sessionLoop) listen(ctx context.Context) error {
 	recording, stop := context.WithCancel(ctx)
 	a.stop = stop
@@ -127,7 +127,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	}
 	drain(a.announced)
 	if !a.config.Held() {
-		a.pause(ctx, time.Second) // another process may poll: this one is about to end
+		a.pause(ctx, time.Second) // another process may poll, and this one is about to end
 		return nil
 	}
 	if err := a.verify(ctx); err != nil {
@@ -150,8 +150,8 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	return a.handle(ctx, m)
 }
 
-// readsOn reports whether the next poll can skip the wait, because more messages wait after a full one. The backlog
-// limits the rate for a server that sends only full messages.
+// readsOn reports whether the next poll can skip the wait, because more messages probably follow a full one. The
+// backlog limits the rate for a server that sends only full messages.
 func (a *sessionLoop) readsOn(m *message) bool {
 	now := time.Now()
 	if m == nil || m.size < fullMessage || m.decoding > 0 || m.id <= a.cursor || a.backlog.wait(now) > 0 {
@@ -161,8 +161,8 @@ func (a *sessionLoop) readsOn(m *message) bool {
 	return true
 }
 
-// works records that GitHub answers a poll of the session, or holds it. After GitHub has ended a session, the next one
-// counts as working only after a while.
+// works records that GitHub has answered a poll of the session, or holds it. After GitHub has ended a session, the next
+// one counts as working only after Pace.Taken.
 func (a *sessionLoop) works() {
 	if a.ended && time.Since(a.began) < a.config.Pace.Taken {
 		return
@@ -172,7 +172,7 @@ func (a *sessionLoop) works() {
 }
 
 // awaitToken limits the rate of polls in a busy session, so that several events share a message. It returns true if the
-// caller has something else to do first.
+// caller has to begin its step again instead of polling.
 func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 	if !a.follows {
 		return false, nil
@@ -200,12 +200,12 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 	return false, nil
 }
 
-// announces returns the capacity to announce now.
+// announces returns the capacity to announce; 0 before the first call of Announce.
 func (a *sessionLoop) announces() int { return max(0, int(a.capacity.Load())) }
 
-// poll requests the next message. A new capacity and, after a while, a pending acknowledgement interrupt it, because
-// the session handles one request at a time. Nothing is lost, because the cursor only moves after a message has
-// arrived.
+// poll requests the next message. A new capacity and, after Pace.Linger, a pending acknowledgement interrupt the poll,
+// because the session handles one request at a time. No message is lost, because the cursor only moves after a message
+// has arrived.
 func (a *sessionLoop) poll(ctx context.Context) (m *message, interrupted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	capacity := a.announces()
@@ -234,7 +234,7 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 			return false
 		case <-linger.C:
 			recorded = a.recorder.recorded
-		case <-taken.C: // GitHub holds the poll, so earlier trouble is over
+		case <-taken.C: // GitHub holds the poll, which proves that earlier trouble is over
 			a.config.Client.holds()
 			a.works()
 		case <-recorded:
@@ -246,8 +246,8 @@ func (a *sessionLoop) isWanted(ctx context.Context) bool {
 }
 
 // letArrive waits until an interrupted poll with another capacity has surely reached GitHub. The two polls travel on
-// different connections. If the older one arrived last, GitHub would use its capacity for as long as it holds the newer
-// poll.
+// different connections. If the older poll arrived last, GitHub would use its capacity for as long as it holds the
+// newer poll.
 func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 	if left := arrival - time.Since(a.asked); capacity != a.polledCapacity && left > 0 {
 		timer := time.NewTimer(left)
@@ -260,8 +260,8 @@ func (a *sessionLoop) letArrive(ctx context.Context, capacity int) {
 	a.polledCapacity, a.asked = capacity, time.Now()
 }
 
-// handle processes a message. It acquires offered jobs first: if that fails, the cursor stays and the message comes
-// again.
+// handle processes a message. It acquires offered jobs first. If that fails temporarily, the cursor stays, so that the
+// message arrives again.
 func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 	messages.Inc()
 	a.noteUnknown(m)
@@ -273,14 +273,14 @@ func (a *sessionLoop) handle(ctx context.Context, m *message) error {
 		}
 	}
 	d, hasRoom := a.retain(m)
-	isFull := a.ahead >= maxAhead || !hasRoom // leaves the message in the queue, so that it comes again
+	isFull := a.ahead >= maxAhead || !hasRoom // then the message stays in the queue and arrives again
 	a.isBlocked = isFull
 	if !isFull {
 		a.cursor = max(a.cursor, m.id)
 	}
 	suspect := isSuspect(m)
 	if suspect {
-		m.statistics = nil // fetched below
+		m.statistics = nil // the check below fetches them
 	}
 	if a.seen.add(m, a.config.Now()) {
 		a.config.Changed()
@@ -313,7 +313,8 @@ func (a *sessionLoop) warnRarely(text string, about ...any) {
 	}
 }
 
-// retain returns the events to record. It returns false if too much data of the namespace is waiting to be recorded.
+// retain returns the events to record, with memory reserved for them. It returns false if too much data of the
+// namespace is waiting to be recorded.
 func (a *sessionLoop) retain(m *message) (d delivery, ok bool) {
 	d = delivery{id: m.id, events: durable(m.events)}
 	size := int64(0)
@@ -344,8 +345,8 @@ func (a *sessionLoop) deliver(d delivery) {
 	a.recorder.unrecorded <- d // never blocks, because awaitRecorder ensures that there is room
 }
 
-// isSuspect reports whether a message has assigned jobs and counts none, as seen in issues 3204 and 3420 of
-// actions-runner-controller.
+// isSuspect reports whether a message contains assigned jobs while its statistics count none, as seen in issues 3204
+// and 3420 of actions-runner-controller.
 func isSuspect(m *message) bool {
 	if m.statistics != nil && m.statistics.AssignedJobs > 0 {
 		return false
@@ -362,7 +363,7 @@ func isSuspect(m *message) bool {
 	return assigned > 0
 }
 
-// verify fetches the statistics at intervals, because an empty poll brings none.
+// verify fetches the statistics if they were requested or are too old, because an empty poll has no statistics.
 func (a *sessionLoop) verify(ctx context.Context) error {
 	_, counted := a.seen.progress()
 	if a.stale.Load() || counted.IsZero() && time.Since(a.refreshed) >= a.config.Pace.Statistics {
@@ -401,9 +402,9 @@ func (a *sessionLoop) acknowledgeDue(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorder waits briefly for the recorder before the next poll, or longer if too many messages are pending. The
-// session must still be polled: GitHub ends a session without polls, and only a poll shows that it has ended. It
-// returns true if there is something to acknowledge.
+// awaitRecorder waits briefly for the recorder before the next poll, or longer if too many messages are pending. Even
+// then, the session must be polled: GitHub ends a session without polls, and only a poll shows that the session has
+// ended. It returns true if there may be something to acknowledge.
 func (a *sessionLoop) awaitRecorder(ctx context.Context) bool {
 	if a.ahead == 0 && !a.isBlocked {
 		return false
@@ -473,8 +474,9 @@ func (r *recorder) popDone() []int {
 	return done
 }
 
-// end stops the recorder and closes the session, in limited time. It first acknowledges recorded messages, because the
-// next session would read them again. It returns the session if it may still be open.
+// end stops the recorder and closes the session, in limited time. If ctx has ended, it first acknowledges recorded
+// messages, because the next session would otherwise receive them again. It returns the session if it may still be
+// open.
 func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 	a.stop()
 	<-a.recorder.stopped
@@ -494,14 +496,15 @@ func (a *sessionLoop) end(ctx context.Context) (open Earlier) {
 		}
 	}
 	err := a.leave(closing)
-	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // these errors mean that the session is gone
+	if err != nil && !github.IsNotFound(err) && github.KindOf(err) != github.KindUnexpected { // the session may still be open
 		a.log.Warn("Session wasn't closed; it expires by itself within 92 s", "reason", err.Error())
 		open = Earlier{ID: a.session.ID(), Until: a.config.Now().Add(SessionLife)}
 	}
 	return open
 }
 
-// leave closes the session and retries until ctx ends, because an open session blocks the next one.
+// leave closes the session. It retries after temporary errors until ctx ends, because an open session blocks the next
+// one.
 func (a *sessionLoop) leave(ctx context.Context) error {
 	pause := a.config.Pace.Backoff
 	for again := false; ; again = true {

@@ -73,8 +73,8 @@ func (c *Client) Get(ctx context.Context, id int64) (*Set, error) {
 	})
 }
 
-// Create creates a scale set. If the name is taken, also by an earlier Create whose answer was lost, it returns
-// KindExists; the caller can use Find.
+// Create creates a scale set. If the name is taken, possibly by an earlier Create whose answer was lost, it returns
+// KindExists. The caller can then use Find.
 func (c *Client) Create(ctx context.Context, set Set) (*Set, error) {
 	return c.set(ctx, endpointScaleSetCreate, fmt.Sprintf("creating scale set %q", set.Name), func(ctx context.Context, oc *official.Client) (*official.RunnerScaleSet, error) {
 		return oc.CreateRunnerScaleSet(ctx, wireSet(set))
@@ -112,7 +112,8 @@ func (c *Client) set(ctx context.Context, class endpoint, doing string, call fun
 	return set, err
 }
 
-// wireSet disables automatic updates of the runner: the image determines its version.
+// wireSet converts a Set to GitHub's format. It disables automatic updates of the runner program, because the image
+// determines its version.
 func wireSet(set Set) *official.RunnerScaleSet {
 	wire := &official.RunnerScaleSet{
 		Name: set.Name, RunnerGroupID: int(set.GroupID), RunnerSetting: official.RunnerSetting{DisableUpdate: true},

@@ -21,11 +21,12 @@ const (
 	Opening State = "Opening"
 	// Listening means that a session is open.
 	Listening State = "Listening"
-	// Refused means that a session of this pool that was not closed blocks a new one, for 60 to 92 s after a crash.
+	// Refused means that an earlier session blocks a new one, because it was not closed. It belongs to this pool, or to
+	// a deleted pool of this cluster. GitHub ends it 60 to 92 s after a crash.
 	Refused State = "Refused"
 	// OwnedElsewhere means that another cluster or pool has the session.
 	OwnedElsewhere State = "OwnedElsewhere"
-	// Failing means that Err prevents the session from working. IsNotFound(Err) means that the scale set does not
+	// Failing means that Err prevents the session from working. If IsNotFound(Err) is true, the scale set does not
 	// exist.
 	Failing State = "Failing"
 )
@@ -36,10 +37,10 @@ type Snapshot struct {
 	State State
 	// Since is when the state or the kind of Err last changed.
 	Since time.Time
-	// Message is the reason why the state is not Listening, without ids that differ each time. It is empty when the
-	// state is Listening.
+	// Message is the reason why the state is not Listening, without the ids that differ with each attempt. It is empty
+	// if the state is Listening.
 	Message string
-	// Err is the error behind the state, if any.
+	// Err is the error that led to the state; nil if there is none.
 	Err error
 	// Owner is the owner of the blocking session if the state is Refused or OwnedElsewhere; empty if GitHub did not
 	// name it.
@@ -53,18 +54,20 @@ type Snapshot struct {
 	Assigned int
 	// Statistics are the latest statistics.
 	Statistics Statistics
-	// Counted is when they arrived.
+	// Counted is when the statistics arrived.
 	Counted time.Time
 
-	// Started and Completed hold the last event of each type by runner name, for mostRunners runners at most.
+	// Started and Completed hold the last event of each type by runner name, each for mostRunners runners at most.
 	Started, Completed map[string]JobEvent
 }
 
-// mostRunners is how many runners' events a Listener remembers until Retain is called. A server could name any number.
+// mostRunners is the maximum number of runners whose events a Listener remembers until Retain is called, because a
+// server could name any number of runners.
 const mostRunners = 10_000
 
-// observation guards the Snapshot with two locks, so that the state can be read while events are copied. A server can send
-// events of thousands of runners. A caller that needs both locks takes events first.
+// observation guards the Snapshot with two locks, so that the state can be read while events are copied. Copying can
+// take a while, because a server can send events of thousands of runners. A caller that needs both locks takes events
+// first.
 type observation struct {
 	keep func(lose func()) *share.Hold
 
@@ -83,11 +86,11 @@ func newObservation(keep func(lose func()) *share.Hold) *observation {
 	return o
 }
 
-// begin forgets all events of runners. It is called at the start and when their memory is needed for others; the events
-// are also recorded elsewhere.
+// begin forgets all events of runners. It is called at the start, and when other answers need the memory. The events
+// are not lost, because the Recorder stores them.
 func (o *observation) begin() {
 	o.started, o.completed = map[string]JobEvent{}, map[string]JobEvent{}
-	o.hold = o.keep(func() { go o.forget() }) // called under a lock
+	o.hold = o.keep(func() { go o.forget() }) // in a goroutine, because lose is called with a lock held
 }
 
 func (o *observation) forget() {
@@ -104,7 +107,7 @@ func (o *observation) get() Snapshot {
 	return s
 }
 
-// brief returns the state without the events of runners, and waits for no work on them.
+// brief returns the state without the events of runners. It does not wait for the lock of the events.
 func (o *observation) brief() Snapshot {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,7 +121,7 @@ func (o *observation) jobs() int {
 	return o.snapshot.Assigned
 }
 
-// setState reports whether anything but the wording changed.
+// setState sets the state. It reports whether the state, the kind of the error or the owner changed.
 func (o *observation) setState(state State, owner string, err error, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -135,7 +138,7 @@ func (o *observation) setState(state State, owner string, err error, now time.Ti
 	return changed
 }
 
-// opened sets the session and reports whether it is a different one.
+// opened sets the id of the session, and reports whether it is another session than before.
 func (o *observation) opened(session string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -144,8 +147,8 @@ func (o *observation) opened(session string) bool {
 	return another
 }
 
-// count stores statistics, unless a message has arrived since the given number of messages: the statistics of the
-// message are newer than an answer that was in flight.
+// count stores statistics that the caller requested after the given number of messages. It ignores them if another
+// message has arrived since, because the message's statistics are newer. It reports whether the statistics changed.
 func (o *observation) count(statistics *Statistics, since uint64, now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,7 +170,7 @@ func (o *observation) countLocked(statistics *Statistics, now time.Time) bool {
 	return changed
 }
 
-// add stores a message as a whole. It reports whether anything changed.
+// add stores the statistics and the events of a message, and reports whether anything changed.
 func (o *observation) add(m *message, now time.Time) bool {
 	o.events.Lock()
 	defer o.events.Unlock()

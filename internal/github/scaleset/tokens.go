@@ -20,11 +20,12 @@ import (
 )
 
 // tokenMargin is how long before their expiry tokens are renewed. The official client renews its admin token when less
-// than 60 s are left, so it would repeat the request each time if an answer were kept longer.
+// than 60 s are left. With a smaller margin, it would get the same token from the cache, and repeat the request before
+// each call.
 const tokenMargin = 90 * time.Second
 
-// tokenSource answers the three token calls of all official clients of a connection, so that many clients need one set
-// of calls per renewal. It caches successful answers only.
+// tokenSource answers the three kinds of token calls of all official clients of a connection, so that all clients
+// together need one set of calls per renewal. It caches successful answers only.
 type tokenSource struct {
 	next    http.RoundTripper
 	now     func() time.Time // GitHub's clock
@@ -63,9 +64,9 @@ func (t *tokenSource) RoundTrip(req *http.Request) (*http.Response, error) {
 	if kept != nil {
 		return kept.response(req), nil
 	}
-	// The flight outlives the caller that began it: others wait for it too.
+	// The call continues if the caller that began it leaves, because other callers may wait for its result.
 	flight := t.flights.DoChan(fmt.Sprintf("%d/%s", generation, class), func() (any, error) {
-		if _, kept := t.kept(class); kept != nil { // by a flight that finished in the meantime
+		if _, kept := t.kept(class); kept != nil { // from a call that finished in the meantime
 			return kept, nil
 		}
 		return t.fetch(class, generation, req, body)
@@ -145,7 +146,7 @@ func lacksField(class endpoint, body []byte) bool {
 	return token.Token == "" || class == endpointRunnerRegistration && err == nil && claims.ExpiresAt == nil
 }
 
-// keep caches a successful answer. After a refusal it drops the tokens that the call used.
+// keep caches a successful answer. After a 401 or 403, it drops the tokens that the call used.
 func (t *tokenSource) keep(class endpoint, generation uint64, a *answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,8 +164,8 @@ func (t *tokenSource) keep(class endpoint, generation uint64, a *answer) {
 	}
 }
 
-// keepUntil returns the token's expiry less tokenMargin, or less half of the remaining time of a short-lived token. It
-// returns the zero time if the expiry cannot be read.
+// keepUntil returns when a token has to be renewed: tokenMargin before its expiry or, for a short-lived token, after
+// half of its remaining time. It returns the zero time if the expiry cannot be read.
 func (t *tokenSource) keepUntil(class endpoint, body []byte) time.Time {
 	var token struct {
 		Token     string    `json:"token"`
@@ -196,8 +197,8 @@ func (t *tokenSource) current() uint64 {
 	return t.generation
 }
 
-// discard drops the tokens of a generation that GitHub refused. It reports whether a retry can help. It cannot if the
-// refused tokens did not come from the cache.
+// discard drops the tokens of a generation that GitHub refused, and reports whether a retry can help. A retry cannot
+// help if the refused tokens did not come from the cache.
 func (t *tokenSource) discard(generation uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -55,7 +55,8 @@ func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 // http.Transport passes requests of a registered scheme to the RoundTripper.
 func asTransport(next http.RoundTripper) *http.Transport {
 	t := &http.Transport{
-		// Not nil: HTTP/2 must not register https for itself. The actual transport below does.
+		// A map that is not nil keeps http.Transport from registering its own HTTP/2 for https. The transport below
+		// does HTTP/2.
 		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}
 	t.RegisterProtocol("http", next)
@@ -65,11 +66,10 @@ func asTransport(next http.RoundTripper) *http.Transport {
 
 // exchange records GitHub's last answer during one call of the official client, whose errors contain it only as text.
 type exchange struct {
-	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub chooses. The path does not identify
-	// those.
+	// mode is endpointMessagePoll or endpointMessageAck for calls whose URL GitHub chooses, because the path of such a
+	// URL does not identify the call.
 	mode endpoint
-	// resumes is the id of the session to refresh in place of opening one; empty for none. The official client only
-	// refreshes sessions that it opened.
+	// resumes is the id of the session to refresh instead of opening a new one; empty for none.
 	resumes string
 	// agent receives the fields of a runner that the official client does not read; nil if they are not needed.
 	agent *agent
@@ -79,19 +79,19 @@ type exchange struct {
 	header   http.Header
 	typeName string
 	message  string
-	silent   bool // there was no answer
-	// unknown parts of a polled message.
+	silent   bool // no answer arrived
+	// unknown are the unknown parts of a polled message.
 	unknown []unknownPart
 	// decoding is the additional pause after a large message.
 	decoding time.Duration
-	// bodies are answers that count as being read until the call ends.
+	// bodies are the answers that the call has read. They count against the memory limit until the call ends.
 	bodies []io.Closer
 }
 
 // close releases the memory of the call's answers.
 func (x *exchange) close() {
 	for _, body := range x.bodies {
-		_ = body.Close() // it was read to its end
+		_ = body.Close() // the body was read to its end
 	}
 }
 
@@ -171,7 +171,7 @@ func (x *exchange) noteNoAnswer(err error) {
 	x.message, x.silent = github.Excerpt(neterr.NoAnswer(err)), true
 }
 
-// read reads a whole answer, and makes a message harmless. A truncated answer counts as no answer.
+// read reads a whole answer and, if it is a message, makes it harmless. A truncated answer counts as no answer.
 func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
 	x.bodies = append(x.bodies, resp.Body)
 	body, err := io.ReadAll(resp.Body)
@@ -192,7 +192,7 @@ func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byt
 	return body, err
 }
 
-// readMessage makes a message harmless. An empty body counts as no message (see issue 4285 of
+// readMessage makes a message harmless (see harmless). An empty body counts as no message (see issue 4285 of
 // actions-runner-controller).
 func (x *exchange) readMessage(resp *http.Response, body []byte) (_ []byte, err error) {
 	if len(bytes.TrimSpace(trimBOM(body))) == 0 {

@@ -21,12 +21,13 @@ type named struct {
 
 func (n named) isPartial() bool { return n.ID == 0 || n.Name == "" }
 
-// hasShape reports whether it is known which fields the endpoint's answers always have.
+// hasShape reports whether isWhole can check the endpoint's answers.
 func (e endpoint) hasShape() bool {
 	return e.isList() || e == endpointScaleSetGet || e == endpointScaleSetCreate || e == endpointScaleSetUpdate || e == endpointRunnerGet
 }
 
-// isWhole reports whether an answer is complete. The endpoint must have a shape.
+// isWhole reports whether an answer of an endpoint has all fields that GitHub always sends. hasShape must be true for
+// the endpoint.
 func isWhole(e endpoint, body []byte) bool {
 	if !e.isList() {
 		var one named
