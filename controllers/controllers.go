@@ -98,8 +98,8 @@ type SourceOptions struct {
 	PostStatus bool
 	// ArtifactHost, if set, replaces the host in URLs of Flux artifacts.
 	ArtifactHost string
-	// JitterPercent is the maximum percentage, from 0 to 99, by which a random amount lengthens or shortens each interval,
-	// so that sources are not all reconciled at the same time.
+	// JitterPercent is the maximum random change of each interval, in percent from 0 to 99, so that sources are not all
+	// reconciled at the same time.
 	JitterPercent int
 }
 

@@ -54,7 +54,7 @@ func TestAConnectionIsNotConnectedWhileGitHubAnswersNothingGood(t *testing.T) {
 		"429": {429, "", "GitHub responded with 429 to requests made for pools; next try by ", `GitHubConnection "main": GitHub answers 429`},
 		"too large": {200, `{"expires_at":"2030-01-01T00:00:00Z","token":"x","labels":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
 			`GitHub's responses to requests made for pools are too large: "labels" has more than 100 elements; next try by `, `GitHubConnection "main": GitHub's answer can't be used`},
-		"another server": {201, `{"expires_at":"2030-01-01T00:00:00Z","token":"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.c","url":"http://10.0.0.1:6443"}`,
+		"another server": {201, `{"expires_at":"2030-01-01T00:00:00Z","token":"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.YQ","url":"http://10.0.0.1:6443"}`,
 			`cannot use GitHub's responses: an answer contains a URL at "10.0.0.1:6443", which is not a server of github.com: no request was sent; next try by `,
 			`GitHubConnection "main": GitHub's answer can't be used`},
 		"no answer": {0, "", "GitHub did not respond to requests made for pools; next try by ", `GitHubConnection "main": GitHub doesn't answer`},

@@ -161,8 +161,8 @@ func (s *space) holder(key jobKey) *pool {
 	return p
 }
 
-// hold records that a pool has a job. When there are tidyAt entries, it removes those of jobs that the ledgers no longer
-// contain.
+// hold records that a pool has a job. When there are tidyAt entries, it removes the entries of
+// jobs that the ledgers no longer contain.
 func (s *space) hold(key jobKey, p *pool) {
 	s.held[key] = p
 	if len(s.held) < s.tidyAt {

@@ -30,8 +30,8 @@ const (
 	// the texts in one list, not counting the names of policies. Otherwise the answer for each pool could take megabytes
 	// of memory.
 	maxKept, maxKeptBytes = 20, 16 << 10
-	// failureKept is how long a verdict is remembered if the evaluation of a policy ended with an error. Each runner of the pool
-	// asks for the verdict, and a policy that fails may take as much time as one that answers.
+	// failureKept is how long a verdict is remembered if the evaluation of a policy ended with an error. Every runner of the
+	// pool needs the verdict, and an evaluation that fails can take as long as any other.
 	failureKept = 10 * time.Second
 )
 

@@ -53,7 +53,7 @@ func (f *failing) Ask(context.Context, *policy.Policy, policy.Question) ([]byte,
 	return nil, errors.New("conflicting values")
 }
 
-// A policy that fails may take as much time as one that answers, and each runner of the pool asks for the verdict.
+// Every runner of the pool needs the verdict, and an evaluation that fails can take as long as any other.
 func TestAFailedVerdictIsRememberedForAWhile(t *testing.T) {
 	now, rules := time.Unix(1_800_000_000, 0), &failing{}
 	e := NewEngine(func() time.Time { return now })

@@ -124,8 +124,8 @@ func scaleNow(o observation) currentScale {
 	return c
 }
 
-// plannedScale is what a pool's schedules declare, remembered until their next change. To find that change may take a tenth of
-// a second, because a schedule can have many windows without a gap.
+// plannedScale is what a pool's schedules declare until their next change. Corral remembers it, because a schedule can have
+// so many windows without a gap that finding the next change takes a tenth of a second.
 type plannedScale struct {
 	uid         types.UID // of the pool
 	generation  int64
@@ -159,8 +159,8 @@ func scheduled(pool *v1alpha1.RunnerPool, planned plannedScale, now time.Time) c
 	}
 	if !planned.holds(pool, now) {
 		planned = plannedScale{uid: pool.UID, generation: pool.Generation, from: now, Now: plan.At(now, pool.Spec.Scale), until: now.Add(maxPlanned)}
-		if next := planned.Next; !next.IsZero() && next.Before(planned.until) {
-			planned.until = next
+		if !planned.Next.IsZero() && planned.Next.Before(planned.until) {
+			planned.until = planned.Next
 		}
 	}
 	c.planned = planned

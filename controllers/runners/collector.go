@@ -269,8 +269,8 @@ func (c *RunnerCollector) visit(ctx context.Context, key types.NamespacedName, s
 	return collectInterval * time.Duration(1+len(list.Runners)/collectSize)
 }
 
-// mark updates the owner labels by which the collector recognizes registrations of this cluster: the labels of existing
-// pools and, for markLife, of deleted pools.
+// mark updates the owner labels, which identify registrations of this cluster: the labels of existing pools and, for markLife,
+// of deleted pools.
 func (c *RunnerCollector) mark(s *connectionMemory, w *fleet) {
 	for _, p := range w.pools {
 		s.marks[v1alpha1.OwnerLabel(c.Cluster, string(p.UID))] = mark{p.Namespace, c.Now()}

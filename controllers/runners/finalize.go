@@ -209,7 +209,7 @@ func (p pass) recordOver() {
 }
 
 // ownRegistration finds the registration to remove. It returns nil if GitHub does not know the registration, or a
-// registration with foreign set if it found one that must not be removed. If this process did not create the registration,
+// registration with foreign set if the registration must not be removed. If this process did not create the registration,
 // it is first looked up on GitHub, because the ID in a status, in a Secret or on a pod may belong to another runner. If
 // GitHub does not know the ID, the caller still tries to remove the registration, because only that call is proof.
 func (p pass) ownRegistration(ctx context.Context, gh registrar, state poolstatus.Assessment) (*registered, error) {

@@ -342,7 +342,7 @@ func (p pass) project(o observation, state poolstatus.Assessment) {
 }
 
 // conflictError fails a runner that can never start, because its name is already taken, in the cluster or on GitHub, or
-// because its pod was deleted before it ran. The pool replaces the runner with one that has another number.
+// because its pod was deleted before it ran. The pool replaces the runner with a runner of another number.
 type conflictError struct {
 	cause   v1alpha1.RunnerCause
 	message string

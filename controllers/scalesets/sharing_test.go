@@ -342,7 +342,7 @@ func TestAServerOfATenantsOwnProvesNothing(t *testing.T) {
 }
 
 // Anyone with edit rights in a namespace can create a record that names the connection of another one.
-func TestARecordWithoutConsentKeepsNoOneFromAScaleSet(t *testing.T) {
+func TestARecordWithoutConsentDoesNotBlockAScaleSet(t *testing.T) {
 	b := newBenchOn(t, githubsim.Options{})
 	must(t, b.Client.Create(t.Context(), &v1alpha1.GitHubConnection{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "platform", Name: "acme"},
@@ -356,7 +356,7 @@ func TestARecordWithoutConsentKeepsNoOneFromAScaleSet(t *testing.T) {
 	b.until(b.tenantOn(acme, "allowed", 0), v1alpha1.SucceededReason)
 }
 
-func TestWhatIsKnownOfARecordIsForgottenWithIt(t *testing.T) {
+func TestADeletedRecordIsForgotten(t *testing.T) {
 	b := newBenchOn(t, githubsim.Options{})
 	key := types.NamespacedName{Namespace: "ci", Name: "gone"}
 	b.verified.Store(key, verification{})

@@ -118,7 +118,7 @@ func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
 	return best
 }
 
-// precedence explains why a pool has precedence over another matching pool. It returns the first criterion by which the two
+// precedence explains why a pool has precedence over another matching pool. It returns the first criterion in which the two
 // differ.
 func precedence(winner, loser *competitor) string {
 	w, l := &winner.match, &loser.match

@@ -47,7 +47,7 @@ checked (status), 4 a finding of review --fail-on.
 
 To use corral as a kubectl plugin, link it as kubectl-corral on the PATH: kubectl corral status.`
 
-// pluginName is the file name by which kubectl finds the plugin.
+// pluginName is the file name with which kubectl finds the plugin.
 const pluginName = "kubectl-corral"
 
 // NewRootAs returns the root command. If the file name of program, the path of the running program, is the name of kubectl's

@@ -134,7 +134,7 @@ func (o *statusOptions) follow(ctx context.Context, w io.Writer, look func(conte
 	}
 }
 
-// show writes the first page. Later, it writes only if the page differs from the former page: the
+// show writes the first page. Later, it writes only if the page differs from the previous page: the
 // whole page to a terminal, and otherwise a line for each change.
 func show(w io.Writer, page, former *explain.Page, isTerminal bool) error {
 	text := page.Text()

@@ -52,7 +52,7 @@ func newPolicyOptions() *policyOptions {
 	return o
 }
 
-// rules returns the evaluator of the context, or else one that runs a child process.
+// rules returns the evaluator of the context, or else an evaluator that runs a child process.
 func (o *policyOptions) rules(ctx context.Context) Evaluator {
 	if given, ok := ctx.Value(enginesKey{}).(engines); ok {
 		return given.evaluator

@@ -59,10 +59,11 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 		c.reportModuleError(m, err)
 		return
 	}
-	c.importable, c.files = m.importable(instances), m.files
-	for _, instance := range instances {
-		c.module = withoutVersion(instance.Module)
+	c.module, c.files = "", m.files
+	if len(instances) > 0 {
+		c.module = withoutVersion(instances[0].Module)
 	}
+	c.importable = m.importable(c.module)
 	definitions, err := c.loadSchema(instances)
 	if err != nil {
 		c.reportError(nil, err)
@@ -88,10 +89,10 @@ func (c *compilation) compileModule(m *module, tags map[string]string) {
 }
 
 // importable returns the import paths of the folders of a module, and of the schema.
-func (m *module) importable(instances []*build.Instance) (paths []string) {
+func (m *module) importable(modulePath string) (paths []string) {
 	for _, name := range m.files.sortedNames() {
-		if folder := strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/"); path.Ext(name) == ".cue" && len(instances) > 0 && !within("cue.mod", folder) {
-			paths = append(paths, path.Join(withoutVersion(instances[0].Module), folder))
+		if folder := strings.TrimPrefix(strings.TrimPrefix(path.Dir(name), m.root), "/"); path.Ext(name) == ".cue" && modulePath != "" && !within("cue.mod", folder) {
+			paths = append(paths, path.Join(modulePath, folder))
 		}
 	}
 	return append(slices.Compact(paths), schema.Module)
@@ -320,6 +321,7 @@ func (m *module) shownName(name string) string {
 // folders with such errors; further errors in these folders are only consequences.
 func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 	first := map[string]*ast.File{} // by folder
+	var unpackaged []string         // files without a package clause
 	refused = map[string]bool{}
 	refuse := func(name string, line int, message string) {
 		refused[path.Dir(name)] = true
@@ -338,7 +340,7 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 			continue
 		}
 		if file.PackageName() == "" {
-			refuse(name, 1, m.withoutPackage(name))
+			unpackaged = append(unpackaged, name)
 			continue
 		}
 		folder := path.Dir(name)
@@ -351,18 +353,18 @@ func (c *compilation) checkPackageClauses(m *module) (refused map[string]bool) {
 				file.PackageName(), path.Base(other.Filename), other.PackageName()))
 		}
 	}
+	for _, name := range unpackaged {
+		clause := "package pools"
+		if other := first[path.Dir(name)]; other != nil {
+			clause = "package " + other.PackageName()
+		}
+		refuse(name, 1, m.withoutPackage(name, clause))
+	}
 	return refused
 }
 
-// withoutPackage returns the message about a file without a package clause.
-func (m *module) withoutPackage(name string) string {
-	clause := "package pools"
-	for _, other := range m.files.sortedNames() {
-		file, err := parser.ParseFile(other, m.files[other], parser.PackageClauseOnly)
-		if m.compiles(other) && path.Dir(other) == path.Dir(name) && err == nil && file.PackageName() != "" {
-			clause = "package " + file.PackageName()
-		}
-	}
+// withoutPackage returns the message about a file without a package clause, which proposes the given clause.
+func (m *module) withoutPackage(name, clause string) string {
 	switch {
 	case bytes.HasPrefix(m.files[name], []byte("---")):
 		return noSeparators

@@ -194,7 +194,7 @@ func (c *Connections) Watch(o Options, key string) Options {
 	return o
 }
 
-// isWatched reports whether a connection has a client. The answer to a call of its last client may arrive later.
+// isWatched reports whether Corral still keeps data about a connection. Answers to earlier calls can arrive after forget.
 func (c *Connections) isWatched(key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

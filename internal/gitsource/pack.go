@@ -29,8 +29,17 @@ func (c cancellable) Read(p []byte) (int, error) {
 	return c.ReadSeeker.Read(p)
 }
 
-// unpack checks the size of a packfile and decodes it into objects in memory.
-func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, error) {
+// unpack checks the size of a packfile and decodes it into objects in memory. If ctx ends first, it returns the context's
+// error, which does not blame the packfile.
+func unpack(ctx context.Context, pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, error) {
+	objects, err := unpackAll(cancellable{ctx, pack}, limits)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("unpacking: %w", ctx.Err())
+	}
+	return objects, err
+}
+
+func unpackAll(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, error) {
 	if err := weigh(pack, limits); err != nil {
 		return nil, err
 	}
@@ -48,8 +57,8 @@ func unpack(pack io.ReadSeeker, limits Limits) (storer.EncodedObjectStorer, erro
 	return objects, nil
 }
 
-// weigh reads a packfile without keeping its content. It refuses a packfile with too many objects, or one that would
-// inflate to too many bytes. An object inflates to the size in its header, which the scanner enforces. A delta also makes
+// weigh reads a packfile without keeping its content. It refuses a packfile with too many objects, or a packfile
+// that would inflate to too many bytes. An object inflates to the size in its header, which the scanner enforces. A delta also makes
 // an object of the target size at its start, which the parser enforces when it applies the delta (gitformat-pack(5)).
 func weigh(pack io.Reader, limits Limits) error {
 	scanner := packfile.NewScanner(pack)

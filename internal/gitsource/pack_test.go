@@ -89,7 +89,7 @@ func TestPackBombsAreRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if _, err := unpack(tc.pack, limits); !errors.Is(err, tc.want) {
+			if _, err := unpack(t.Context(), tc.pack, limits); !errors.Is(err, tc.want) {
 				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
@@ -99,7 +99,8 @@ func TestPackBombsAreRefused(t *testing.T) {
 func TestUnpackingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := unpack(cancellable{ctx, newPack(1).add(blobType, 3, nil, []byte("abc")).end()}, Limits{}.orDefaults()); !errors.Is(err, context.Canceled) {
+	_, err := unpack(ctx, newPack(1).add(blobType, 3, nil, []byte("abc")).end(), Limits{}.orDefaults())
+	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnusable) {
 		t.Error(err)
 	}
 }
@@ -111,7 +112,7 @@ func FuzzUnpack(f *testing.F) {
 	_, _ = seed.Read(content)
 	f.Add(content)
 	f.Fuzz(func(_ *testing.T, pack []byte) {
-		_, _ = unpack(bytes.NewReader(pack), Limits{FileBytes: 1 << 16, TotalBytes: 1 << 18, Objects: 100}.orDefaults())
+		_, _ = unpack(context.Background(), bytes.NewReader(pack), Limits{FileBytes: 1 << 16, TotalBytes: 1 << 18, Objects: 100}.orDefaults())
 	})
 }
 

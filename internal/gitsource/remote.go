@@ -176,7 +176,7 @@ func (r *remote) fetch(ctx context.Context, found target) (storer.EncodedObjectS
 	if err != nil {
 		return nil, r.explain(err)
 	}
-	return unpack(cancellable{ctx, bytes.NewReader(pack)}, r.limits)
+	return unpack(ctx, bytes.NewReader(pack), r.limits)
 }
 
 func (r *remote) newUploadRequest(found target) (*packp.UploadPackRequest, error) {

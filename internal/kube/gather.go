@@ -74,7 +74,7 @@ func (g *Gathered) Forget(uid types.UID) {
 	delete(g.since, uid)
 }
 
-// stretch is the factor by which a delay may grow while too many writes are due. The longest delay always applies to objects
+// stretch is how many times longer a delay may be while too many writes are due. The longest delay always applies to objects
 // that are being deleted, because they are usually gone before a user could read their status.
 const stretch = 5
 

@@ -173,8 +173,8 @@ func isQuantity(field []string) bool {
 	return last == "sizeLimit" || above == "limits" || above == "requests" || above == "overhead"
 }
 
-// isUnset reports whether a term is null, "" or false. A missing field means the same, so a comparison of a field with
-// such a term may be undefined.
+// isUnset reports whether a term is null, "" or false. A missing field means the same, so a rule need not hold if the
+// field is missing.
 func isUnset(t *ast.Term) bool {
 	return t.Equal(ast.InternedNullTerm) || t.Equal(ast.InternedEmptyString) || t.Equal(ast.InternedTerm(false))
 }

@@ -94,7 +94,7 @@ func (f *Fleet) Remove(pool types.NamespacedName) []GroupKey {
 	return f.read(removed.groups)
 }
 
-// read returns those of the given groups that rules of any pool read.
+// read returns the given groups that the rules of any pool read.
 func (f *Fleet) read(groups []GroupKey) []GroupKey {
 	return slices.DeleteFunc(groups, func(g GroupKey) bool { return len(f.Readers(g)) == 0 })
 }

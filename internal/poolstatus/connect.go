@@ -15,7 +15,7 @@ type Runner struct {
 	Since time.Time
 }
 
-// Suspects is a group of runners of which some seem to be missing on GitHub. GitHub's counts contain no names and are
+// Suspects is a group of runners. Some of them seem to be missing on GitHub. GitHub's counts contain no names and are
 // sometimes wrong, so Corral looks up individual runners until it has found the missing ones.
 type Suspects struct {
 	// Names lists all suspects, the longest in their state first. It is empty if no runner is missing.

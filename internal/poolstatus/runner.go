@@ -222,7 +222,7 @@ func (o Observation) isBlocked() bool {
 	return !o.HasPod && (o.Cause == v1alpha1.CauseQuota || o.Cause == v1alpha1.CauseCache)
 }
 
-// due returns the time by which a runner must have started, and how long it may take until then.
+// due returns the deadline for the start of a runner, and how long it may take until then.
 func (o Observation) due() (due time.Time, within time.Duration) {
 	from := latest(o.CreatedAt, o.PodCreatedAt)
 	within = o.Deadline

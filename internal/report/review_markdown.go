@@ -25,7 +25,7 @@ const (
 )
 
 // ReviewMarkdown writes a review as a comment of at most MaxMarkdown bytes. The comment begins with the marker in an HTML
-// comment, by which a later review finds the comment and replaces it. If there is not enough room, ReviewMarkdown leaves out
+// comment, so that a later review can find the comment and replace it. If there is not enough room, ReviewMarkdown leaves out
 // the least severe blocks, and writes how many there are of each class. It escapes all text, so that the authors of
 // definitions cannot add links, mentions or formatting. Only commit hashes are not escaped: GitHub links them to the commit.
 // The marker must not contain "--" or ">".

@@ -24,7 +24,7 @@ const (
 	sourceRoot = "%SRCROOT%"
 	// nowhere is the location of a finding without a place, because code scanning rejects results without a location.
 	nowhere = "file:///"
-	// fingerprintKey is the name of the fingerprint by which code scanning recognizes a finding in a later run. Without a
+	// fingerprintKey is the name of the fingerprint that code scanning uses to recognize a finding in a later run. Without a
 	// fingerprint, code scanning computes one from the content of the line, which the findings of many pools can share.
 	fingerprintKey = "primaryLocationLineHash"
 )

@@ -107,8 +107,8 @@ func (u *update) mayRetry() bool {
 	return u.Records[u.from].Open && u.hold() == "" && slices.Contains(u.Usable, u.To)
 }
 
-// retried returns the revision of which the pool creates one runner now although it was given up, because runners of the
-// revision that replaced it fail as well; "" for none. Either of the two may work again first, so the pool tries both.
+// retried returns the abandoned revision for which the pool creates one runner now, because runners of the revision that
+// replaced it fail as well; "" for none. Either of the two may work again first, so the pool tries both.
 func (u *update) retried() string {
 	previous, latest := u.Records[u.from], u.Records[u.To]
 	switch {

@@ -40,7 +40,7 @@ func Location(zone string) (*time.Location, error) {
 	return location, nil
 }
 
-// widest is longer than every offset from UTC, and than every span by which clocks are set back.
+// widest is longer than every offset from UTC, and than every period that clocks are set back.
 const widest = 26 * time.Hour
 
 // First returns the moment when a clock in a place first shows a time, or a later time if that time is skipped.

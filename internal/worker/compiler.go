@@ -24,7 +24,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -63,16 +62,13 @@ type Compiler struct {
 	Limits Limits
 
 	slots *turns.Limiter
-
-	mu sync.Mutex
-	// compiling has a place for the one compilation of each flow.
-	compiling map[string]chan struct{}
+	alone alone // one compilation of each flow at a time
 }
 
 // NewCompiler returns a Compiler that executes the running binary, with at most concurrency processes at once.
 func NewCompiler(concurrency int, limits Limits) *Compiler {
 	executable, _ := os.Executable() // if this fails, starting a child returns an error
-	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency)), compiling: map[string]chan struct{}{}}
+	return &Compiler{Executable: executable, Limits: limits, slots: turns.New(max(1, concurrency))}
 }
 
 // flowKey is the context key of the flow.
@@ -117,26 +113,21 @@ func (c *Compiler) Compile(ctx context.Context, fsys fs.FS, options compile.Opti
 
 // enter waits until the flow has no other compilation, and for a slot. It returns the function that ends the turn.
 func (c *Compiler) enter(ctx context.Context, flow string) (leave func(), err error) {
-	c.mu.Lock()
-	alone := c.compiling[flow]
-	if alone == nil || flow == "" {
-		alone = make(chan struct{}, 1)
-		c.compiling[flow] = alone
+	end := func() {}
+	if flow != "" {
+		end, err = c.alone.enter(ctx, flow)
 	}
-	c.mu.Unlock()
-	select {
-	case alone <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err != nil {
+		return nil, err
 	}
 	round, err := c.slots.Enter(ctx, turns.Looking, flow)
 	if err != nil {
-		<-alone
+		end()
 		return nil, err
 	}
 	return func() {
 		c.slots.Leave(round, turns.Unknown)
-		<-alone
+		end()
 	}, nil
 }
 

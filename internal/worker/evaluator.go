@@ -74,13 +74,13 @@ type Evaluator struct {
 	limits     EvaluatorLimits
 	children   int
 	slots      *turns.Limiter
+	alone      alone // one request of each namespace at a time
 
 	mu     sync.Mutex
 	idle   []*process
-	busy   int      // number of namespaces that have a turn, each with its own child
-	slow   int      // number of requests that continue after they gave up their turn
-	spare  *process // a started child without any request yet; nil if there is none
-	asking map[string]chan struct{}
+	busy   int             // number of namespaces that have a turn, each with its own child
+	slow   int             // number of requests that continue after they gave up their turn
+	spare  *process        // a started child without any request yet; nil if there is none
 	greedy map[string]bool // namespaces whose last request exceeded its limits
 	closed bool
 }
@@ -90,7 +90,7 @@ type Evaluator struct {
 // children on demand.
 func NewEvaluator(children int, limits EvaluatorLimits) *Evaluator {
 	executable, _ := os.Executable() // if this fails, starting a child returns an error
-	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), asking: map[string]chan struct{}{}, greedy: map[string]bool{}}
+	return &Evaluator{Executable: executable, limits: limits, children: children, slots: turns.New(children), greedy: map[string]bool{}}
 }
 
 // Close kills the idle children. A busy child is killed when its request ends.
@@ -212,7 +212,7 @@ func (e *Evaluator) do(child *process, t *turn, do func(*process) error) error {
 type turn struct {
 	of        *Evaluator
 	namespace string
-	alone     chan struct{}
+	endAlone  func()
 	round     int           // for slots.Leave
 	given     bool          // the turn was given up; guarded by the Evaluator's lock
 	rest      time.Duration // how long the namespace must wait after the turn
@@ -220,27 +220,19 @@ type turn struct {
 
 // enter waits until the namespace has no other request in progress, and then for the namespace's turn.
 func (e *Evaluator) enter(ctx context.Context, namespace string) (*turn, error) {
-	e.mu.Lock()
-	alone := e.asking[namespace]
-	if alone == nil {
-		alone = make(chan struct{}, 1)
-		e.asking[namespace] = alone
-	}
-	e.mu.Unlock()
-	select {
-	case alone <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	endAlone, err := e.alone.enter(ctx, namespace)
+	if err != nil {
+		return nil, err
 	}
 	round, err := e.slots.Enter(ctx, turns.Looking, namespace)
 	if err != nil {
-		<-alone
+		endAlone()
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.busy++
-	return &turn{of: e, namespace: namespace, alone: alone, round: round}, nil
+	return &turn{of: e, namespace: namespace, endAlone: endAlone, round: round}, nil
 }
 
 // give gives up the turn, unless as many requests as there are children have already done so. The request continues.
@@ -267,10 +259,10 @@ func (t *turn) end() {
 		t.of.slots.Leave(t.round, turns.Unknown)
 	}
 	if t.rest == 0 {
-		<-t.alone
+		t.endAlone()
 		return
 	}
-	time.AfterFunc(t.rest, func() { <-t.alone })
+	time.AfterFunc(t.rest, t.endAlone)
 }
 
 // acquire returns a child for a request. It avoids sharing a child between namespaces, because a request that exceeds

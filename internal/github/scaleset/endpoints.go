@@ -52,7 +52,8 @@ func (e endpoint) isList() bool {
 func endpointOf(req *http.Request) endpoint {
 	name := req.URL.Path
 	const service = "/_apis/"
-	if i := strings.LastIndex(name, service); i >= 0 { // the URL of the service, which the server chooses, may contain it, too
+	i := strings.LastIndex(name, service) // the last one, because the server chooses the beginning of the path
+	if i >= 0 {
 		return serviceEndpoint(req.Method, strings.Trim(name[i+len(service):], "/"))
 	}
 	switch {

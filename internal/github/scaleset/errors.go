@@ -37,10 +37,11 @@ func newError(doing string, x *exchange, err error, now time.Time) *github.Error
 // session keeps its last error.
 func brief(err error) error {
 	text := err.Error()
-	if short := github.Excerpt(text); short != text {
-		return quoted{short, cause(err)}
+	short := github.Excerpt(text)
+	if short == text {
+		return err
 	}
-	return err
+	return quoted{short, cause(err)}
 }
 
 // quoted is an error that quoted a long answer.
@@ -57,7 +58,8 @@ func cause(err error) error {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
 		err = next
 	}
-	if text := err.Error(); github.Excerpt(text) != text {
+	text := err.Error()
+	if github.Excerpt(text) != text {
 		return nil
 	}
 	return err

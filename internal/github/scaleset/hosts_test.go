@@ -21,7 +21,7 @@ func TestNoAnswerLeadsToAnotherServer(t *testing.T) {
 	for name, fault := range map[string]githubsim.Fault{
 		"message queue": {Endpoint: githubsim.EndpointCreateSession, Status: http.StatusOK, Body: `{"sessionId":"11111111-1111-1111-1111-111111111111",` +
 			`"messageQueueAccessToken":"t","messageQueueUrl":"` + elsewhere + `/message"}`},
-		"Actions service": {Endpoint: githubsim.EndpointRunnerRegistration, Status: http.StatusOK, Body: fmt.Sprintf(`{"url":%q,"token":"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.c"}`, elsewhere)},
+		"Actions service": {Endpoint: githubsim.EndpointRunnerRegistration, Status: http.StatusOK, Body: fmt.Sprintf(`{"url":%q,"token":"eyJhbGciOiJub25lIn0.eyJleHAiOjk5OTk5OTk5OTl9.YQ"}`, elsewhere)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sim := githubsim.New(githubsim.Options{})

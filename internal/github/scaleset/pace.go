@@ -96,8 +96,8 @@ func cost(token time.Duration, jobs int) time.Duration {
 	return token * time.Duration(min(busyPool, max(1, jobs))) / busyPool
 }
 
-// pauseAfter returns how long the next poll waits after a message of a size. Decoding a message takes up to 0.1 s of CPU time for
-// each megabyte, and a server that belongs to a tenant may send any number of them. GitHub's messages are smaller.
+// pauseAfter returns the additional time before the next poll after a message of a size. Decoding takes up to 0.1 s of CPU
+// time per megabyte, and the server of a tenant can send any number of large messages. GitHub's messages are smaller.
 func pauseAfter(bytes int) time.Duration {
 	const (
 		usual     = 64 << 10

@@ -31,8 +31,8 @@ type message struct {
 	events     []JobEvent
 	available  []int64 // request ids of offered jobs, to acquire them; none on github.com
 	unknown    []unknownPart
-	size       int // the number of events in the message, including offered jobs and unknown parts
-	decoding   time.Duration
+	size       int           // the number of events in the message, including offered jobs and unknown parts
+	pause      time.Duration // before the next poll, because the message was large
 }
 
 // OpenSession opens the scale set's message session. It returns the first statistics, which may be nil. If the scale
@@ -126,7 +126,7 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 	if err != nil || got == nil {
 		return nil, err
 	}
-	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, decoding: x.decoding}
+	m := &message{id: got.MessageID, statistics: statisticsOf(got.Statistics), unknown: x.unknown, pause: x.pause}
 	for _, event := range eventsOf(got, now(), s.client.options.Ours) {
 		if _, err := github.Fit(&event); err != nil {
 			m.unknown = append(m.unknown, unknownPart{partEvent, err.Error()})

@@ -146,7 +146,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
-	a.tokens.spend(time.Now(), m.decoding)
+	a.tokens.spend(time.Now(), m.pause)
 	return a.handle(ctx, m)
 }
 
@@ -154,7 +154,7 @@ func (a *sessionLoop) step(ctx context.Context) error {
 // backlog limits the rate for a server that sends only full messages.
 func (a *sessionLoop) readsOn(m *message) bool {
 	now := time.Now()
-	if m == nil || m.size < fullMessage || m.decoding > 0 || m.id <= a.cursor || a.backlog.wait(now) > 0 {
+	if m == nil || m.size < fullMessage || m.pause > 0 || m.id <= a.cursor || a.backlog.wait(now) > 0 {
 		return false
 	}
 	a.backlog.spend(now, a.backlog.each)
@@ -304,8 +304,8 @@ func (a *sessionLoop) noteUnknown(m *message) {
 	}
 }
 
-// warnRarely logs at most one warning about messages a minute, because a server may send hundreds of parts that deserve one in
-// each of several messages a second.
+// warnRarely logs at most one warning about messages per minute, because a server can send several messages a second with
+// hundreds of invalid parts.
 func (a *sessionLoop) warnRarely(text string, about ...any) {
 	if time.Since(a.warned) >= time.Minute {
 		a.warned = time.Now()

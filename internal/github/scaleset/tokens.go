@@ -126,24 +126,23 @@ func (t *tokenSource) fetch(class endpoint, generation uint64, req *http.Request
 		return nil, err
 	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, body: content}
-	if a.status < http.StatusMultipleChoices && lacksField(class, content) {
+	if a.status < http.StatusMultipleChoices && isIncomplete(class, content) {
 		return nil, errPartial
 	}
 	t.keep(class, generation, a)
 	return a, nil
 }
 
-// lacksField reports whether an answer lacks a field that the official client uses without a check.
-func lacksField(class endpoint, body []byte) bool {
+// isIncomplete reports whether an answer has no token, or a token without an expiry where the official client reads the
+// expiry without a check.
+func isIncomplete(class endpoint, body []byte) bool {
 	var token struct {
 		Token string `json:"token"`
 	}
 	if json.Unmarshal(trimBOM(body), &token) != nil {
 		return false // the official client returns an error
 	}
-	var claims jwt.RegisteredClaims
-	_, _, err := jwt.NewParser().ParseUnverified(token.Token, &claims)
-	return token.Token == "" || class == endpointRunnerRegistration && err == nil && claims.ExpiresAt == nil
+	return token.Token == "" || class == endpointRunnerRegistration && expiryOf(token.Token).IsZero()
 }
 
 // keep caches a successful answer. After a 401 or 403, it drops the tokens that the call used.

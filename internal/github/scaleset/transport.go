@@ -82,8 +82,8 @@ type exchange struct {
 	silent   bool // no answer arrived
 	// unknown are the unknown parts of a polled message.
 	unknown []unknownPart
-	// decoding is the additional pause after a large message.
-	decoding time.Duration
+	// pause is the additional time before the next poll, because the message was large.
+	pause time.Duration
 	// bodies are the answers that the call has read. They count against the memory limit until the call ends.
 	bodies []io.Closer
 }
@@ -179,7 +179,7 @@ func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byt
 		err = fmt.Errorf("reading the answer: %w", err)
 	}
 	if err == nil && isMessage {
-		x.decoding = pauseAfter(len(body))
+		x.pause = pauseAfter(len(body))
 		body, err = x.readMessage(resp, body)
 		o.options.NoteSize("message_body", resp.StatusCode, err)
 	}
