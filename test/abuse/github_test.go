@@ -451,6 +451,19 @@ func TestASessionWithoutAQueue(t *testing.T) {
 	s.jobs("linux", 3)
 }
 
+// The official client reads some fields of answers without a check. A panic would end the process for all tenants.
+func TestATokenAnswerWithoutAToken(t *testing.T) {
+	s := newFixtureOnFaultyGitHub(t)
+	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: http.StatusCreated, Body: "{}"})
+	pool := s.pool("linux")
+	s.says(pool, unavailable(scaleSetUnserved, "required fields"))
+	s.hasEvent("linux", v1alpha1.GitHubUnavailableReason, "required fields")
+	s.look("required fields", 1, "pool/linux")
+	s.othersGoOn()
+	s.github.ClearFaults()
+	s.jobs("linux", 3)
+}
+
 func TestTokensThatExpireEarly(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
 	s.checkMessages(0)
