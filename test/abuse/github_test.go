@@ -454,7 +454,9 @@ func TestASessionWithoutAQueue(t *testing.T) {
 // The official client reads some fields of answers without a check. A panic would end the process for all tenants.
 func TestATokenAnswerWithoutAToken(t *testing.T) {
 	s := newFixtureOnFaultyGitHub(t)
+	s.ready(s.connection())
 	s.github.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointRegistrationToken, Status: http.StatusCreated, Body: "{}"})
+	s.github.ExpireAdminTokens() // the connection's existing tokens
 	pool := s.pool("linux")
 	s.says(pool, unavailable(scaleSetUnserved, "required fields"))
 	s.hasEvent("linux", v1alpha1.GitHubUnavailableReason, "required fields")
