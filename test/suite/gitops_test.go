@@ -390,6 +390,15 @@ func (w *story) cleanUp(t *testing.T, namespace string) {
 	t.Helper()
 	must(t, retire(t.Context(), namespace))
 	must(t, w.Client.DeleteAllOf(t.Context(), &v1alpha1.RunnerPool{}, client.InNamespace(namespace)))
-	eventually(t, func(ctx context.Context) error { return w.Left(ctx, namespace) })
+	eventually(t, func(ctx context.Context) error {
+		if err := w.Left(ctx, namespace); err != nil {
+			return err
+		}
+		// A pass that began before the deletion may have made the scale set again. The garbage collector removes it.
+		if rest := w.GitHub.Leftovers(); len(rest) > 0 {
+			return fmt.Errorf("left on GitHub: %v", rest)
+		}
+		return nil
+	})
 	w.checkGitHub(t)
 }
