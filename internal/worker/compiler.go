@@ -21,7 +21,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -148,10 +147,9 @@ func (c *Compiler) run(ctx context.Context, input []byte) (compile.Result, error
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = 5 * time.Second
 	isolate(cmd)
-	// The kernel kills the child when the thread that started it ends, even if the parent process continues.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := cmd.Run()
+	ended := make(chan error, 1)
+	inBackground(func() { ended <- cmd.Run() })
+	err := <-ended
 	switch {
 	case ctx.Err() != nil:
 		return compile.Result{}, fmt.Errorf("compiling: %w", ctx.Err())

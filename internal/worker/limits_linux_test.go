@@ -4,8 +4,11 @@
 package worker
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +34,25 @@ func TestAChildComesAfterItsParent(t *testing.T) {
 	its, err := unix.Getpriority(unix.PRIO_PROCESS, child.pid())
 	if want := max(1, own-5); err != nil || its != want {
 		t.Errorf("the child has priority %d, want %d, its parent has %d (more comes first): %v", its, want, own, err)
+	}
+}
+
+func TestACompilationHasALowerPriorityThanItsParent(t *testing.T) {
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 minus the nice value
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(t.TempDir(), "compiler")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nnice >&2\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := &Compiler{Executable: script, Limits: Limits{Wall: time.Minute, OutputBytes: 1}}
+	result, err := c.run(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := result.Diagnostics[0].Message, fmt.Sprint(min(19, 20-own+5)); !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want the nice value %s", got, want)
 	}
 }
 

@@ -62,16 +62,14 @@ func start(executable string) (*process, error) {
 	over, ended := context.WithCancel(context.Background())
 	p.over = over
 	started := make(chan error, 1)
-	go func() {
+	inBackground(func() {
 		defer ended()
-		runtime.LockOSThread() // never unlocked: the child ends with the thread, and inherits its priority
-		_ = comeSecond()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
 			_ = p.cmd.Wait() // the child ends when it is killed or its input ends; a request in progress then fails
 		}
-	}()
+	})
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting a child for policies: %w", err)
 	}
@@ -82,6 +80,16 @@ func start(executable string) (*process, error) {
 		return nil, fmt.Errorf("starting a child for policies: it ended: %s", p.firstError())
 	}
 	return p, nil
+}
+
+// inBackground calls do on a thread of its own, whose lower priority the children that do starts inherit. The kernel
+// kills a child when the thread that started it ends, even if this process continues, so do has to wait for its children.
+func inBackground(do func()) {
+	go func() {
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
+		_ = comeSecond()
+		do()
+	}()
 }
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
