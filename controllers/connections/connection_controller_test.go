@@ -31,6 +31,7 @@ import (
 	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/kube"
+	"github.com/corral-dev/corral/internal/webhook"
 )
 
 var key = types.NamespacedName{Namespace: "team", Name: "main"}
@@ -413,6 +414,9 @@ func TestMissingSecretOfTheWebhookIsNamedAndPoolsKeepWorking(t *testing.T) {
 	if message := conditions.GetMessage(conn, v1alpha1.ReadyCondition); message != want {
 		t.Errorf("%q", message)
 	}
+	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: strings.Repeat("x", webhook.MaxSecretBytes+1)})
+	conn, _ = s.reconcile()
+	s.wantReady(conn, metav1.ConditionFalse, v1alpha1.WebhookSecretMissingReason, true)
 	s.setSecret(map[string]string{v1alpha1.TokenKey: "one", v1alpha1.WebhookSecretKey: "x"})
 	conn, _ = s.reconcile()
 	s.wantReady(conn, metav1.ConditionTrue, v1alpha1.SucceededReason, false)

@@ -74,5 +74,10 @@ func (r *Reconciler) checkWebhook(ctx context.Context, conn *v1alpha1.GitHubConn
 	case len(webhook.SecretOf(secret.Data, v1alpha1.WebhookSecretKey)) == 0:
 		return kube.Stall(catalog.WebhookSecretKeyMissing.With(name, v1alpha1.WebhookSecretKey))
 	}
+	for _, key := range []string{v1alpha1.WebhookSecretKey, v1alpha1.WebhookPreviousKey} {
+		if len(webhook.SecretOf(secret.Data, key)) > webhook.MaxSecretBytes {
+			return kube.Stall(catalog.WebhookSecretTooLong.With(key, name, webhook.MaxSecretBytes))
+		}
+	}
 	return nil
 }

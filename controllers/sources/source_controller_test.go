@@ -486,6 +486,8 @@ func TestWhatKeepsARevisionFromBeingBuilt(t *testing.T) {
 		"no Secret":                 {withSecret, nil, forge{}, "False CredentialsMissing Reconciling", time.Minute},
 		"Secret without a known key": {withSecret, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "git"}},
 			forge{}, "False CredentialsMissing Reconciling", time.Minute},
+		"not a certificate": {withSecret, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "git"}, Data: map[string][]byte{v1alpha1.CAKey: []byte("none")}},
+			forge{}, "False CredentialsMissing Reconciling", time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -147,7 +147,10 @@ func readSecrets(ctx context.Context, live client.Reader, name types.NamespacedN
 	}
 	var secrets [][]byte
 	for _, key := range []string{v1alpha1.WebhookSecretKey, v1alpha1.WebhookPreviousKey} {
-		if value := webhook.SecretOf(secret.Data, key); len(value) > 0 {
+		switch value := webhook.SecretOf(secret.Data, key); {
+		case len(value) > webhook.MaxSecretBytes:
+			return nil, fmt.Errorf("%w: the key %s of Secret %s has %d bytes, more than %d", webhook.ErrNoSecret, key, name.Name, len(value), webhook.MaxSecretBytes)
+		case len(value) > 0:
 			secrets = append(secrets, slices.Clone(value))
 		}
 	}

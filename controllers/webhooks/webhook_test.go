@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,10 @@ func TestSecretThatIsNotThereIsSaid(t *testing.T) {
 		},
 		"no Secret": {[]client.Object{connection("hook")}, webhook.ErrNoSecret, "no secret: Secret hook not found"},
 		"no key":    {[]client.Object{connection("hook"), secretOf("hook", map[string]string{"token": "x"})}, webhook.ErrNoSecret, "no secret: Secret hook has no value for the key secret"},
+		"too long": {
+			[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookSecretKey: "x", v1alpha1.WebhookPreviousKey: strings.Repeat("x", webhook.MaxSecretBytes+1)})},
+			webhook.ErrNoSecret, "no secret: the key previous of Secret hook has 1025 bytes, more than 1024",
+		},
 		"only the former": {
 			[]client.Object{connection("hook"), secretOf("hook", map[string]string{v1alpha1.WebhookPreviousKey: "x"})},
 			webhook.ErrNoSecret, "no secret: Secret hook has no value for the key secret",

@@ -56,5 +56,6 @@ var (
 	FormerCredentials       = define(Row{Code: "FormerCredentials", Role: Fact, Message: "pools continue with the previous credentials: a restart of the controller would stop them"})
 	WebhookSecretNotFound   = define(Row{Code: "WebhookSecretNotFound", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: Secret {secret} not found: Corral refuses GitHub's events"})
 	WebhookSecretForbidden  = define(Row{Code: "WebhookSecretForbidden", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: the controller is not allowed to read Secret {secret}", Remedy: "Allow the controller's ServiceAccount to read the Secret. Until then, Corral refuses GitHub's events."})
+	WebhookSecretTooLong    = define(Row{Code: "WebhookSecretTooLong", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: the key {key} of Secret {secret} has more than {limit} bytes: Corral refuses GitHub's events"})
 	WebhookSecretKeyMissing = define(Row{Code: "WebhookSecretKeyMissing", Reason: v1alpha1.WebhookSecretMissingReason, Stalls: true, Message: "spec.webhook.secretRef: Secret {secret} has no value for the key {key}: Corral refuses GitHub's events"})
 )

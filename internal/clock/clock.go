@@ -21,6 +21,9 @@ const (
 	// confirmAfter is how long all responses must agree on a new difference before it counts, if it deviates from the current
 	// one by more than Limit. A single response may come from a gateway, or from a server whose clock is wrong.
 	confirmAfter = 5 * time.Second
+	// crossAgain is the minimum time between two crossings of Limit, because a server can send any dates, and each crossing
+	// is logged and wakes a connection.
+	crossAgain = time.Minute
 )
 
 // Offsets is the metric of the offsets of servers' clocks. It is positive for a clock that is ahead.
@@ -28,8 +31,8 @@ var Offsets = meter.Gauges("corral_clock_offset_seconds",
 	"Offset of the API server's clock from this process's clock or, by connection, of GitHub's clock from the API server's. Positive means that the first clock is ahead.", "server", "connection")
 
 // Report receives, after each response whose Date header is used, how far the server's clock is ahead of the reference
-// clock. crossed is true if the difference exceeds Limit and did not before, or the reverse. A Report must not block,
-// because the request waits for it.
+// clock. crossed is true if the difference exceeds Limit and did not before, or the reverse, at most once a minute. A Report
+// must not block, because the request waits for it.
 type Report func(ahead time.Duration, crossed bool)
 
 // Clock returns a server's time. It returns the time of base until the server has responded, and while the two differ by at
@@ -43,6 +46,7 @@ type Clock struct {
 	isKnown bool          // the server has responded
 	ahead   time.Duration // how far the server's clock is ahead of base
 	isFar   bool
+	crossed time.Time     // when isFar last changed, by base
 	doubted time.Time     // when responses began to disagree with ahead, by base; zero if they agree
 	doubt   time.Duration // the value of ahead that these responses suggest
 }
@@ -98,9 +102,11 @@ func (c *Clock) note(at, sent, received time.Time) {
 	c.mu.Lock()
 	c.adjust(least, most, received)
 	offset := received.Add(c.ahead).Sub(c.compared().Round(0))
-	wasFar := c.isFar
-	c.isFar = offset.Abs() > Limit
-	crossed := c.isFar != wasFar
+	isFar := offset.Abs() > Limit
+	crossed := isFar != c.isFar && received.Sub(c.crossed) >= crossAgain
+	if crossed {
+		c.isFar, c.crossed = isFar, received
+	}
 	c.mu.Unlock()
 	if c.report != nil {
 		c.report(offset, crossed)

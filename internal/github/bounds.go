@@ -4,6 +4,7 @@
 package github
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -225,6 +226,22 @@ func (b *boundedBody) Close() error {
 	b.hold.Leave()
 	b.cancel()
 	return err
+}
+
+// WithText returns the body of an answer from Meter.Send with another text. Bounds and the memory limit apply to the text
+// as if it had been received.
+func WithText(body io.ReadCloser, text []byte) io.ReadCloser {
+	if b, ok := body.(*boundedBody); ok {
+		b.ReadCloser = replaced{bytes.NewReader(text), b.ReadCloser}
+		return b
+	}
+	return replaced{bytes.NewReader(text), body}
+}
+
+// replaced reads from one source and closes another.
+type replaced struct {
+	io.Reader
+	io.Closer
 }
 
 const (

@@ -6,6 +6,7 @@ package github
 import (
 	"bytes"
 	"cmp"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -54,8 +55,13 @@ func (n Network) Validate() error {
 	return err
 }
 
+// maxCABits is the maximum size of a trusted certificate's RSA key. crypto/tls has the same limit, but only for the
+// certificates that a server sends. The time to check a signature grows with the square of the size, and a check cannot be
+// canceled.
+const maxCABits = 8192
+
 // Certificates returns the certificates in PEM data, encoded again without the text between them, which is usually
-// comments. It fails if the data has any other PEM block, such as a private key.
+// comments. It fails if the data has any other PEM block, such as a private key, or an RSA key above maxCABits.
 func Certificates(data []byte) ([]byte, error) {
 	var all []byte
 	decoded := 0
@@ -63,8 +69,12 @@ func Certificates(data []byte) ([]byte, error) {
 		if block.Type != "CERTIFICATE" {
 			return nil, fmt.Errorf("found a PEM block %.40q: only certificates are allowed", block.Type)
 		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		parsed, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
 			return nil, fmt.Errorf("reading a certificate: %w", err)
+		}
+		if key, ok := parsed.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxCABits {
+			return nil, fmt.Errorf("a certificate has an RSA key of %d bits, more than %d", key.N.BitLen(), maxCABits)
 		}
 		all = append(all, pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})...)
 		decoded++

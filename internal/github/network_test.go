@@ -4,7 +4,11 @@
 package github
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/pem"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -17,7 +21,18 @@ func TestOnlyCertificatesAreTaken(t *testing.T) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
 	good := block("CERTIFICATE", server.Certificate().Raw)
+	certified := func(bits int) string {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+		modulus := new(big.Int).SetBit(big.NewInt(1), bits-1, 1)
+		der, err := x509.CreateCertificate(rand.Reader, template, server.Certificate(), &rsa.PublicKey{N: modulus, E: 65537}, server.TLS.Certificates[0].PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block("CERTIFICATE", der)
+	}
+	large, tooLarge := certified(maxCABits), certified(maxCABits+1)
 	for data, want := range map[string]string{
+		large: large, tooLarge: "refused", good + tooLarge: "refused",
 		"": "", good: good, good + "\n" + good + "\n": good + good, // valid certificates stay unchanged
 		"# ours\n" + good + "# end of the bundle\n":                                                                                                good,
 		"password: hunter2\n" + good:                                                                                                               good,

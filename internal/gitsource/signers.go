@@ -28,12 +28,16 @@ import (
 const (
 	maxSignersBytes = 256 << 10
 	maxKeyBits      = 8192
+	// maxOwnSignatures is the maximum number of signatures that OpenPGP keys make of themselves, in one Secret. All of them
+	// are verified when the keys are read. A key with ten user IDs and subkeys usually has about 20.
+	maxOwnSignatures = 200
 )
 
 // Signers are the public keys of trusted signers.
 type Signers struct {
 	digest string
 	pgp    openpgp.EntityList
+	own    int                      // number of signatures that the OpenPGP keys may have made of themselves
 	ssh    map[string]ssh.PublicKey // by fingerprint
 }
 
@@ -116,7 +120,7 @@ func (s *Signers) readPGPBlock(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("is not an armored OpenPGP public key: %w", err)
 	}
-	if err := checkKeySizes(body); err != nil {
+	if err := s.checkCosts(body); err != nil {
 		return err
 	}
 	keys, err := openpgp.ReadKeyRing(bytes.NewReader(body))
@@ -127,9 +131,11 @@ func (s *Signers) readPGPBlock(data []byte) error {
 	return nil
 }
 
-// checkKeySizes checks the sizes of the keys before any signature, including their own, is verified with them.
-func checkKeySizes(keys []byte) error {
+// checkCosts limits the time that reading the keys takes, before any signature is verified with them. It refuses DSA keys,
+// whose parameters have no limit.
+func (s *Signers) checkCosts(keys []byte) error {
 	packets := packet.NewReader(bytes.NewReader(keys))
+	var found []*packet.PublicKey
 	for {
 		next, err := packets.Next()
 		if errors.Is(err, io.EOF) {
@@ -138,14 +144,42 @@ func checkKeySizes(keys []byte) error {
 		if err != nil {
 			return fmt.Errorf("reading the OpenPGP keys: %w", err)
 		}
-		key, ok := next.(*packet.PublicKey)
-		if !ok {
-			continue
-		}
-		if bits, err := key.BitLength(); err == nil && bits > maxKeyBits {
-			return fmt.Errorf("OpenPGP key %s has %d bits, more than %d", key.KeyIdString(), bits, maxKeyBits)
+		switch x := next.(type) {
+		case *packet.PrivateKey:
+			return errors.New("contains a private key; export only the public key")
+		case *packet.PublicKey:
+			if err := checkKey(x); err != nil {
+				return err
+			}
+			found = append(found, x)
+		case *packet.Signature:
+			if !isForeign(x, found) {
+				s.own++
+			}
+			if s.own > maxOwnSignatures {
+				return fmt.Errorf("the OpenPGP keys have more than %d signatures of their own; gpg --export-options export-minimal leaves out old ones", maxOwnSignatures)
+			}
 		}
 	}
+}
+
+func checkKey(key *packet.PublicKey) error {
+	if key.PubKeyAlgo == packet.PubKeyAlgoDSA {
+		return fmt.Errorf("OpenPGP key %s is a DSA key; only RSA, ECDSA and EdDSA keys are supported", key.KeyIdString())
+	}
+	if bits, err := key.BitLength(); err == nil && bits > maxKeyBits {
+		return fmt.Errorf("OpenPGP key %s has %d bits, more than %d", key.KeyIdString(), bits, maxKeyBits)
+	}
+	return nil
+}
+
+// isForeign reports whether somebody else certified a user ID. Such a signature is not verified when the keys are read.
+func isForeign(signature *packet.Signature, keys []*packet.PublicKey) bool {
+	switch signature.SigType {
+	case packet.SigTypeGenericCert, packet.SigTypePersonaCert, packet.SigTypeCasualCert, packet.SigTypePositiveCert, packet.SigTypeCertificationRevocation:
+		return !slices.ContainsFunc(keys, signature.CheckKeyIdOrFingerprint)
+	}
+	return false
 }
 
 // check verifies a signature. Its error names the actual signer, and continues a sentence that begins with the commit

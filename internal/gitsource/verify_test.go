@@ -5,6 +5,7 @@ package gitsource
 
 import (
 	"bytes"
+	"crypto/dsa" //nolint:staticcheck // to show that such keys are refused
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,10 +279,31 @@ func TestSignersThatCannotBeRead(t *testing.T) {
 	if err := errors.Join(packet.NewRSAPublicKey(time.Unix(1, 0), &rsa.PublicKey{N: modulus, E: 65537}).Serialize(w), w.Close()); err != nil {
 		t.Fatal(err)
 	}
+	armored := func(serialize ...func(io.Writer) error) map[string][]byte {
+		text := &bytes.Buffer{}
+		w, err := armor.Encode(text, openpgp.PublicKeyType, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, to := range serialize {
+			err = errors.Join(err, to(w))
+		}
+		if err := errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return map[string][]byte{"a.asc": text.Bytes()}
+	}
+	one, huge := big.NewInt(1), new(big.Int).Lsh(big.NewInt(1), 65_000)
+	alice := s.pgp["alice"]
+	identity := alice.PrimaryIdentity()
+	again := slices.Repeat([]func(io.Writer) error{identity.SelfSignature.Serialize}, maxOwnSignatures+1)
 	for name, tc := range map[string]struct {
 		files map[string][]byte
 		want  string
 	}{
+		"a DSA key":              {armored(packet.NewDSAPublicKey(time.Unix(1, 0), &dsa.PublicKey{Parameters: dsa.Parameters{P: one, Q: huge, G: huge}, Y: huge}).Serialize), "DSA"},
+		"many signatures":        {armored(append([]func(io.Writer) error{alice.PrimaryKey.Serialize, identity.UserId.Serialize}, again...)...), "more than 200"},
+		"an OpenPGP secret key":  {armored(func(w io.Writer) error { return alice.SerializePrivateWithoutSigning(w, nil) }), "private key"},
 		"none":                   {nil, "no public key under a name that ends in .asc (OpenPGP) or .pub (SSH)"},
 		"under another name":     {map[string][]byte{"alice": s.pub("alice")}, "no public key"},
 		"a private key":          {map[string][]byte{"alice.pub": []byte("-----BEGIN OPENSSH PRIVATE KEY-----")}, "alice.pub: line 1 is not an SSH public key"},

@@ -52,6 +52,9 @@ func (s *Signatures) change(connection types.NamespacedName, by func(*signatures
 	s.known[connection] = last
 }
 
+// MaxSecretBytes is the maximum size of a webhook's secret, because each request to the server is hashed with it.
+const MaxSecretBytes = 1024
+
 // SecretOf returns a webhook's secret from the data of a Secret; empty if there is none. Files from which Secrets are
 // created usually end in a newline; GitHub's secrets do not.
 func SecretOf(data map[string][]byte, key string) []byte { return bytes.TrimRight(data[key], "\r\n") }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/corral-dev/corral/internal/github"
@@ -190,5 +191,62 @@ func TestWhatIsSharedIsBoundedByItsSize(t *testing.T) {
 	s.put("later", nil, now.Add(sharedLife+time.Second))
 	if len(s.kept) != 1 {
 		t.Errorf("%d lists are kept after their time", len(s.kept))
+	}
+}
+
+// Decoding takes several times the size of an answer, and a server can send many at once.
+func TestAnswersCountUntilTheyAreDecoded(t *testing.T) {
+	const size, most = 1 << 20, github.AnswerMemory / 4 / (3 << 20) // each counts three times
+	for name, changes := range map[string]bool{"new answers": true, "answers that did not change": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				canceled := 0
+				server := roundTrip(func(req *http.Request) (*http.Response, error) {
+					context.AfterFunc(req.Context(), func() { canceled++ })
+					header := http.Header{"Etag": {`"1"`}}
+					if req.Header.Get("If-None-Match") != "" && !changes {
+						return &http.Response{StatusCode: http.StatusNotModified, Header: header, Body: http.NoBody}, nil
+					}
+					return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader("[" + strings.Repeat(" ", size-2) + "]"))}, nil
+				})
+				o := github.Options{Transport: server}.WithDefaults(1).For(github.Credentials{ConfigURL: "https://github.com/acme"})
+				sender := &transport{options: o, budget: newBudget(time.Now, false, "test")}
+				ask := func() io.Closer {
+					ctx := context.WithValue(t.Context(), exchangeKey{}, exchange{kind: kindRunners})
+					req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.github.com/orgs/acme/actions/runners", http.NoBody)
+					if err != nil {
+						t.Fatal(err)
+					}
+					resp, err := sender.RoundTrip(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if text, err := io.ReadAll(resp.Body); err != nil || len(text) != size {
+						t.Fatalf("%d bytes arrive: %v", len(text), err)
+					}
+					return resp.Body
+				}
+				for range most + 1 { // one after the other
+					if err := ask().Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				synctest.Wait()
+				if canceled != most+1 {
+					t.Errorf("%d answers are closed", canceled)
+				}
+				var open []io.Closer
+				for range most + 1 { // at once
+					open = append(open, ask())
+				}
+				synctest.Wait()
+				if canceled != most+2 {
+					t.Errorf("%d of %d answers make room", canceled-most-1, len(open))
+				}
+				for _, body := range open {
+					body.Close()
+				}
+			})
+		})
 	}
 }

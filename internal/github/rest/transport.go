@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -86,25 +85,44 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return known.again(req, resp, body), nil
 	}
 	if mayKeep && resp.StatusCode == http.StatusOK {
-		return t.keep(key, resp)
+		return t.keep(key, resp), nil
 	}
 	return resp, nil
 }
 
-func (t *transport) keep(key string, resp *http.Response) (*http.Response, error) {
-	tag := resp.Header.Get("ETag")
+// keep returns the answer with a body that caches the answer when it is closed. Until then, the answer counts against the
+// memory limit.
+func (t *transport) keep(key string, resp *http.Response) *http.Response {
+	tag, header := resp.Header.Get("ETag"), resp.Header.Clone()
 	if tag == "" {
-		return resp, nil
+		return resp
 	}
-	body, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if err != nil {
-		return nil, fmt.Errorf("reading the answer: %w", err)
+	resp.Body = &recorder{ReadCloser: resp.Body, done: func(body []byte) {
+		t.kept.put(&answer{key: key, tag: tag, header: header, size: len(body), body: github.Keep(t.options, body, len(body)+sizeOf(header))})
+	}}
+	return resp
+}
+
+// recorder is a body that keeps what is read from it, and passes the whole text to done when it is closed.
+type recorder struct {
+	io.ReadCloser
+	text bytes.Buffer
+	done func(text []byte)
+}
+
+// Read implements io.Reader.
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.text.Write(p[:n])
+	return n, err
+}
+
+// Close implements io.Closer. It reads the rest of the text first, because a decoder may stop before the end.
+func (r *recorder) Close() error {
+	if _, err := io.Copy(io.Discard, r); err == nil {
+		r.done(r.text.Bytes())
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	header := resp.Header.Clone()
-	t.kept.put(&answer{key: key, tag: tag, header: header, size: len(body), body: github.Keep(t.options, body, len(body)+sizeOf(header))})
-	return resp, nil
+	return r.ReadCloser.Close()
 }
 
 // answer is a cached answer.
@@ -123,12 +141,12 @@ func sizeOf(header http.Header) (size int) {
 	return size
 }
 
-// again returns the cached answer in place of a "not modified" answer.
+// again returns the cached answer in place of a "not modified" answer. Its body counts against the memory limit like one
+// that was received.
 func (a *answer) again(req *http.Request, unchanged *http.Response, body []byte) *http.Response {
-	unchanged.Body.Close()
 	return &http.Response{
 		Status: "200 OK", StatusCode: http.StatusOK, Proto: unchanged.Proto, ProtoMajor: unchanged.ProtoMajor, ProtoMinor: unchanged.ProtoMinor,
-		Header: a.header.Clone(), Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: req,
+		Header: a.header.Clone(), Body: github.WithText(unchanged.Body, body), ContentLength: int64(len(body)), Request: req,
 	}
 }
 
