@@ -62,8 +62,10 @@ denied or a policy fails.`,
 	c.Args = cobra.RangeArgs(1, 2)
 	o := bindPolicyOptions(c)
 	e := evalOptions{timeOptions: bindTime(c)}
-	c.Flags().StringVarP(&e.file, "filename", "f", "", "file with the scenario or policy input; - for standard input (required)")
-	c.Flags().StringVar(&e.name, "case", "", "name of the case, if the scenario file has several")
+	bindFlags(c.Flags(),
+		flag{&e.file, "filename,f", "file with the scenario or policy input; - for standard input (required)"},
+		flag{&e.name, "case", "name of the case, if the scenario file has several"},
+	)
 	_ = c.MarkFlagRequired("filename") // the flag exists
 	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -81,11 +81,12 @@ led to it, and exits with code 1. The exit code is also 1 if a file cannot be re
 	d.allowEmpty = true
 	o := bindPolicyOptions(c)
 	var t testOptions
-	flags := c.Flags()
-	flags.StringVar(&t.run, "run", "", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
-	flags.BoolVarP(&t.Verbose, "verbose", "v", false, "also print the tests that passed")
-	flags.BoolVar(&t.coverage, "coverage", false, "print which lines of rules the tests and scenarios reach")
-	flags.Float64Var(&t.threshold, "threshold", 0, "minimum coverage in percent, 0 to 100")
+	bindFlags(c.Flags(),
+		flag{&t.run, "run", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario"},
+		flag{&t.Verbose, "verbose,v", "also print the tests that passed"},
+		flag{&t.coverage, "coverage", "print which lines of rules the tests and scenarios reach"},
+	)
+	c.Flags().Float64Var(&t.threshold, "threshold", 0, "minimum coverage in percent, 0 to 100")
 	f := bindFormat(c, "text", "json", "github", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if t.threshold < 0 || t.threshold > 100 {

@@ -62,11 +62,10 @@ func (o *policyOptions) rules(ctx context.Context) Evaluator {
 
 func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	o := newPolicyOptions()
-	flags := c.Flags()
-	flags.StringArrayVar(&o.paths, "policy", nil,
+	c.Flags().StringArrayVar(&o.paths, "policy", nil,
 		"additional policies: a file or folder with manifests, or with *.rego files, which form a ClusterRunnerPolicy with the name of the file or folder; may be repeated")
 	bindNamespace(c, &o.namespace)
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "maximum CPU time for one evaluation of one policy")
+	bindFlags(c.Flags(), flag{&o.timeout, "timeout", "maximum CPU time for one evaluation of one policy"})
 	return o
 }
 
