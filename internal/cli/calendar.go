@@ -113,15 +113,13 @@ counts. The exit code is 2 if a policy fails.`,
 		Example: "  corral calendar\n  corral calendar --pool linux --days 365 -o json\n" +
 			"  corral calendar --from 2026-12-20T00:00:00Z --days 21 --zone Europe/Berlin --policy ../guard",
 	}
-	d := bindDefinitions(c)
-	o := bindPolicyOptions(c)
+	in := bindInputs(c, "text", "json", "yaml")
 	options := bindCalendar(c)
-	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if options.days < 1 || options.days > maxDays || options.most < 1 {
 			return fmt.Errorf("--days must be 1 to %d and --most at least 1, found %d and %d", maxDays, options.days, options.most)
 		}
-		w, err := open(c.Context(), d, o, args)
+		w, err := in.open(c.Context(), args)
 		if err != nil {
 			return err
 		}
@@ -132,7 +130,7 @@ counts. The exit code is 2 if a policy fails.`,
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.write(c.OutOrStdout(), r), r.err())
+		return errors.Join(in.output.write(c.OutOrStdout(), r), r.err())
 	}
 	return c
 }

@@ -104,8 +104,7 @@ func newVet(version string) *cobra.Command {
 		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +
 			"  corral vet --policy ../guard --namespace ci\n  corral vet --at 2026-12-24T20:00:00Z -o sarif > corral.sarif",
 	}
-	d := bindDefinitions(c)
-	o := bindPolicyOptions(c)
+	in := bindInputs(c, "text", "json", "yaml", "github", "sarif", "junit")
 	at := bindTime(c)
 	c.Flags().String("base", "", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
 	verbose := c.Flags().BoolP("verbose", "v", false, "also print which policies are evaluated for each pool")
@@ -114,9 +113,8 @@ func newVet(version string) *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("filename", "base")
 	c.MarkFlagsMutuallyExclusive("filename", "tag")
 	cluster := bindCluster(c.Flags(), version, "with --live: ")
-	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		w, err := openOrRead(c, d, o, args, *manifests)
+		w, err := in.openOrRead(c, args, *manifests)
 		if err != nil {
 			return err
 		}
@@ -130,7 +128,7 @@ func newVet(version string) *cobra.Command {
 			r.Objects[object.Manifest.GetKind()]++
 		}
 		if len(r.Diagnostics) == 0 {
-			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
+			compared, err := w.comparedWarnings(c, in.definitions, args, *live, cluster)
 			if err != nil {
 				return err
 			}
@@ -140,18 +138,18 @@ func newVet(version string) *cobra.Command {
 				r.titles = titlesOf(w.policies)
 			}
 		}
-		return cmp.Or(r.write(c, f), r.err())
+		return cmp.Or(r.write(c, in.output), r.err())
 	}
 	return c
 }
 
 // openOrRead opens the definitions or, with --filename, reads the manifests in that file.
-func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []string, manifests string) (*workspace, error) {
+func (in *inputs) openOrRead(c *cobra.Command, args []string, manifests string) (*workspace, error) {
 	if manifests == "" {
-		if err := d.asSources(o, args); err != nil {
+		if err := in.asSources(in.policies, args); err != nil {
 			return nil, err
 		}
-		return open(c.Context(), d, o, args)
+		return in.open(c.Context(), args)
 	}
 	if len(args) > 0 {
 		return nil, errors.New("give a folder of definitions or --filename, not both")
@@ -160,7 +158,7 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	if err != nil {
 		return nil, err
 	}
-	return loadWorkspace(c.Context(), result, d, o)
+	return in.load(c.Context(), result)
 }
 
 // comparedWarnings returns the warnings of --base and --live.
