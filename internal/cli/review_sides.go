@@ -275,12 +275,7 @@ func policiesOfFolder(ctx context.Context, t tree, folder, namespace string) ([]
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	result, err := compileTree(ctx, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
-	if err != nil || len(result.Diagnostics) > 0 {
-		return nil, result.Diagnostics, err
-	}
-	policies, err := policiesAmong(result.Objects, t.root, namespace)
-	return policies, nil, err
+	return compileRego(ctx, files, t.root, namespace, "")
 }
 
 // readPrices reads the price file of --prices or, without the flag, the price file of the definitions.
