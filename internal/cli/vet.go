@@ -308,10 +308,9 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) {
 		}
 		fmt.Fprint(stderr, texts.Execute("finding", f))
 	}
-	if r.err() != nil {
-		return
+	if r.err() == nil {
+		fmt.Fprint(stdout, texts.Execute("ok", r))
 	}
-	fmt.Fprint(stdout, texts.Execute("ok", r))
 }
 
 // notes lists the changes that policies make, and the changes that policies in audit mode would make.
