@@ -100,10 +100,7 @@ func (f *controllerOptions) bind(c *cobra.Command) {
 
 func (f *controllerOptions) run(c *cobra.Command, _ []string) error {
 	notices, err := f.setLogger()
-	if err != nil {
-		return err
-	}
-	if err := f.complete(); err != nil {
+	if err = cmp.Or(err, f.complete()); err != nil {
 		return err
 	}
 	if err := f.webhook.listen(f); err != nil {

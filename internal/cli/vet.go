@@ -75,6 +75,13 @@ type vetPool struct {
 	declared *v1alpha1.RunnerPool
 }
 
+// vetOptions are the flags of vet.
+type vetOptions struct {
+	base, manifests string
+	verbose, live   bool
+	cluster         *clusterOptions
+}
+
 const vetHelp = `Check the definitions in DIR (default: the current folder) and below, as the controller would check
 the next commit. For each problem, the command prints a line FILE:LINE:COLUMN: PATH: MESSAGE on
 standard error, and the exit code is 1. Problems include schedules with an unknown time zone or a
@@ -106,20 +113,22 @@ func newVet(version string) *cobra.Command {
 	}
 	in := bindInputs(c, "text", "json", "yaml", "github", "sarif", "junit")
 	at := bindTime(c)
-	c.Flags().String("base", "", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
-	verbose := c.Flags().BoolP("verbose", "v", false, "also print which policies are evaluated for each pool")
-	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions")
-	manifests := c.Flags().StringP("filename", "f", "", "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -")
+	o := vetOptions{cluster: bindCluster(c.Flags(), version, "with --live: ")}
+	bindFlags(c.Flags(),
+		flag{&o.base, "base", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1"},
+		flag{&o.verbose, "verbose,v", "also print which policies are evaluated for each pool"},
+		flag{&o.live, "live", "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions"},
+		flag{&o.manifests, "filename,f", "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -"},
+	)
 	c.MarkFlagsMutuallyExclusive("filename", "base")
 	c.MarkFlagsMutuallyExclusive("filename", "tag")
-	cluster := bindCluster(c.Flags(), version, "with --live: ")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		w, err := in.openOrRead(c, args, *manifests)
+		w, err := in.openOrRead(c, args, o.manifests)
 		if err != nil {
 			return err
 		}
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: append(w.Diagnostics, w.notOfPolicies(w.unreadable)...), version: version, root: w.root}
-		if *verbose {
+		if o.verbose {
 			r.askedLines = converted(w.pools, func(p declaredPool) string {
 				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", "), "no policy")
 			})
@@ -128,7 +137,7 @@ func newVet(version string) *cobra.Command {
 			r.Objects[object.Manifest.GetKind()]++
 		}
 		if len(r.Diagnostics) == 0 {
-			compared, err := w.comparedWarnings(c, in.definitions, args, *live, cluster)
+			compared, err := w.comparedWarnings(c, in.definitions, args, o)
 			if err != nil {
 				return err
 			}
@@ -162,21 +171,20 @@ func (in *inputs) openOrRead(c *cobra.Command, args []string, manifests string) 
 }
 
 // comparedWarnings returns the warnings of --base and --live.
-func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, o *clusterOptions) (found []report.Finding, err error) {
+func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, o vetOptions) (found []report.Finding, err error) {
 	ctx := c.Context()
-	base := c.Flags().Lookup("base")
-	if base.Changed {
-		found, err = w.goneSince(ctx, d, folderOf(args), base.Value.String())
+	if c.Flags().Changed("base") {
+		found, err = w.goneSince(ctx, d, folderOf(args), o.base)
 	}
-	if err != nil || !live {
+	if err != nil || !o.live {
 		return found, err
 	}
-	cluster, own, err := o.connect()
+	cluster, own, err := o.cluster.connect()
 	if err != nil {
 		return nil, err
 	}
 	unfitting, err := w.quotaWarnings(ctx, cluster, own)
-	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
+	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.cluster.version)), err
 }
 
 // remarks returns warnings about files that a source would not have or not read, and about objects that it would not apply.
