@@ -64,11 +64,12 @@ could not verify it.`,
 	}
 	config := conformance.Config{Name: "corral-conformance-" + rand.String(6), Options: github.Options{Version: version}, Patience: 3 * time.Minute, LeastHold: time.Second, Retry: 5 * time.Second}
 	flags := c.Flags()
-	address := flags.String("url", "", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)")
-	from := flags.String("credentials", "", "folder, secret/NAME or connection/NAME")
 	flags.Int64Var(&config.HookID, "hook-id", 0, "ID of the webhook whose deliveries are listed (default: the webhook of the GitHub App)")
 	cluster := bindCluster(flags, version, "with secret/ and connection/: ")
+	var address, from string
 	bindFlags(flags,
+		flag{&address, "url", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)"},
+		flag{&from, "credentials", "folder, secret/NAME or connection/NAME"},
 		flag{&config.Group, "runner-group", "runner group (default: GitHub's default group)"},
 		flag{&cluster.namespace, "namespace,n", "with secret/ and connection/: namespace of the object (default: the namespace of the context)"},
 		flag{&config.Retry, "retry", "time between two attempts to create a session while the previous one blocks it"},
@@ -80,7 +81,7 @@ could not verify it.`,
 			return fmt.Errorf("--retry: %s is below 10ms", config.Retry)
 		}
 		var err error
-		if config.Credentials, err = credentialsFrom(c.Context(), cluster, *from, *address); err != nil {
+		if config.Credentials, err = credentialsFrom(c.Context(), cluster, from, address); err != nil {
 			return fmt.Errorf("--credentials: %w", err)
 		}
 		return reportConformance(c, f, config)

@@ -175,7 +175,7 @@ func (r *evalReport) describe(a asker, q *questions) {
 		policy.DecisionUpdate: {Pool: q.update.Pool, Now: q.update.Now, Zone: q.update.Zone},
 	}[r.Decision]
 	r.Namespace, r.Pool = in.Pool.Namespace, in.Pool.Name
-	r.Policies, r.Output = boundBy(a.policies, in.Pool), takeOutput(a.policies)
+	r.Policies, r.Output = a.boundBy(in.Pool), takeOutput(a.policies)
 	if in.Now != 0 {
 		r.At, r.Zone = instant(time.Unix(0, in.Now)), in.Zone
 	}

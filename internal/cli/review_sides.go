@@ -233,11 +233,9 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	if err != nil || len(side.Diagnostics) > 0 {
 		return nil, err
 	}
-	for _, p := range w.policies {
-		if !p.testsOnly {
-			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: p.origin, Locate: p.locate})
-		}
-	}
+	side.Policies = converted(w.deciding(), func(p *declaredPolicy) review.Policy {
+		return review.Policy{Policy: p.loaded, At: p.origin, Locate: p.locate}
+	})
 	side.Prices, unpriced, err = o.readPrices(t)
 	side.Unpriced = len(unpriced) > 0
 	return unpriced, err

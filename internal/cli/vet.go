@@ -130,7 +130,7 @@ func newVet(version string) *cobra.Command {
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: append(w.Diagnostics, w.notOfPolicies(w.unreadable)...), version: version, root: w.root}
 		if o.verbose {
 			r.askedLines = converted(w.pools, func(p declaredPool) string {
-				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", "), "no policy")
+				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(w.boundBy(policy.PoolOf(p.RunnerPool)), ", "), "no policy")
 			})
 		}
 		for _, object := range w.Objects {
@@ -214,7 +214,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	r.Policies = policiesOf(w)
 	for _, p := range w.pools {
 		o := p.object
-		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: boundBy(w.policies, policy.PoolOf(p.RunnerPool))}
+		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: w.boundBy(policy.PoolOf(p.RunnerPool))}
 		// Assume that the update begins while the pool has its maximum number of runners.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
@@ -229,10 +229,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 }
 
 func policiesOf(w *workspace) (policies []vetPolicy) {
-	for _, p := range w.policies {
-		if p.testsOnly {
-			continue
-		}
+	for _, p := range w.deciding() {
 		v := vetPolicy{
 			Policy: p.source.Ref(), File: p.origin.File, Line: p.origin.Line,
 			Mode: p.loaded.Mode(), Digest: p.loaded.Digest(), Decisions: p.loaded.Decisions(),
