@@ -119,6 +119,22 @@ func (r rule) qualified() string {
 // translator converts the answers of the policy engine, and adds the positions of rules.
 type translator struct{ policies []*declaredPolicy }
 
+// deciding returns the policies that contain more than tests.
+func (t translator) deciding() []*declaredPolicy {
+	return slices.DeleteFunc(slices.Clone(t.policies), func(p *declaredPolicy) bool { return p.testsOnly })
+}
+
+// boundBy returns the names of the policies that bind a pool.
+func (t translator) boundBy(pool policy.Pool) []string {
+	names := []string{}
+	for _, p := range t.deciding() {
+		if p.loaded.Binds(pool) {
+			names = append(names, p.source.Ref())
+		}
+	}
+	return names
+}
+
 func (t translator) rule(r v1alpha1.RuleReference) rule {
 	reference := rule{Policy: r.Policy, Name: r.Name, at: annotated{r.Policy, r.File, int(r.Line)}}
 	i, exact := slices.IndexFunc(t.policies, func(p *declaredPolicy) bool { return p.source.Ref() == r.Policy }), false

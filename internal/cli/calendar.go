@@ -85,13 +85,14 @@ type calendarOptions struct {
 }
 
 func bindCalendar(c *cobra.Command) *calendarOptions {
-	o := &calendarOptions{timeOptions: &timeOptions{}}
-	flags := c.Flags()
+	o := &calendarOptions{timeOptions: &timeOptions{}, days: 7, most: 100}
 	o.bind(c, "from", "start `time` of the calendar, such as 2026-07-05T18:00:00Z (default now)",
 		"time zone of the controller and of the printed times (default: UTC, and the zone of a pool's schedules for its times)")
-	flags.IntVar(&o.days, "days", 7, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
-	flags.IntVar(&o.most, "most", 100, "maximum number of periods printed for each pool")
-	flags.StringArrayVar(&o.pools, "pool", nil, "print only this pool, NAME or NAMESPACE/NAME; may be repeated (default: all)")
+	bindFlags(c.Flags(),
+		flag{&o.days, "days", fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays)},
+		flag{&o.most, "most", "maximum number of periods printed for each pool"},
+	)
+	c.Flags().StringArrayVar(&o.pools, "pool", nil, "print only this pool, NAME or NAMESPACE/NAME; may be repeated (default: all)")
 	return o
 }
 
@@ -112,15 +113,13 @@ counts. The exit code is 2 if a policy fails.`,
 		Example: "  corral calendar\n  corral calendar --pool linux --days 365 -o json\n" +
 			"  corral calendar --from 2026-12-20T00:00:00Z --days 21 --zone Europe/Berlin --policy ../guard",
 	}
-	d := bindDefinitions(c)
-	o := bindPolicyOptions(c)
+	in := bindInputs(c, "text", "json", "yaml")
 	options := bindCalendar(c)
-	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if options.days < 1 || options.days > maxDays || options.most < 1 {
 			return fmt.Errorf("--days must be 1 to %d and --most at least 1, found %d and %d", maxDays, options.days, options.most)
 		}
-		w, err := open(c.Context(), d, o, args)
+		w, err := in.open(c.Context(), args)
 		if err != nil {
 			return err
 		}
@@ -131,7 +130,7 @@ counts. The exit code is 2 if a policy fails.`,
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.write(c.OutOrStdout(), r), r.err())
+		return errors.Join(in.output.write(c.OutOrStdout(), r), r.err())
 	}
 	return c
 }

@@ -62,15 +62,18 @@ could not verify it.`,
 			"  corral conformance --credentials connection/acme --namespace ci -o json > report.json",
 		Args: cobra.NoArgs,
 	}
-	config := conformance.Config{Name: "corral-conformance-" + rand.String(6), Options: github.Options{Version: version}, Patience: 3 * time.Minute, LeastHold: time.Second}
+	config := conformance.Config{Name: "corral-conformance-" + rand.String(6), Options: github.Options{Version: version}, Patience: 3 * time.Minute, LeastHold: time.Second, Retry: 5 * time.Second}
 	flags := c.Flags()
-	address := flags.String("url", "", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)")
-	from := flags.String("credentials", "", "folder, secret/NAME or connection/NAME")
-	flags.StringVar(&config.Group, "runner-group", "", "runner group (default: GitHub's default group)")
 	flags.Int64Var(&config.HookID, "hook-id", 0, "ID of the webhook whose deliveries are listed (default: the webhook of the GitHub App)")
 	cluster := bindCluster(flags, version, "with secret/ and connection/: ")
-	flags.StringVarP(&cluster.namespace, "namespace", "n", "", "with secret/ and connection/: namespace of the object (default: the namespace of the context)")
-	flags.DurationVar(&config.Retry, "retry", 5*time.Second, "time between two attempts to create a session while the previous one blocks it")
+	var address, from string
+	bindFlags(flags,
+		flag{&address, "url", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)"},
+		flag{&from, "credentials", "folder, secret/NAME or connection/NAME"},
+		flag{&config.Group, "runner-group", "runner group (default: GitHub's default group)"},
+		flag{&cluster.namespace, "namespace,n", "with secret/ and connection/: namespace of the object (default: the namespace of the context)"},
+		flag{&config.Retry, "retry", "time between two attempts to create a session while the previous one blocks it"},
+	)
 	f := bindFormat(c, "text", "json", "yaml")
 	_ = c.MarkFlagRequired("credentials") // the flag exists
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -78,7 +81,7 @@ could not verify it.`,
 			return fmt.Errorf("--retry: %s is below 10ms", config.Retry)
 		}
 		var err error
-		if config.Credentials, err = credentialsFrom(c.Context(), cluster, *from, *address); err != nil {
+		if config.Credentials, err = credentialsFrom(c.Context(), cluster, from, address); err != nil {
 			return fmt.Errorf("--credentials: %w", err)
 		}
 		return reportConformance(c, f, config)

@@ -57,15 +57,15 @@ denied or a policy fails.`,
 			"  corral eval template -f input.json --policy ../guard -o json",
 		ValidArgs: decisions,
 	}
-	d := bindDefinitions(c)
-	d.allowEmpty = true
+	in := bindInputs(c, "text", "json", "yaml")
+	in.allowEmpty, in.policies.record = true, true
 	c.Args = cobra.RangeArgs(1, 2)
-	o := bindPolicyOptions(c)
 	e := evalOptions{timeOptions: bindTime(c)}
-	c.Flags().StringVarP(&e.file, "filename", "f", "", "file with the scenario or policy input; - for standard input (required)")
-	c.Flags().StringVar(&e.name, "case", "", "name of the case, if the scenario file has several")
+	bindFlags(c.Flags(),
+		flag{&e.file, "filename,f", "file with the scenario or policy input; - for standard input (required)"},
+		flag{&e.name, "case", "name of the case, if the scenario file has several"},
+	)
 	_ = c.MarkFlagRequired("filename") // the flag exists
-	f := bindFormat(c, "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !slices.Contains(decisions, args[0]) {
 			return fmt.Errorf("there is no decision %q: it must be one of %s", args[0], strings.Join(decisions, ", "))
@@ -74,8 +74,7 @@ denied or a policy fails.`,
 		if err != nil {
 			return fmt.Errorf("reading the input: %w", err)
 		}
-		o.record = true
-		w, err := open(c.Context(), d, o, args[1:])
+		w, err := in.open(c.Context(), args[1:])
 		if err != nil {
 			return err
 		}
@@ -87,7 +86,7 @@ denied or a policy fails.`,
 		if len(diagnostics) > 0 {
 			return refuse(c, diagnostics)
 		}
-		err = f.write(c.OutOrStdout(), r)
+		err = in.output.write(c.OutOrStdout(), r)
 		if err == nil && r.isRefused() {
 			return fmt.Errorf("pool %s: %w", r.Title(), errDenied)
 		}
@@ -176,7 +175,7 @@ func (r *evalReport) describe(a asker, q *questions) {
 		policy.DecisionUpdate: {Pool: q.update.Pool, Now: q.update.Now, Zone: q.update.Zone},
 	}[r.Decision]
 	r.Namespace, r.Pool = in.Pool.Namespace, in.Pool.Name
-	r.Policies, r.Output = boundBy(a.policies, in.Pool), takeOutput(a.policies)
+	r.Policies, r.Output = a.boundBy(in.Pool), takeOutput(a.policies)
 	if in.Now != 0 {
 		r.At, r.Zone = instant(time.Unix(0, in.Now)), in.Zone
 	}

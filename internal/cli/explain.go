@@ -40,11 +40,12 @@ it could not read. It sends no requests to GitHub.`,
 			"  corral explain job https://github.com/acme/app/actions/runs/123/job/456 --labels linux,x64",
 		Args: cobra.RangeArgs(1, 2),
 	}
-	flags := c.Flags()
-	o := &explainOptions{cluster: bindCluster(flags, version, ""), output: bindFormat(c, "text", "json", "yaml")}
-	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the namespace of the context; for a job: all namespaces)")
-	flags.StringVar(&o.at, "at", "", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (local time in the last 24 hours), or a duration before now such as 2h30m")
-	flags.StringSliceVar(&o.labels, "labels", nil, "labels of the job's runs-on, separated by commas")
+	o := &explainOptions{cluster: bindCluster(c.Flags(), version, ""), output: bindFormat(c, "text", "json", "yaml")}
+	bindFlags(c.Flags(),
+		flag{&o.cluster.namespace, "namespace,n", "namespace (default: the namespace of the context; for a job: all namespaces)"},
+		flag{&o.at, "at", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (local time in the last 24 hours), or a duration before now such as 2h30m"},
+		flag{&o.labels, "labels", "labels of the job's runs-on, separated by commas"},
+	)
 	c.RunE = o.run
 	return c
 }

@@ -83,35 +83,28 @@ func (e *explainer) eventsOf(ctx context.Context, id int64, job jobmatch.Job, co
 			known.Why = precedence(&competing[winner], r)
 		}
 	}
-	own := job
-	if r.match.Scope.Kind == jobmatch.Enterprise {
-		own.Enterprise = r.match.Scope.Path
-	}
-	if id != 0 && r.match.Covers(own) {
+	if id != 0 && r.covers(job) {
 		known.State, known.Until = e.account(ctx, r.pool, id)
 	}
 	return known
 }
 
-// winnerOf returns the index of the pool that gets a job, or -1 if no pool gets it. It ignores the pool with the index
-// excluded. The enterprise of the job's repository is not known, so winnerOf tries the enterprises of all pools.
-func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
-	matches := converted(competing, func(c competitor) jobmatch.Pool { return c.match })
-	enterprises := []string{""}
-	for _, match := range matches {
-		if match.Scope.Kind == jobmatch.Enterprise {
-			enterprises = append(enterprises, match.Scope.Path)
-		}
+// covers reports whether the pool is for a job's repository. It assumes that the repository belongs to the pool's enterprise,
+// because the job's enterprise is not known.
+func (r *competitor) covers(job jobmatch.Job) bool {
+	if r.match.Scope.Kind == jobmatch.Enterprise {
+		job.Enterprise = r.match.Scope.Path
 	}
+	return r.match.Covers(job)
+}
+
+// winnerOf returns the index of the pool that gets a job, or -1 if no pool gets it. It ignores the pool with the index
+// excluded.
+func winnerOf(job jobmatch.Job, competing []competitor, excluded int) int {
 	best := -1
-	for _, job.Enterprise = range enterprises {
-		i := jobmatch.Winner(job, matches, func(i int) jobmatch.Visibility {
-			if i == excluded {
-				return jobmatch.Hidden
-			}
-			return jobmatch.Unknown
-		})
-		if i >= 0 && (best < 0 || matches[best].Resting && !matches[i].Resting) {
+	for i := range competing {
+		r := &competing[i]
+		if i != excluded && r.match.Bears(job.Labels) && r.covers(job) && (best < 0 || jobmatch.Compare(&r.match, &competing[best].match) < 0) {
 			best = i
 		}
 	}

@@ -47,7 +47,7 @@ type newRepository struct {
 }
 
 func newInit(version string) *cobra.Command {
-	r := newRepository{version: installableVersion(version)}
+	r := newRepository{module: "corral.local/pools@v0", url: exampleURL, version: installableVersion(version)}
 	c := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Create a repository of pool definitions or of guard rails",
@@ -68,12 +68,14 @@ replaces an existing file: it renews the copy of the schema.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init runners --teams=web,data --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
-	c.Flags().StringVar(&r.url, "url", exampleURL, "URL of the enterprise, organization or repository for which runners work")
-	c.Flags().StringVar(&r.module, "module", "corral.local/pools@v0", "path of the new CUE module; a path such as github.com/acme/runners@v0 also sets the URL of the repository in PoolSources")
-	c.Flags().BoolVar(&r.guard, "guard", false, "create a repository of guard rails")
-	c.Flags().BoolVar(&r.schemaOnly, "schema-only", false, "renew the copy of the schema, and write nothing else")
-	c.Flags().BoolVar(&r.registry, "schema-from-registry", false, "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry")
-	c.Flags().StringSliceVar(&r.teams, "teams", nil, "create a repository that many teams share, with these first teams")
+	bindFlags(c.Flags(),
+		flag{&r.url, "url", "URL of the enterprise, organization or repository for which runners work"},
+		flag{&r.module, "module", "path of the new CUE module; a path such as github.com/acme/runners@v0 also sets the URL of the repository in PoolSources"},
+		flag{&r.guard, "guard", "create a repository of guard rails"},
+		flag{&r.schemaOnly, "schema-only", "renew the copy of the schema, and write nothing else"},
+		flag{&r.registry, "schema-from-registry", "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry"},
+		flag{&r.teams, "teams", "create a repository that many teams share, with these first teams"},
+	)
 	c.Flags().Lookup("teams").NoOptDefVal = "web"
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "schema-from-registry")
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "teams")

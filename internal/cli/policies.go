@@ -238,7 +238,7 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 	policies, diagnostics := manifests(folder, w.options.namespace, files)
 	if len(diagnostics) == 0 {
 		var created []*declaredPolicy
-		created, diagnostics, err = compileRego(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
+		created, diagnostics, err = clusterPolicyOf(ctx, folder, strings.TrimSuffix(name, ".rego"), files)
 		policies = append(policies, created...)
 	}
 	if err == nil && len(policies)+len(diagnostics) == 0 {
@@ -247,20 +247,26 @@ func (w *workspace) policiesIn(ctx context.Context, given string) ([]*declaredPo
 	return policies, diagnostics, err
 }
 
-// compileRego creates a ClusterRunnerPolicy from Rego files, in the same way as a PoolSource creates a RunnerPolicy.
-func compileRego(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+// clusterPolicyOf creates a ClusterRunnerPolicy from Rego files, in the same way as a PoolSource creates a RunnerPolicy.
+func clusterPolicyOf(ctx context.Context, folder, name string, files compile.Files) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
 	rego := maps.Clone(files)
 	maps.DeleteFunc(rego, func(name string, _ []byte) bool { return path.Ext(name) == ".cue" }) // --policy reads no definitions
-	result, err := compileTree(ctx, tree{rego, folder, "."}, compile.Options{AllowEmpty: true, PolicyName: name})
-	if err != nil || len(result.Diagnostics) > 0 {
-		return nil, result.Diagnostics, err
-	}
-	created, err := policiesAmong(result.Objects, folder, "")
+	created, diagnostics, err := compileRego(ctx, rego, folder, "", name)
 	created = withTests(created, testsAmong(files), folder, "")
 	for _, p := range created {
 		p.source.Kind, p.source.Name = policy.KindClusterRunnerPolicy, name
 	}
-	return created, nil, err
+	return created, diagnostics, err
+}
+
+// compileRego returns the policy that is created from Rego files, which are named relative to root.
+func compileRego(ctx context.Context, files compile.Files, root, namespace, name string) ([]*declaredPolicy, []v1alpha1.Diagnostic, error) {
+	result, err := compileTree(ctx, tree{files, root, "."}, compile.Options{AllowEmpty: true, PolicyName: name})
+	if err != nil || len(result.Diagnostics) > 0 {
+		return nil, result.Diagnostics, err
+	}
+	policies, err := policiesAmong(result.Objects, root, namespace)
+	return policies, nil, err
 }
 
 // readFolder reads the files at and below a folder for which wanted returns true. It skips files and folders whose names

@@ -45,15 +45,6 @@ func readManifests(c *cobra.Command, name string) (compiled, error) {
 	return result, nil
 }
 
-// alternatives suggests the kind that the user may have meant, or lists all kinds.
-func alternatives(given string, kinds []string) string {
-	const mostLetters = 2 // letters in which a kind may differ
-	if closest := wording.Closest(given, kinds, mostLetters); closest != "" {
-		return "did you mean " + closest + "?"
-	}
-	return "the kinds are " + strings.Join(kinds, ", ")
-}
-
 // ofCorral returns the object in a document if it is a valid object of one of Corral's kinds. It returns nil without
 // diagnostics for objects of other groups.
 func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
@@ -66,7 +57,7 @@ func (d document) ofCorral() (*compile.Object, []v1alpha1.Diagnostic) {
 	case !strings.HasPrefix(o.GetAPIVersion(), v1alpha1.GroupVersion.Group+"/"):
 		return nil, nil
 	case !slices.Contains(kinds, o.GetKind()):
-		return nil, []v1alpha1.Diagnostic{d.problem("kind", "there is no kind %s in %s; %s", o.GetKind(), v1alpha1.GroupVersion.Group, alternatives(o.GetKind(), kinds))}
+		return nil, []v1alpha1.Diagnostic{d.problem("kind", "there is no kind %s in %s%s", o.GetKind(), v1alpha1.GroupVersion.Group, wording.Suggestion(o.GetKind(), kinds))}
 	}
 	problems := converted(worker.Check(content), func(refusal *apifield.Error) v1alpha1.Diagnostic {
 		return d.problem(refusal.Field, "%s", wording.Refusal(refusal))

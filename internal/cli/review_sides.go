@@ -233,11 +233,9 @@ func (o *reviewOptions) side(ctx context.Context, t namedTree, result compiled, 
 	if err != nil || len(side.Diagnostics) > 0 {
 		return nil, err
 	}
-	for _, p := range w.policies {
-		if !p.testsOnly {
-			side.Policies = append(side.Policies, review.Policy{Policy: p.loaded, At: p.origin, Locate: p.locate})
-		}
-	}
+	side.Policies = converted(w.deciding(), func(p *declaredPolicy) review.Policy {
+		return review.Policy{Policy: p.loaded, At: p.origin, Locate: p.locate}
+	})
 	side.Prices, unpriced, err = o.readPrices(t)
 	side.Unpriced = len(unpriced) > 0
 	return unpriced, err
@@ -275,12 +273,7 @@ func policiesOfFolder(ctx context.Context, t tree, folder, namespace string) ([]
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	result, err := compileTree(ctx, tree{files, t.root, "."}, compile.Options{AllowEmpty: true})
-	if err != nil || len(result.Diagnostics) > 0 {
-		return nil, result.Diagnostics, err
-	}
-	policies, err := policiesAmong(result.Objects, t.root, namespace)
-	return policies, nil, err
+	return compileRego(ctx, files, t.root, namespace, "")
 }
 
 // readPrices reads the price file of --prices or, without the flag, the price file of the definitions.

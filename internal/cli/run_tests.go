@@ -77,16 +77,15 @@ led to it, and exits with code 1. The exit code is also 1 if a file cannot be re
 --run matches no test, or if tests reach less than --threshold percent of the lines of rules.`,
 		Example: "  corral test\n  corral test --run closed -v\n  corral test policies --coverage --threshold 90\n  corral test --policy ../guard -o junit > junit.xml",
 	}
-	d := bindDefinitions(c)
-	d.allowEmpty = true
-	o := bindPolicyOptions(c)
+	in := bindInputs(c, "text", "json", "github", "junit")
+	in.allowEmpty, in.policies.record = true, true
 	var t testOptions
-	flags := c.Flags()
-	flags.StringVar(&t.run, "run", "", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
-	flags.BoolVarP(&t.Verbose, "verbose", "v", false, "also print the tests that passed")
-	flags.BoolVar(&t.coverage, "coverage", false, "print which lines of rules the tests and scenarios reach")
-	flags.Float64Var(&t.threshold, "threshold", 0, "minimum coverage in percent, 0 to 100")
-	f := bindFormat(c, "text", "json", "github", "junit")
+	bindFlags(c.Flags(),
+		flag{&t.run, "run", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario"},
+		flag{&t.Verbose, "verbose,v", "also print the tests that passed"},
+		flag{&t.coverage, "coverage", "print which lines of rules the tests and scenarios reach"},
+	)
+	c.Flags().Float64Var(&t.threshold, "threshold", 0, "minimum coverage in percent, 0 to 100")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if t.threshold < 0 || t.threshold > 100 {
 			return fmt.Errorf("--threshold must be from 0 to 100, found %g", t.threshold)
@@ -96,8 +95,7 @@ led to it, and exits with code 1. The exit code is also 1 if a file cannot be re
 			return fmt.Errorf("--run must be a regular expression: %w", err)
 		}
 		t.coverage = t.coverage || t.threshold > 0
-		o.record = true
-		w, err := open(c.Context(), d, o, args)
+		w, err := in.open(c.Context(), args)
 		if err != nil {
 			return err
 		}
@@ -105,7 +103,7 @@ led to it, and exits with code 1. The exit code is also 1 if a file cannot be re
 		if len(r.Diagnostics) == 0 {
 			err = r.runAll(c.Context(), w, run)
 		}
-		return cmp.Or(err, r.write(c, f), r.err())
+		return cmp.Or(err, r.write(c, in.output), r.err())
 	}
 	return c
 }

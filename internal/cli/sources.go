@@ -21,7 +21,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
-	"github.com/corral-dev/corral/internal/policy"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -427,14 +426,3 @@ func (w *workspace) consentProblems() (found []v1alpha1.Diagnostic) {
 
 // maxNamespaces is the maximum number of namespaces in a diagnostic of consentProblems.
 const maxNamespaces = 3
-
-// boundBy returns the names of the policies that bind a pool.
-func boundBy(policies []*declaredPolicy, pool policy.Pool) []string {
-	names := []string{}
-	for _, p := range policies {
-		if !p.testsOnly && p.loaded.Binds(pool) {
-			names = append(names, p.source.Ref())
-		}
-	}
-	return names
-}

@@ -62,13 +62,14 @@ problem, but not everything could be checked.`,
 		Example: "  corral status -A\n  corral status -n ci -o json\n  corral status -A --watch\n  kubectl corral status -A",
 		Args:    cobra.NoArgs,
 	}
-	flags := c.Flags()
-	o := &statusOptions{cluster: bindCluster(flags, version, ""), output: bindFormat(c, "text", "json", "yaml")}
-	flags.StringVarP(&o.cluster.namespace, "namespace", "n", "", "namespace (default: the namespace of the context)")
-	flags.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "check all namespaces")
-	flags.StringVar(&o.lease, "lease-namespace", defaultLeaseNamespace, "namespace of the controller's lease; with -A, the command also searches the other namespaces")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "keep checking and show changes: the page on a terminal, otherwise a line for each change")
-	flags.DurationVar(&o.interval, "interval", 5*time.Second, "with --watch: the time between two checks, at least 1s")
+	o := &statusOptions{cluster: bindCluster(c.Flags(), version, ""), output: bindFormat(c, "text", "json", "yaml"), lease: defaultLeaseNamespace, interval: 5 * time.Second}
+	bindFlags(c.Flags(),
+		flag{&o.cluster.namespace, "namespace,n", "namespace (default: the namespace of the context)"},
+		flag{&o.everywhere, "all-namespaces,A", "check all namespaces"},
+		flag{&o.lease, "lease-namespace", "namespace of the controller's lease; with -A, the command also searches the other namespaces"},
+		flag{&o.watch, "watch,w", "keep checking and show changes: the page on a terminal, otherwise a line for each change"},
+		flag{&o.interval, "interval", "with --watch: the time between two checks, at least 1s"},
+	)
 	c.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	c.RunE = o.run
 	return c

@@ -13,7 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -25,7 +27,7 @@ const (
 	defaultLeaseNamespace = "corral-system"
 	// pageSize is the maximum number of objects in the response to one list request.
 	pageSize = 500
-	// maxRead is the number of objects of one kind after which no further page is read.
+	// maxRead is the maximum number of objects of one kind that are read.
 	maxRead = 10_000
 	// maxElsewhere is the maximum number of connections that are read from other namespaces.
 	maxElsewhere = 50
@@ -108,24 +110,17 @@ var errMore = fmt.Errorf("there are more than %d, the limit", maxRead)
 
 // listPages lists objects in pages, and appends them to a slice. kind is an empty list of their kind.
 func listPages[T any](ctx context.Context, from client.Reader, kind client.ObjectList, to *[]T, options ...client.ListOption) error {
-	more := ""
-	for {
+	pages := pager.ListPager{PageSize: pageSize, PageFn: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		page := kind.DeepCopyObject().(client.ObjectList) // decoding into the previous page would change its objects
-		if err := from.List(ctx, page, append(options, client.Limit(pageSize), client.Continue(more))...); err != nil {
-			return err
-		}
-		_ = meta.EachListItem(page, func(o runtime.Object) error { // the function returns no error
-			*to = append(*to, *any(o).(*T))
-			return nil
-		})
-		more = page.GetContinue()
-		if more == "" {
-			return nil
-		}
+		return page, from.List(ctx, page, append(options, client.Limit(o.Limit), client.Continue(o.Continue))...)
+	}}
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
 		if len(*to) >= maxRead {
 			return errMore
 		}
-	}
+		*to = append(*to, *any(o).(*T))
+		return nil
+	})
 }
 
 // listNamespaced lists objects of the reader's namespace. If the user may not list all namespaces, it lists the context's namespace instead.

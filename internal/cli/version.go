@@ -6,7 +6,6 @@ package cli
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +16,6 @@ import (
 // build is the output of version.
 type build struct {
 	Version    string `json:"version"`
-	Commit     string `json:"commit,omitempty"`
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
 	APIVersion string `json:"apiVersion"`
@@ -39,7 +37,6 @@ func newVersion(version string) *cobra.Command {
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return f.write(c.OutOrStdout(), build{
 			Version:    version,
-			Commit:     commit(),
 			Go:         runtime.Version(),
 			Platform:   runtime.GOOS + "/" + runtime.GOARCH,
 			APIVersion: v1alpha1.GroupVersion.String(),
@@ -47,18 +44,4 @@ func newVersion(version string) *cobra.Command {
 		})
 	}
 	return c
-}
-
-// commit returns the commit from which the binary was built, if the build recorded it.
-func commit() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			return setting.Value
-		}
-	}
-	return ""
 }

@@ -75,6 +75,13 @@ type vetPool struct {
 	declared *v1alpha1.RunnerPool
 }
 
+// vetOptions are the flags of vet.
+type vetOptions struct {
+	base, manifests string
+	verbose, live   bool
+	cluster         *clusterOptions
+}
+
 const vetHelp = `Check the definitions in DIR (default: the current folder) and below, as the controller would check
 the next commit. For each problem, the command prints a line FILE:LINE:COLUMN: PATH: MESSAGE on
 standard error, and the exit code is 1. Problems include schedules with an unknown time zone or a
@@ -104,33 +111,33 @@ func newVet(version string) *cobra.Command {
 		Example: "  corral vet\n  corral vet pools -o json\n  corral vet --tag env=prod\n  corral vet --base origin/main\n" +
 			"  corral vet --policy ../guard --namespace ci\n  corral vet --at 2026-12-24T20:00:00Z -o sarif > corral.sarif",
 	}
-	d := bindDefinitions(c)
-	o := bindPolicyOptions(c)
+	in := bindInputs(c, "text", "json", "yaml", "github", "sarif", "junit")
 	at := bindTime(c)
-	c.Flags().String("base", "", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
-	verbose := c.Flags().BoolP("verbose", "v", false, "also print which policies are evaluated for each pool")
-	live := c.Flags().Bool("live", false, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions")
-	manifests := c.Flags().StringP("filename", "f", "", "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -")
+	o := vetOptions{cluster: bindCluster(c.Flags(), version, "with --live: ")}
+	bindFlags(c.Flags(),
+		flag{&o.base, "base", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1"},
+		flag{&o.verbose, "verbose,v", "also print which policies are evaluated for each pool"},
+		flag{&o.live, "live", "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions"},
+		flag{&o.manifests, "filename,f", "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -"},
+	)
 	c.MarkFlagsMutuallyExclusive("filename", "base")
 	c.MarkFlagsMutuallyExclusive("filename", "tag")
-	cluster := bindCluster(c.Flags(), version, "with --live: ")
-	f := bindFormat(c, "text", "json", "yaml", "github", "sarif", "junit")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		w, err := openOrRead(c, d, o, args, *manifests)
+		w, err := in.openOrRead(c, args, o.manifests)
 		if err != nil {
 			return err
 		}
 		r := &vetReport{Objects: map[string]int{}, Diagnostics: append(w.Diagnostics, w.notOfPolicies(w.unreadable)...), version: version, root: w.root}
-		if *verbose {
+		if o.verbose {
 			r.askedLines = converted(w.pools, func(p declaredPool) string {
-				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(boundBy(w.policies, policy.PoolOf(p.RunnerPool)), ", "), "no policy")
+				return "pool " + p.name() + ": asked " + cmp.Or(strings.Join(w.boundBy(policy.PoolOf(p.RunnerPool)), ", "), "no policy")
 			})
 		}
 		for _, object := range w.Objects {
 			r.Objects[object.Manifest.GetKind()]++
 		}
 		if len(r.Diagnostics) == 0 {
-			compared, err := w.comparedWarnings(c, d, args, *live, cluster)
+			compared, err := w.comparedWarnings(c, in.definitions, args, o)
 			if err != nil {
 				return err
 			}
@@ -140,18 +147,18 @@ func newVet(version string) *cobra.Command {
 				r.titles = titlesOf(w.policies)
 			}
 		}
-		return cmp.Or(r.write(c, f), r.err())
+		return cmp.Or(r.write(c, in.output), r.err())
 	}
 	return c
 }
 
 // openOrRead opens the definitions or, with --filename, reads the manifests in that file.
-func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []string, manifests string) (*workspace, error) {
+func (in *inputs) openOrRead(c *cobra.Command, args []string, manifests string) (*workspace, error) {
 	if manifests == "" {
-		if err := d.asSources(o, args); err != nil {
+		if err := in.asSources(in.policies, args); err != nil {
 			return nil, err
 		}
-		return open(c.Context(), d, o, args)
+		return in.open(c.Context(), args)
 	}
 	if len(args) > 0 {
 		return nil, errors.New("give a folder of definitions or --filename, not both")
@@ -160,25 +167,24 @@ func openOrRead(c *cobra.Command, d *definitions, o *policyOptions, args []strin
 	if err != nil {
 		return nil, err
 	}
-	return loadWorkspace(c.Context(), result, d, o)
+	return in.load(c.Context(), result)
 }
 
 // comparedWarnings returns the warnings of --base and --live.
-func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, live bool, o *clusterOptions) (found []report.Finding, err error) {
+func (w *workspace) comparedWarnings(c *cobra.Command, d *definitions, args []string, o vetOptions) (found []report.Finding, err error) {
 	ctx := c.Context()
-	base := c.Flags().Lookup("base")
-	if base.Changed {
-		found, err = w.goneSince(ctx, d, folderOf(args), base.Value.String())
+	if c.Flags().Changed("base") {
+		found, err = w.goneSince(ctx, d, folderOf(args), o.base)
 	}
-	if err != nil || !live {
+	if err != nil || !o.live {
 		return found, err
 	}
-	cluster, own, err := o.connect()
+	cluster, own, err := o.cluster.connect()
 	if err != nil {
 		return nil, err
 	}
 	unfitting, err := w.quotaWarnings(ctx, cluster, own)
-	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.version)), err
+	return slices.Concat(found, unfitting, w.publicCaches(ctx, cluster, own, o.cluster.version)), err
 }
 
 // remarks returns warnings about files that a source would not have or not read, and about objects that it would not apply.
@@ -208,7 +214,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 	r.Policies = policiesOf(w)
 	for _, p := range w.pools {
 		o := p.object
-		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: boundBy(w.policies, policy.PoolOf(p.RunnerPool))}
+		v := vetPool{Namespace: p.Namespace, Name: p.Name, Place: report.Place{File: o.File, Line: o.Line, Column: o.Column}, Path: o.Path, declared: p.RunnerPool, Asked: w.boundBy(policy.PoolOf(p.RunnerPool))}
 		// Assume that the update begins while the pool has its maximum number of runners.
 		begin := situation{Desired: ptr.To(ptr.Deref(p.Spec.Scale.Max, 1)), Change: change{From: "before", To: "after"}}
 		q := begin.questions(p.RunnerPool, w.network(p.RunnerPool), at, zone)
@@ -223,10 +229,7 @@ func (r *vetReport) judge(ctx context.Context, w *workspace, at time.Time, zone 
 }
 
 func policiesOf(w *workspace) (policies []vetPolicy) {
-	for _, p := range w.policies {
-		if p.testsOnly {
-			continue
-		}
+	for _, p := range w.deciding() {
 		v := vetPolicy{
 			Policy: p.source.Ref(), File: p.origin.File, Line: p.origin.Line,
 			Mode: p.loaded.Mode(), Digest: p.loaded.Digest(), Decisions: p.loaded.Decisions(),
@@ -310,10 +313,9 @@ func (r *vetReport) writeText(stdout, stderr io.Writer) {
 		}
 		fmt.Fprint(stderr, texts.Execute("finding", f))
 	}
-	if r.err() != nil {
-		return
+	if r.err() == nil {
+		fmt.Fprint(stdout, texts.Execute("ok", r))
 	}
-	fmt.Fprint(stdout, texts.Execute("ok", r))
 }
 
 // notes lists the changes that policies make, and the changes that policies in audit mode would make.

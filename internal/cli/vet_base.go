@@ -29,23 +29,20 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 		return nil, err
 	}
 	result, err := compileTree(ctx, base.tree, compile.Options{Tags: d.tags, AllowEmpty: true})
+	diagnostics := result.Diagnostics // without those of assign
+	if err == nil && w.isAssigned {   // the definitions are in the namespaces of the sources that apply them
+		err = d.assign(ctx, &result)
+	}
 	if err != nil {
 		return nil, err
-	}
-	message := ""
-	if w.isAssigned { // the definitions are in the namespaces of the sources that apply them
-		kept := result.Diagnostics
-		if err := d.assign(ctx, &result); err != nil {
-			return nil, err
-		}
-		result.Diagnostics = kept
 	}
 	fillNamespace(result.Objects, w.options.namespace)
 	before, now := poolNames(result.Objects), poolNames(w.Objects)
 	removed := slices.DeleteFunc(slices.Clone(before), func(name string) bool { _, is := slices.BinarySearch(now, name); return is })
+	message := ""
 	switch {
-	case len(result.Diagnostics) > 0:
-		message = fmt.Sprintf("cannot determine which pools are gone since %s, because it does not compile: %s", base.name, compile.Format(result.Diagnostics[0]))
+	case len(diagnostics) > 0:
+		message = fmt.Sprintf("cannot determine which pools are gone since %s, because it does not compile: %s", base.name, compile.Format(diagnostics[0]))
 	case len(removed) == 0:
 		return nil, nil
 	default:

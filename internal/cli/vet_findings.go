@@ -232,10 +232,7 @@ func (w *workspace) staleSchema() []report.Finding {
 
 // doubts returns warnings about valid rules that probably do not have the effect that their author intended.
 func (w *workspace) doubts() (found []report.Finding) {
-	for _, p := range w.policies {
-		if p.testsOnly {
-			continue
-		}
+	for _, p := range w.deciding() {
 		for _, d := range p.translate(p.loaded.Facts().Doubts) {
 			f := warning(ruleDoubt, "Rule may not do what it is meant to do", d)
 			f.Subject = p.source.Ref()

@@ -62,12 +62,23 @@ func (o *policyOptions) rules(ctx context.Context) Evaluator {
 
 func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	o := newPolicyOptions()
-	flags := c.Flags()
-	flags.StringArrayVar(&o.paths, "policy", nil,
+	c.Flags().StringArrayVar(&o.paths, "policy", nil,
 		"additional policies: a file or folder with manifests, or with *.rego files, which form a ClusterRunnerPolicy with the name of the file or folder; may be repeated")
 	bindNamespace(c, &o.namespace)
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "maximum CPU time for one evaluation of one policy")
+	bindFlags(c.Flags(), flag{&o.timeout, "timeout", "maximum CPU time for one evaluation of one policy"})
 	return o
+}
+
+// inputs are the flags of a command that reads definitions and evaluates policies.
+type inputs struct {
+	*definitions
+	policies *policyOptions
+	output   *format
+}
+
+// bindInputs adds the flags to a command. The first of the formats is the default.
+func bindInputs(c *cobra.Command, formats ...string) *inputs {
+	return &inputs{bindDefinitions(c), bindPolicyOptions(c), bindFormat(c, formats...)}
 }
 
 // includes reports whether a path of --policy is the file or a folder that contains the file.
@@ -114,11 +125,12 @@ type declaredPool struct {
 
 // open compiles definitions, and loads their policies and the policies of --policy. A workspace with diagnostics is
 // incomplete, so the command must report them and stop.
-func open(ctx context.Context, d *definitions, o *policyOptions, args []string) (*workspace, error) {
+func (in *inputs) open(ctx context.Context, args []string) (*workspace, error) {
+	o := in.policies
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	result, err := d.compile(ctx, args)
+	result, err := in.compile(ctx, args)
 	if err != nil {
 		return nil, err
 	}
@@ -131,16 +143,16 @@ func open(ctx context.Context, d *definitions, o *policyOptions, args []string) 
 	if named := slices.DeleteFunc(namespacesOf(result.Objects), func(name string) bool { return name == "" }); len(named) == 1 && !result.isAssigned {
 		o.namespace = cmp.Or(o.namespace, named[0]) // objects without a namespace belong to the namespace of the pools
 	}
-	return loadWorkspace(ctx, result, d, o)
+	return in.load(ctx, result)
 }
 
-// loadWorkspace returns the workspace of compiled objects, with their policies and the policies of --policy.
-func loadWorkspace(ctx context.Context, result compiled, d *definitions, o *policyOptions) (*workspace, error) {
-	w, err := newWorkspace(result, o)
+// load returns the workspace of compiled objects, with their policies and the policies of --policy.
+func (in *inputs) load(ctx context.Context, result compiled) (*workspace, error) {
+	w, err := newWorkspace(result, in.policies)
 	if err != nil || len(result.Diagnostics) > 0 {
 		return w, err
 	}
-	policies, diagnostics, err := d.policiesOf(ctx, result, o.namespace)
+	policies, diagnostics, err := in.policiesOf(ctx, result, in.policies.namespace)
 	if err != nil {
 		return nil, err
 	}
