@@ -91,7 +91,7 @@ type currentScale struct {
 	v1alpha1.Scale
 	// idleReason explains why idle differs from the declared number; empty if it does not.
 	idleReason string
-	// schedule is the new value of status.schedule; nil for a pool without schedules.
+	// schedule is the new value of status.schedule; nil for a pool without schedules, or whose schedules were never all valid.
 	schedule *v1alpha1.ScheduleStatus
 	// problems lists invalid fields. Corral uses the other fields.
 	problems []string
@@ -166,13 +166,23 @@ func scheduled(pool *v1alpha1.RunnerPool, planned plannedScale, now time.Time) c
 	c.planned = planned
 	at := planned.Now
 	c.Scale = at.Scale
-	c.schedule = v1alpha1.ScheduleStatusOf(at.Scale)
-	c.schedule.Active = at.Active
 	if !at.Next.IsZero() {
-		c.schedule.Next = &metav1.Time{Time: at.Next}
 		c.next = max(time.Millisecond, at.Next.Sub(now))
 	}
+	if len(problems) == 0 { // otherwise the next pass would take these numbers for the last valid ones and keep them
+		c.schedule = scheduleStatus(at)
+	}
 	return c
+}
+
+// scheduleStatus returns status.schedule for what valid schedules declare.
+func scheduleStatus(at schedule.Now) *v1alpha1.ScheduleStatus {
+	s := v1alpha1.ScheduleStatusOf(at.Scale)
+	s.Active = at.Active
+	if !at.Next.IsZero() {
+		s.Next = &metav1.Time{Time: at.Next}
+	}
+	return s
 }
 
 // invalid returns a Stall for a pool with invalid fields; nil if it has none.

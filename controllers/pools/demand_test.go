@@ -216,3 +216,24 @@ func TestSchedulesAreEvaluatedOnceUntilTheirNextChange(t *testing.T) {
 		}
 	}
 }
+
+// A pool whose schedules were never all valid follows the valid ones, in each pass. It does not keep the numbers of the
+// first pass as if they were valid.
+func TestValidSchedulesApplyUntilAllAreValid(t *testing.T) {
+	pool := &v1alpha1.RunnerPool{}
+	pool.Spec.Scale.Max = new(int32(9))
+	pool.Spec.Scale.Schedules = []v1alpha1.Schedule{
+		{Name: "day", Cron: &v1alpha1.CronWindow{Schedule: "0 8 * * *", Duration: metav1.Duration{Duration: time.Hour}}, Scale: v1alpha1.ScheduledScale{Max: new(int32(3))}},
+		{Name: "mars", TimeZone: "Mars/Olympus", Weekly: &v1alpha1.WeeklyWindow{From: "08:00", To: "09:00"}},
+	}
+	for _, step := range []struct {
+		hour int
+		max  int32
+	}{{7, 9}, {8, 3}, {9, 9}} {
+		c := scheduled(pool, plannedScale{}, time.Date(2026, 7, 6, step.hour, 0, 0, 0, time.UTC))
+		if c.Max != step.max || c.schedule != nil || len(c.problems) != 1 || c.next == 0 {
+			t.Errorf("at %d:00: max %d, next in %s, status %+v, problems %q", step.hour, c.Max, c.next, c.schedule, c.problems)
+		}
+		pool.Status.Schedule = c.schedule
+	}
+}

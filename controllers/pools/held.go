@@ -34,7 +34,7 @@ func (r *Reconciler) reportHeld(o observation, held []*v1alpha1.Runner) holding 
 	h := o.memory.held
 	switch {
 	case len(held) == 0:
-		return holding{}
+		return holding{reported: h.reported} // so that Runners that come and go cause no more events
 	case h.since.IsZero():
 		h.since = o.now
 	case o.now.Sub(h.since) >= heldAfter && o.now.Sub(h.reported) >= heldAgain:

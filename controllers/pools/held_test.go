@@ -36,7 +36,7 @@ func TestDescribeHeld(t *testing.T) {
 	}
 }
 
-// An event is emitted after half a minute, and then once an hour.
+// An event is emitted after half a minute, and then once an hour, even if no Runner was held in between.
 func TestReportHeld(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	r := &Reconciler{Reporter: kube.Reporter{Events: recorder}}
@@ -46,7 +46,7 @@ func TestReportHeld(t *testing.T) {
 		after time.Duration
 		held  []*v1alpha1.Runner
 		want  int
-	}{{0, held, 0}, {29 * time.Second, held, 0}, {time.Second, held, 1}, {59 * time.Minute, held, 0}, {time.Minute, held, 1}, {time.Hour, nil, 0}, {0, held, 0}} {
+	}{{0, held, 0}, {29 * time.Second, held, 0}, {time.Second, held, 1}, {59 * time.Minute, held, 0}, {time.Minute, held, 1}, {30 * time.Minute, nil, 0}, {0, held, 0}, {time.Minute, held, 0}, {29 * time.Minute, held, 1}} {
 		o.now = o.now.Add(step.after)
 		o.memory.held = r.reportHeld(o, step.held)
 		if got := len(recorder.Events); got != step.want {

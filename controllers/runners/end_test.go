@@ -10,15 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/internal/catalog"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -165,5 +168,61 @@ func TestARunnerThatMayNotBeTerminatedIsNotReportedAsEnded(t *testing.T) {
 		if e := <-b.events; strings.Contains(e, terminatedEvent) {
 			t.Error(e)
 		}
+	}
+}
+
+// A registration that is left on GitHub is reported and counted once, although later passes wait for the end of the pod.
+// The same applies to a pod that outlives its deletion.
+func TestAnAbandonedRegistrationIsReportedOnce(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(running(b.now))
+	b.reconcile()
+	pod := b.pod()
+	pod.Finalizers = []string{"example.com/hold"}
+	b.update(pod)
+	b.Clients.(*registry).gone = true
+	b.delete()
+	b.now = b.runner().DeletionTimestamp.Add(jobUnknownAfter)
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return errors.New("the API server is away") // the finalizer cannot be removed
+	}})
+	before := testutil.ToFloat64(orphansTotal)
+	for range 4 {
+		b.now = b.now.Add(time.Second)
+		_, _ = b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "ci", Name: "linux-a"}})
+	}
+	counts := map[string]int{}
+	for range len(b.events) {
+		counts[strings.Fields(<-b.events)[1]]++
+	}
+	if left, stuck := counts[catalog.ConnectionGone.Reason], counts[string(v1alpha1.CauseRemoved)]; left != 1 || stuck != 1 {
+		t.Errorf("%d events about the registration, %d about the pod", left, stuck)
+	}
+	if got := testutil.ToFloat64(orphansTotal) - before; got != 1 {
+		t.Errorf("%v registrations counted", got)
+	}
+}
+
+// A runner that finished is deleted although its registration cannot be read any more.
+func TestAFinishedRunnerEndsDespiteAStartError(t *testing.T) {
+	b := newBench(t)
+	b.reconcile()
+	b.setPod(ended(b.now))
+	pod := b.pod()
+	delete(pod.Annotations, v1alpha1.RunnerIDAnnotation)
+	b.update(pod)
+	if err := b.Client.Delete(t.Context(), get(b, &corev1.Secret{}, "linux-a-jit")); err != nil {
+		t.Fatal(err)
+	}
+	b.Memory = NewMemory()
+	r := b.runner()
+	r.Status = v1alpha1.RunnerStatus{Job: &v1alpha1.JobReference{ID: "7", CompletedAt: &metav1.Time{Time: b.now}}}
+	if err := b.Client.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	b.reconcile()
+	if r := b.runner(); r.Status.State != v1alpha1.RunnerFinished || r.DeletionTimestamp.IsZero() {
+		t.Errorf("status %+v", r.Status)
 	}
 }

@@ -355,7 +355,7 @@ func (p pass) withoutClient(ctx context.Context, access access, state poolstatus
 // giveUp waits a limited time for lost rights, and then leaves the registration on GitHub, which removes it after about a
 // day. While the runner is known to have a job, giveUp waits without limit. A runner whose container runs may have an
 // unknown job, so giveUp waits longer for it: whatever prevents the removal of the registration also prevents the session
-// from reporting jobs.
+// from reporting jobs. giveUp reports and counts a registration that it leaves once.
 func (p pass) giveUp(state poolstatus.Assessment, why catalog.Cause) error {
 	timeout := orphanAfter
 	if p.runsWithoutJob() {
@@ -365,6 +365,10 @@ func (p pass) giveUp(state poolstatus.Assessment, why catalog.Cause) error {
 	if busy || p.Now().Sub(p.runner.DeletionTimestamp.Time) < timeout {
 		return kube.Wait(connectionRetry, why, catalog.Deregistering.With())
 	}
+	if p.memory.end.abandoned { // the passes that wait for the end of the pod do not report it again
+		return nil
+	}
+	p.memory.end.abandoned = true
 	orphansTotal.Inc()
 	p.Event(p.runner, corev1.EventTypeWarning, catalog.Of(why.Code).Reason,
 		fmt.Sprintf("runner %d may still be registered on GitHub: %s", p.runner.Status.RunnerID, why))
@@ -403,11 +407,20 @@ func (p pass) deletePod(ctx context.Context) error {
 		return nil
 	}
 	if over := pod.DeletionTimestamp; over != nil && p.Now().After(over.Add(podGone)) {
-		p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.CauseRemoved),
-			fmt.Sprintf("pod %s was deleted but still exists, probably because its node %q is gone; Corral releases the runner, and Kubernetes removes the pod with the node", pod.Name, pod.Spec.NodeName))
+		p.reportStuck(pod)
 		return nil
 	}
 	return kube.Progress(poolstatus.Settle, catalog.PodEnding.With())
+}
+
+// reportStuck emits an event about a pod that outlives its deletion, once.
+func (p pass) reportStuck(pod *corev1.Pod) {
+	if p.memory.pod.stuck {
+		return
+	}
+	p.memory.pod.stuck = true
+	p.Event(p.runner, corev1.EventTypeWarning, string(v1alpha1.CauseRemoved),
+		fmt.Sprintf("pod %s was deleted but still exists, probably because its node %q is gone; Corral releases the runner, and Kubernetes removes the pod with the node", pod.Name, pod.Spec.NodeName))
 }
 
 // mayStart reports whether a persistent runner may register and get a job before the cache shows that its container

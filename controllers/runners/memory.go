@@ -111,6 +111,7 @@ type podMemory struct {
 	created time.Time   // when this process created it, until the cache shows it
 	deleted types.UID   // UID of the pod whose deletion was requested
 	asked   time.Time   // when the deletion was requested
+	stuck   bool        // an event reported that it outlives its deletion
 	stopped time.Time   // when this process made the node stop the pod's containers without deleting the pod
 	last    *corev1.Pod // the pod's last state before it was deleted; nil while it exists, or if the deletion was missed. Guarded by Memory
 }
@@ -133,6 +134,7 @@ type containerMemory struct {
 type endMemory struct {
 	deleted      time.Time // when this process deleted the Runner; guarded by Memory
 	deregistered bool
+	abandoned    bool      // an event reported that the registration may stay on GitHub
 	released     time.Time // when this process removed its finalizer
 }
 

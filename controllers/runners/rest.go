@@ -6,12 +6,14 @@ package runners
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
+	"github.com/corral-dev/corral/controllers/connections"
 	"github.com/corral-dev/corral/internal/poolstatus"
 )
 
@@ -24,14 +26,20 @@ import (
 //
 // For a runner without a scale set, findJob asks when the container has ended. For a runner with a scale set, it asks
 // before a runner that ended without an error is treated as failed, because GitHub may need a moment.
+//
+// While the connection has no client, for example just after the controller restarted, findJob returns an outcome that
+// waits, so that the runner is neither blamed nor deleted before GitHub was asked.
 func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Assessment) (*v1alpha1.JobReference, error) {
 	id := p.registrationID()
 	if id == 0 || !p.endedUnreported(o, state) {
 		return nil, nil
 	}
 	gh, access := p.client(ctx)
-	if access != allowed {
-		return nil, nil // the next pass asks, or it stays unknown
+	switch {
+	case access == notReady && p.Now().Before(answerBy(o)):
+		return nil, connections.NotReady(ctx, p.Client, p.connectionKey())
+	case access != allowed:
+		return nil, nil // GitHub cannot be asked about this registration
 	}
 	known, err := gh.find(ctx, id)
 	if err != nil {
@@ -59,12 +67,22 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 // jobMissed is the event message for a runner that apparently had an unreported job.
 const jobMissed = "ended; Corral had no open session and missed the job's completion. GitHub no longer has the runner, as after a job"
 
+// answerBy returns the time until which a runner that ended waits for GitHub's answer about its job. It counts from when
+// Corral noticed the end, because Corral could not ask before.
+func answerBy(o observation) time.Time {
+	from := o.EndedAt
+	if o.Noticed.After(from) {
+		from = o.Noticed
+	}
+	return from.Add(poolstatus.JobLost)
+}
+
 // unsettled returns the state of a scale-set runner that ended without an error and without a known job, until GitHub has
 // reported whether it had one. Without an answer for poolstatus.JobLost, the runner counts as failed. So a pool whose
 // runners fail stops creating more of them even if GitHub never answers.
 func (p pass) unsettled(o observation, state poolstatus.Assessment) (poolstatus.Assessment, bool) {
 	isUnsettled := p.runner.Spec.REST == nil && !p.runner.Persists() && p.registrationID() != 0 && !p.memory.hadNoJob &&
-		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(o.EndedAt.Add(poolstatus.JobLost))
+		state.State == v1alpha1.RunnerFailed && !o.EndedAt.IsZero() && o.EndedClean && o.Job == nil && !o.Terminating && p.Now().Before(answerBy(o))
 	return poolstatus.Unasked(o.Observation), isUnsettled
 }
 

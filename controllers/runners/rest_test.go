@@ -21,6 +21,7 @@ import (
 	"github.com/corral-dev/corral/internal/github/rest"
 	"github.com/corral-dev/corral/internal/github/scaleset"
 	"github.com/corral-dev/corral/internal/podspec"
+	"github.com/corral-dev/corral/internal/poolstatus"
 	"github.com/corral-dev/corral/sim/githubsim"
 	"github.com/corral-dev/corral/sim/githubsim/simrunner"
 )
@@ -659,5 +660,68 @@ func TestNoRunnerMountsAWebhooksSecret(t *testing.T) {
 	got, err := Credentials(t.Context(), b.Client, "ci")
 	if diff := cmp.Diff([]string{"token", "hook"}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// A runner that ended just before its connection lost its client, or before the controller restarted, waits until GitHub
+// can be asked about its job. It is neither deleted nor blamed before that.
+func TestAnEndedRunnerWaitsForItsConnection(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bench   func(*testing.T) *bench
+		code    int32
+		hadJob  bool
+		noticed time.Duration // how long after the end Corral notices it
+	}{
+		"scale set, no job":            {bench: newBench},
+		"scale set, job":               {bench: newBench, hadJob: true},
+		"scale set, after an outage":   {bench: newBench, hadJob: true, noticed: 2 * poolstatus.JobLost},
+		"REST, no job":                 {bench: newRESTBench},
+		"REST, job":                    {bench: newRESTBench, hadJob: true},
+		"REST, killed during a job":    {bench: newRESTBench, hadJob: true, code: 137},
+		"REST, killed while it waited": {bench: newRESTBench, code: 137, noticed: 2 * poolstatus.JobLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := tc.bench(t)
+			b.reconcile()
+			end := ended(b.now)
+			end.Terminated.ExitCode = tc.code
+			b.setPod(end)
+			if tc.hadJob {
+				b.github.PurgeRunner(int(b.runner().Status.RunnerID)) // as at the end of its job
+			}
+			clients, restClients := b.Clients, b.REST
+			b.Clients, b.REST = &registry{gone: true}, nowhere{}
+			b.now = b.now.Add(tc.noticed)
+			b.passes(3, poolstatus.Settle)
+			if r := b.runner(); !r.DeletionTimestamp.IsZero() || conditions.GetReason(r, v1alpha1.ReadyCondition) != v1alpha1.ConnectionNotReadyReason || len(b.failures()) != 0 {
+				t.Fatalf("judged before GitHub was asked: %+v", r.Status)
+			}
+			b.Clients, b.REST = clients, restClients
+			b.reconcile()
+			failures := 1
+			if tc.hadJob {
+				failures = 0
+			}
+			if got := b.failures(); b.runner().DeletionTimestamp.IsZero() || len(got) != failures {
+				t.Errorf("status %+v, failures %+v", b.runner().Status, got)
+			}
+		})
+	}
+}
+
+// A connection that never returns does not keep an ended runner forever.
+func TestAnEndedRunnerGivesUpItsConnection(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) *bench{"scale set": newBench, "REST": newRESTBench} {
+		t.Run(name, func(t *testing.T) {
+			b := start(t)
+			b.reconcile()
+			b.setPod(ended(b.now))
+			b.Clients, b.REST = &registry{gone: true}, nowhere{}
+			b.reconcile()
+			b.passes(1, poolstatus.JobLost)
+			if r := b.runner(); r.DeletionTimestamp.IsZero() || len(b.failures()) != 1 {
+				t.Errorf("status %+v", r.Status)
+			}
+		})
 	}
 }

@@ -384,13 +384,14 @@ func (p pass) end(ctx context.Context, state poolstatus.Assessment, startErr err
 	switch {
 	case state.State == v1alpha1.RunnerFailed:
 		p.reportFailure(state, startErr)
+	case state.State == v1alpha1.RunnerFinished && !state.Settling: // it is over, even if a start error remains
 	case startErr != nil:
 		return startErr
 	case state.Blocked, state.State == v1alpha1.RunnerPending && !p.memory.pod.created.IsZero(): // the cache should show the pod by then
 		return kube.Progress(podShown, catalog.RunnerDoubted.With(state.State, state.Reason))
 	case state.State == v1alpha1.RunnerPending:
 		return kube.Progress(max(time.Millisecond, state.Until.Sub(p.Now())), catalog.RunnerDoubted.With(state.State, state.Reason))
-	case state.State != v1alpha1.RunnerFinished || state.Settling:
+	default:
 		return nil
 	}
 	return p.Memory.end(ctx, p.Client, p.runner, fmt.Sprintf("%s: %s", state.State, state.Reason))

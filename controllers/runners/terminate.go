@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
@@ -24,10 +25,13 @@ func (p pass) terminate(ctx context.Context, reason string) error {
 	if job := p.runner.CurrentJob(); job != nil {
 		message += fmt.Sprintf("; its job %s of %s fails", job.ID, job.Repository)
 	}
+	known := p.Memory.isDeleted(client.ObjectKeyFromObject(p.runner), p.runner.UID) // the cache may not show the deletion yet
 	if err := p.Memory.end(ctx, p.Client, p.runner, message); err != nil {
 		return err
 	}
-	p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
+	if !known {
+		p.Event(p.runner, corev1.EventTypeWarning, terminatedEvent, message)
+	}
 	return kube.Progress(0, catalog.RunnerEnding.With(message))
 }
 

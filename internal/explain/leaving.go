@@ -4,23 +4,15 @@
 package explain
 
 import (
-	"slices"
-	"strings"
-
 	"github.com/corral-dev/corral/internal/catalog"
 )
 
 // checkLeaving finds deleted pools whose runners still exist.
 func (l *search) checkLeaving() {
-	if slices.ContainsFunc(l.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, poolsRead) }) {
-		return // without reading the pools, it is unknown which were deleted
-	}
 	left := map[object][]Runner{}
-	for r := range pointers(l.Runners) {
-		if l.isLeft(r) {
-			of := object{poolKind, r.Namespace, r.Spec.PoolRef.Name}
-			left[of] = append(left[of], reported(r))
-		}
+	for _, r := range l.left() {
+		of := object{poolKind, r.Namespace, r.Spec.PoolRef.Name}
+		left[of] = append(left[of], reported(r))
 	}
 	for of, runners := range left {
 		gone := Gone(GoneFacts{Runners: runners})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fluxcd/pkg/apis/meta"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -667,6 +668,33 @@ func TestGroupsDoNotDependOnTheWording(t *testing.T) {
 			reword.All(t)
 			if after := brief(Look(page())); !slices.Equal(before, after) {
 				t.Errorf("before:\n%s\nafter:\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+			}
+		})
+	}
+}
+
+// The totals count the remaining runners of a deleted pool in their states. If the pools could not be read, it is unknown
+// which pools were deleted.
+func TestTotalsOfRunnersWithoutAPool(t *testing.T) {
+	for name, tc := range map[string]struct {
+		unseen []Unseen
+		want   v1alpha1.RunnerCounts
+		jobs   int32
+	}{
+		"deleted": {nil, v1alpha1.RunnerCounts{Total: 3, Pending: 1, Idle: 1, Busy: 1}, 1},
+		"unread":  {[]Unseen{{What: poolsRead, Why: "forbidden"}}, v1alpha1.RunnerCounts{}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := calm(0)
+			s.Unseen = tc.unseen
+			for i, state := range []v1alpha1.RunnerState{v1alpha1.RunnerBusy, v1alpha1.RunnerIdle, v1alpha1.RunnerPending} {
+				s.addRunner(fmt.Sprintf("deleted-%d", i), "deleted", state, "", "")
+				r := &s.Runners[i]
+				r.DeletionTimestamp, r.OwnerReferences = new(ago(time.Minute)), []metav1.OwnerReference{{Kind: "RunnerPool", Name: "deleted", UID: "ci-deleted", Controller: new(true)}}
+			}
+			got := Look(s).Totals
+			if diff := cmp.Diff(tc.want, got.Runners); diff != "" || got.Jobs != tc.jobs {
+				t.Errorf("%d jobs, runners (-want +got):\n%s", got.Jobs, diff)
 			}
 		})
 	}

@@ -64,6 +64,20 @@ func (v view) outageOf(p *v1alpha1.RunnerPool) *v1alpha1.GitHubOutage {
 	return nil
 }
 
+// left returns the remaining runners of deleted pools. It returns none if the pools could not be read, because it is then
+// unknown which were deleted.
+func (v view) left() (all []*v1alpha1.Runner) {
+	if slices.ContainsFunc(v.Unseen, func(u Unseen) bool { return strings.HasPrefix(u.What, poolsRead) }) {
+		return nil
+	}
+	for r := range pointers(v.Runners) {
+		if v.isLeft(r) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // isLeft reports whether a runner is being deleted and its pool no longer exists.
 func (v view) isLeft(r *v1alpha1.Runner) bool {
 	pool, owner := v.pools[r.Namespace+"/"+r.Spec.PoolRef.Name], metav1.GetControllerOf(r)
@@ -159,13 +173,10 @@ func (v view) totals() Totals {
 		}
 		t.Waiting += Waiting(s)
 	}
-	for r := range pointers(v.Runners) {
-		if v.isLeft(r) {
-			t.Runners.Total++
-			if r.Status.State == v1alpha1.RunnerBusy {
-				t.Runners.Busy++
-				t.Jobs++
-			}
+	for _, r := range v.left() {
+		poolstatus.Count(&t.Runners, r.Status.State, false)
+		if r.Status.State == v1alpha1.RunnerBusy {
+			t.Jobs++
 		}
 	}
 	t.Leaders = slices.DeleteFunc(slices.Clone(v.Leases), func(l Lease) bool { return l.Lost })

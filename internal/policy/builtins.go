@@ -42,7 +42,7 @@ func register(name, description string, call topdown.BuiltinFunc, result types.T
 
 // callWindows implements corral.windows(now, zone, windows), which returns {"open": bool, "until": ns}. A window is
 // {"days": […], "from": "HH:MM", "to": "HH:MM"}, as in a pool's schedules. While a window is open, until is the end of
-// the open window that ends last, and is absent if no open window ends. Otherwise until is the beginning of the next
+// the open window that ends last, and is absent if an open window never ends. Otherwise until is the beginning of the next
 // window, and is absent if there are no windows. The same rule with OPA's own functions would take a hundred times as
 // long.
 func callWindows(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) error {

@@ -4,6 +4,7 @@
 package reservation
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -88,13 +89,29 @@ func (s *Boosts) Expire(keep func(trigger string) bool, now time.Time) bool {
 	return changed
 }
 
-// Merge adds the events of other Boosts of the same pool.
+// Merge adds the events of other Boosts of the same pool, within the limits, because DecodeBoosts rejects more. Events
+// that end later take precedence over the other ones in other.
 func (s *Boosts) Merge(other *Boosts) {
-	for name, events := range other.until {
+	for _, name := range slices.Sorted(maps.Keys(other.until)) {
+		if s.until[name] == nil && len(s.until) >= maxTriggers {
+			continue
+		}
 		if s.until[name] == nil {
 			s.until[name] = map[uint64]int64{}
 		}
-		maps.Copy(s.until[name], events)
+		mergeEvents(s.until[name], other.until[name])
+	}
+}
+
+// mergeEvents adds the events of from to events, within maxBoosts.
+func mergeEvents(events, from map[uint64]int64) {
+	latestFirst := slices.SortedFunc(maps.Keys(from), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(from[b], from[a]), cmp.Compare(a, b))
+	})
+	for _, sum := range latestFirst {
+		if _, known := events[sum]; known || len(events) < maxBoosts {
+			events[sum] = from[sum]
+		}
 	}
 }
 

@@ -489,6 +489,32 @@ func TestBoostsAreBounded(t *testing.T) {
 	}
 }
 
+// A process that restarted may have recorded as many new events as the previous one had stored.
+func TestMergedBoostsAreBounded(t *testing.T) {
+	stored, s := NewBoosts(), NewBoosts()
+	for i := range 2 * maxBoosts {
+		stored.Record("pr", fmt.Sprint("stored", i), start.Add(time.Hour+time.Duration(i)*time.Second), start)
+	}
+	for i := range maxBoosts - 1 {
+		s.Record("pr", fmt.Sprint("new", i), start.Add(time.Minute), start)
+	}
+	for i := range maxTriggers {
+		stored.Record(fmt.Sprint("stored", i), "a", start.Add(time.Hour), start)
+		s.Record(fmt.Sprint("new", i), "a", start.Add(time.Hour), start)
+	}
+	s.Merge(stored)
+	read, err := DecodeBoosts(s.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := read.Count("pr", start); n != maxBoosts || len(read.until) != maxTriggers {
+		t.Errorf("%d events, %d triggers", n, len(read.until))
+	}
+	if n, until := read.Count("pr", start.Add(time.Minute)); n != 1 || !until.Equal(start.Add(time.Hour+(maxBoosts-1)*time.Second)) {
+		t.Errorf("%d stored events remain, until %s; want the one that ends last", n, until)
+	}
+}
+
 func BenchmarkRecord(b *testing.B) {
 	l, id := running(), int64(0)
 	for b.Loop() {

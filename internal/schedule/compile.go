@@ -80,10 +80,11 @@ var weekdays = map[v1alpha1.Weekday]time.Weekday{
 const all = 1<<63 - 1
 
 // Weekly reports whether one of several windows of the week is open at a time. While one is open, until is the latest
-// end of the open windows; it is zero if none of them ends. Otherwise it is the beginning of the next window; it is
+// end of the open windows; it is zero if one of them never ends. Otherwise it is the beginning of the next window; it is
 // zero if there are no windows.
 func Weekly(place *time.Location, windows []v1alpha1.WeeklyWindow, now time.Time) (isOpen bool, until time.Time, err error) {
 	var begins, ends time.Time
+	endless := false
 	for i, w := range windows {
 		window, problem := compileWeekly(place, &w)
 		if problem != nil {
@@ -91,6 +92,8 @@ func Weekly(place *time.Location, windows []v1alpha1.WeeklyWindow, now time.Time
 		}
 		holds, change := window.at(now)
 		switch {
+		case holds && change.IsZero():
+			endless = true
 		case holds && change.After(ends):
 			ends = change
 		case !holds && (begins.IsZero() || change.Before(begins)):
@@ -98,7 +101,10 @@ func Weekly(place *time.Location, windows []v1alpha1.WeeklyWindow, now time.Time
 		}
 		isOpen = isOpen || holds
 	}
-	if isOpen {
+	switch {
+	case endless:
+		return true, time.Time{}, nil
+	case isOpen:
 		return true, ends, nil
 	}
 	return false, begins, nil

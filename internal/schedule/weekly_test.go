@@ -27,6 +27,9 @@ func TestWeekly(t *testing.T) {
 	}{
 		"none":                              {"2026-07-06T12:00:00Z", nil, false, ""},
 		"always":                            {"2026-07-06T12:00:00Z", []v1alpha1.WeeklyWindow{always}, true, ""},
+		"always, and one that ends":         {"2026-07-06T12:00:00Z", []v1alpha1.WeeklyWindow{office, always}, true, ""},
+		"past the end of the week":          {"2026-07-05T21:00:00Z", []v1alpha1.WeeklyWindow{{Days: []v1alpha1.Weekday{"Sunday"}, From: "22:00", To: "06:00"}}, true, "2026-07-06T04:00:00Z"},
+		"while the clock is put back":       {"2026-10-24T21:00:00Z", []v1alpha1.WeeklyWindow{night}, true, "2026-10-25T05:00:00Z"},
 		"open":                              {"2026-07-06T12:00:00Z", []v1alpha1.WeeklyWindow{office}, true, "2026-07-06T16:00:00Z"},
 		"the end is not in it":              {"2026-07-07T16:00:00Z", []v1alpha1.WeeklyWindow{office}, false, "2026-07-13T06:00:00Z"},
 		"past midnight":                     {"2026-07-06T01:00:00Z", []v1alpha1.WeeklyWindow{office, night}, true, "2026-07-06T04:00:00Z"},
