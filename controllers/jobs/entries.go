@@ -46,12 +46,12 @@ func (s *space) hasRoom() bool {
 		s.entries.room--
 		return true
 	}
-	room, ended := s.countRoom()
-	if room == 0 && ended > maxEntries/8 { // only if there are many, so that this happens rarely
+	room, ended, most := s.countRoom()
+	if room == 0 && ended > most/8 { // only if there are many, so that this happens rarely
 		for _, p := range s.members {
-			p.ledger.ForgetEnded(maxEntries / 16 / len(s.members))
+			p.ledger.ForgetEnded(most / 16 / len(s.members))
 		}
-		room, _ = s.countRoom()
+		room, _, _ = s.countRoom()
 	}
 	s.entries.room = min(entriesAhead, room)
 	if room == 0 {
@@ -65,7 +65,7 @@ func (s *space) hasRoom() bool {
 func (s *space) hasRoomFor(jobs *reservation.Ledger) bool {
 	n := jobs.Len()
 	if s.entries.counted+int64(n) > fewEntries { // smaller numbers need no count
-		if room, _ := s.countRoom(); room < n {
+		if room, _, _ := s.countRoom(); room < n {
 			return false
 		}
 	}
@@ -84,17 +84,18 @@ func (s *space) fitting(p *pool, jobs []reservation.Event) []reservation.Event {
 	})
 }
 
-// countRoom counts the entries of the space. It returns how many more there may be, and how many are of ended jobs.
-func (s *space) countRoom() (room, ended int) {
+// countRoom counts the entries of the space. It returns how many more there may be, how many are of ended jobs, and how many
+// there may be in total.
+func (s *space) countRoom() (room, ended, most int) {
 	total := 0
 	for _, p := range s.members {
 		total += p.ledger.Len()
 		ended += p.ledger.Counts().Ended
 	}
 	s.entries.note(total-int(s.entries.counted), &s.tracker.entries)
-	most := maxEntries
+	most = maxEntries
 	if s.tracker.entries.Load() >= MaxAllEntries {
 		most = fewEntries
 	}
-	return max(0, most-total), ended
+	return max(0, most-total), ended, most
 }

@@ -164,6 +164,20 @@ func TestLedgersOfANamespaceAreBoundedTogether(t *testing.T) {
 	}
 }
 
+// While all namespaces together have too many jobs, a namespace may have few. Its ended jobs then make room for its waiting
+// jobs.
+func TestEndedJobsMakeRoomUnderPressure(t *testing.T) {
+	k, now := crowd(t), time.Now()
+	s := k.crowdOf("late", 5)
+	k.entries.Add(MaxAllEntries) // the jobs of other namespaces
+	for id := range int64(fewEntries) {
+		s.members[fmt.Sprint("p-", id%5)].ledger.Record(reservation.Event{ID: id + 1, State: reservation.Done, Repository: "acme/web"}, now)
+	}
+	if !s.enterAt(s.members["p-0"], reservation.Event{ID: 2 * fewEntries, State: reservation.Queued, Repository: "acme/web"}, now) {
+		t.Error("a waiting job has no room among ended ones")
+	}
+}
+
 // heap returns how many bytes the result of make takes, and keeps it alive while measuring.
 func heap[T any](make func() T) int64 {
 	var before, after runtime.MemStats

@@ -124,8 +124,15 @@ type fleet struct {
 	sets    []leftSet
 	// names contains the names of all Runners, and of all placeholders that pools need, on any connection.
 	names map[string]bool
-	// owned contains the IDs of the registrations of all Runners, in any namespace.
-	owned map[int64]bool
+	// owned contains the registrations of all Runners, in any namespace.
+	owned map[registration]bool
+}
+
+// registration identifies a registration on GitHub by its place and its ID, which is valid in one place only. The place is
+// empty if it is unknown.
+type registration struct {
+	place string
+	id    int64
 }
 
 // round starts a comparison for each connection that is due. Connections do not wait for each other.
@@ -178,7 +185,7 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 			return nil, fmt.Errorf("listing pools and runners: %w", err)
 		}
 	}
-	fleets, names, owned, have := map[types.NamespacedName]*fleet{}, map[string]bool{}, map[int64]bool{}, map[types.NamespacedName]int{}
+	fleets, names, owned, have := map[types.NamespacedName]*fleet{}, map[string]bool{}, map[registration]bool{}, map[types.NamespacedName]int{}
 	of := func(key types.NamespacedName) *fleet {
 		if fleets[key] == nil {
 			fleets[key] = &fleet{names: names, owned: owned}
@@ -192,7 +199,7 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 		}
 		names[r.Name] = true
 		have[types.NamespacedName{Namespace: r.Namespace, Name: r.Spec.PoolRef.Name}]++
-		owned[max(r.Status.RunnerID, c.Memory.registration(client.ObjectKeyFromObject(r), r.UID))] = true
+		owned[c.registrationOf(r)] = true
 		if r.Spec.REST != nil && c.Access.CleansUp(ctx, r.Spec.ConnectionRef.From(r.Namespace), r.Namespace) {
 			w := of(r.Spec.ConnectionRef.From(r.Namespace))
 			w.runners = append(w.runners, r)
@@ -215,6 +222,24 @@ func (c *RunnerCollector) fleets(ctx context.Context) (map[types.NamespacedName]
 		of(key)
 	}
 	return fleets, nil
+}
+
+// registrationOf returns the registration of a Runner.
+func (c *RunnerCollector) registrationOf(r *v1alpha1.Runner) registration {
+	known := registration{id: max(r.Status.RunnerID, c.Memory.registration(client.ObjectKeyFromObject(r), r.UID))}
+	if r.Spec.REST != nil {
+		if target, err := github.ParseURL(r.Spec.REST.URL); err == nil {
+			known.place = target.Place()
+		}
+	} else if gh, ok := c.REST.Get(connections.Key(r.Spec.ConnectionRef.From(r.Namespace))); ok {
+		known.place = gh.Target().Place()
+	}
+	return known
+}
+
+// owns reports whether a Runner has a registration of the visited connection, or may have it.
+func (v *visit) owns(known rest.Runner) bool {
+	return v.names[known.Name] || v.owned[registration{v.gh.Target().Place(), known.ID}] || v.owned[registration{"", known.ID}]
 }
 
 // left returns the connections that no pool or Runner uses but that still have marks. It forgets other unused connections.
@@ -381,7 +406,7 @@ func (v *visit) removeLeaks(ctx context.Context) {
 	leaks := map[int64]time.Time{}
 	for id, known := range v.byID {
 		namespace, set := v.ownerOf(known)
-		if namespace == "" || v.names[known.Name] || v.owned[id] {
+		if namespace == "" || v.owns(known) {
 			continue
 		}
 		since, seen := v.leaks[id]

@@ -536,6 +536,36 @@ func TestWhatWasLeftBehindIsSwept(t *testing.T) {
 	}
 }
 
+// Two servers, and two organizations of one server, count their runners separately. A Runner that is registered elsewhere
+// keeps no registration with the same ID.
+func TestAnIDElsewhereIsAnotherRegistration(t *testing.T) {
+	for name, tc := range map[string]struct {
+		url    string
+		remain int
+	}{
+		"another server":          {"https://github.example.com/acme", 0},
+		"a place that is unknown": {"", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRESTBench(t)
+			c := b.newCollector()
+			gh, _ := b.REST.Get("")
+			leaked, err := gh.GenerateJIT(t.Context(), rest.Registration{Name: "linux-leaked", Labels: restPool().GetMarkedLabels(testCluster)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := restRunner("linux-b", b.now, tc.url)
+			other.UID, other.Status.RunnerID = "u2", leaked.RunnerID
+			b.create(other)
+			b.collect(c, time.Minute)
+			b.collect(c, leakAfter)
+			if n := b.registered(); n != tc.remain {
+				t.Errorf("%d registrations are left, want %d", n, tc.remain)
+			}
+		})
+	}
+}
+
 func TestARegistrationOfAPoolThatIsGoneIsSweptForAnHour(t *testing.T) {
 	b := newRESTBench(t)
 	c := b.newCollector()

@@ -215,9 +215,10 @@ func first(a, b bool) int {
 func isDefault(group string) bool { return group == "" || strings.EqualFold(group, DefaultGroup) }
 
 // Compete reports whether there are jobs that match two pools and for which no declaration prefers one of them. The
-// older pool then gets all of these jobs.
+// older pool then gets all of these jobs. It returns false for two runner groups, because they may serve different
+// repositories, which only GitHub knows.
 func Compete(a, b *Pool) bool {
-	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || rank(a, b) != 0 {
+	if !sharePlace(a, b) || rank(a, b) != 0 {
 		return false
 	}
 	for l := range a.labels {
@@ -228,10 +229,16 @@ func Compete(a, b *Pool) bool {
 	return ShareRepositories(a.Repositories, b.Repositories)
 }
 
+// sharePlace reports whether the runners of two pools register at the same place, in the same runner group.
+func sharePlace(a, b *Pool) bool {
+	sameGroup := strings.EqualFold(a.Group, b.Group) || isDefault(a.Group) && isDefault(b.Group)
+	return sameGroup && strings.EqualFold(a.Scope.Host, b.Scope.Host) && strings.EqualFold(a.Scope.Path, b.Scope.Path)
+}
+
 // SharedName returns the first of the given scale set names that both pools have as a label; empty if there is none. A
 // job that requests only this label may go to either pool.
 func SharedName(a, b *Pool, names ...string) string {
-	if !strings.EqualFold(a.Scope.Host, b.Scope.Host) || !strings.EqualFold(a.Scope.Path, b.Scope.Path) || !strings.EqualFold(a.Group, b.Group) {
+	if !sharePlace(a, b) {
 		return ""
 	}
 	for _, name := range names {

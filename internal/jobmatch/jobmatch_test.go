@@ -99,6 +99,7 @@ func TestOnePoolWins(t *testing.T) {
 
 func TestPoolsCompete(t *testing.T) {
 	only := func(patterns ...string) func(*Pool) { return func(p *Pool) { p.Repositories = patterns } }
+	in := func(group string) func(*Pool) { return func(p *Pool) { p.Group = group } }
 	cases := map[string]struct {
 		a, b Pool
 		want bool
@@ -109,7 +110,9 @@ func TestPoolsCompete(t *testing.T) {
 		"another scope":              {a: pool("a", org, "gpu"), b: pool("b", repo, "gpu")},
 		"another organization":       {a: pool("a", org, "gpu"), b: pool("b", Scope{Host: "github.com", Kind: Organization, Path: "other"}, "gpu")},
 		"one in a group":             {a: pool("a", org, "gpu"), b: with(pool("b", org, "gpu"), func(p *Pool) { p.Group = "builders" })},
-		"both in groups":             {a: with(pool("a", org, "gpu"), func(p *Pool) { p.Group = "x" }), b: with(pool("b", org, "gpu"), func(p *Pool) { p.Group = "y" }), want: true},
+		"in two groups":              {a: with(pool("a", org, "gpu"), in("x")), b: with(pool("b", org, "gpu"), in("y"))},
+		"both in one group":          {a: with(pool("a", org, "gpu"), in("builders")), b: with(pool("b", org, "gpu"), in("Builders")), want: true},
+		"the default group, named":   {a: with(pool("a", org, "gpu"), in("")), b: with(pool("b", org, "gpu"), in("Default")), want: true},
 		"repositories apart":         {a: with(pool("a", org, "gpu"), only("acme/web")), b: with(pool("b", org, "gpu"), only("acme/api"))},
 		"a repository in common":     {a: with(pool("a", org, "gpu"), only("acme/*")), b: with(pool("b", org, "gpu"), only("acme/api")), want: true},
 		"one for all repositories":   {a: pool("a", org, "gpu"), b: with(pool("b", org, "gpu"), only("acme/api")), want: true},

@@ -35,7 +35,7 @@ func NewExternal(config *rest.Config, now func() time.Time) (*External, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of external metrics: %w", err)
 	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.Transport = unredirected{client.Transport}
 	host, _, err := rest.DefaultServerUrlFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("making a client of external metrics: %w", err)

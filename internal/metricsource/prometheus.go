@@ -62,10 +62,11 @@ type ServersOptions struct {
 // API's /api/v1.
 func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 	s := &Servers{urls: map[string]*url.URL{}, now: o.Now}
-	for _, f := range flags {
+	for i, f := range flags {
 		name, raw, ok := strings.Cut(f, "=")
 		if !ok || len(validation.IsDNS1123Label(name)) > 0 {
-			return nil, fmt.Errorf("reading the Prometheus server %q: write NAME=URL, where NAME has lower-case letters, digits and dashes", redacted(f))
+			// The text is not shown, because it may contain a password or a token at any place.
+			return nil, fmt.Errorf("reading Prometheus server number %d: write NAME=URL, where NAME has lower-case letters, digits and dashes", i+1)
 		}
 		if s.urls[name] != nil {
 			return nil, fmt.Errorf("reading the Prometheus server %q: there are two of this name", name)
@@ -84,22 +85,8 @@ func NewServers(flags []string, o ServersOptions) (*Servers, error) {
 		transport = newTransport()
 	}
 	o.Timeout = cmp.Or(o.Timeout, Timeout)
-	s.client = &http.Client{
-		Transport: transport, Timeout: o.Timeout,
-		// Otherwise a server could redirect the controller to hosts that only the controller can reach.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	s.client = &http.Client{Transport: unredirected{transport}, Timeout: o.Timeout}
 	return s, nil
-}
-
-// redacted removes the user and the password from the URL in a flag, for error messages.
-func redacted(flag string) string {
-	before, after, ok := strings.Cut(flag, "@")
-	if !ok {
-		return flag
-	}
-	scheme, _, _ := strings.Cut(before, "//")
-	return scheme + "//…@" + after
 }
 
 func parseServer(raw string) (*url.URL, error) {
@@ -113,6 +100,20 @@ func parseServer(raw string) (*url.URL, error) {
 		return nil, errors.New("the URL must have no user, query or fragment")
 	}
 	return u.JoinPath("api/v1/query"), nil
+}
+
+// unredirected removes the address of a redirect from answers, so that a client returns the answer as it is. Otherwise a
+// server could redirect the controller to hosts that only the controller can reach, and the error about an address that
+// cannot be parsed would quote it with its tokens.
+type unredirected struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (u unredirected) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := u.next.RoundTrip(req)
+	if err == nil {
+		resp.Header.Del("Location")
+	}
+	return resp, err
 }
 
 func newTransport() *http.Transport {

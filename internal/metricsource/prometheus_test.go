@@ -141,6 +141,18 @@ func TestQueryFollowsNoRedirect(t *testing.T) {
 	}
 }
 
+// The address of a redirect may contain a token. net/http quotes an address that it cannot parse in its error.
+func TestQueryQuotesNoRedirect(t *testing.T) {
+	t.Parallel()
+	_, err := ask(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "https://login:x?token=secret")
+		w.WriteHeader(http.StatusFound)
+	}, metricsource.ServersOptions{})
+	if want := `asking Prometheus "main": it answered 302, and Corral does not follow redirects`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 // A server that does not answer, or never ends its answer, takes no longer than the timeout.
 func TestQueryIsBoundedInTime(t *testing.T) {
 	t.Parallel()
@@ -187,14 +199,17 @@ func TestQueryAsksNobodyElse(t *testing.T) {
 
 func TestNewServersRefuses(t *testing.T) {
 	t.Parallel()
-	const form = ": write NAME=URL, where NAME has lower-case letters, digits and dashes"
+	const form = "reading Prometheus server number 1: write NAME=URL, where NAME has lower-case letters, digits and dashes"
 	for name, tc := range map[string]struct {
 		flags []string
 		want  string
 	}{
-		"no name":         {[]string{"http://prometheus"}, `reading the Prometheus server "http://prometheus"` + form},
-		"a bad name":      {[]string{"Main=http://prometheus"}, `reading the Prometheus server "Main=http://prometheus"` + form},
-		"a told password": {[]string{"https://me:secret@prometheus"}, `reading the Prometheus server "https://…@prometheus"` + form},
+		"no name":         {[]string{"http://prometheus"}, form},
+		"a bad name":      {[]string{"Main=http://prometheus"}, form},
+		"a told password": {[]string{"https://me:secret@prometheus"}, form},
+		"one with an @":   {[]string{"https://me:s@cret@prometheus"}, form},
+		"without scheme":  {[]string{"Main=me:secret@prometheus"}, form},
+		"a told token":    {[]string{"https://prometheus?token=secret"}, form},
 		"twice":           {[]string{"a=http://b", "a=http://c"}, `reading the Prometheus server "a": there are two of this name`},
 		"no URL":          {[]string{"a=http://b:x"}, `reading the Prometheus server "a": it isn't a URL`},
 		"no host":         {[]string{"a=prometheus:9090"}, `reading the Prometheus server "a": the URL must begin with http:// or https:// and a host`},

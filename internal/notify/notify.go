@@ -94,7 +94,7 @@ type Poster struct {
 func New(o Options) (*Poster, error) {
 	location, err := url.Parse(o.URL)
 	if err != nil || location.Host == "" || (location.Scheme != "http" && location.Scheme != "https") {
-		return nil, fmt.Errorf("reading the address for events: %q is not an http URL", o.URL)
+		return nil, errors.New("reading the address for events: it is not an http URL") // it is not shown, because it may contain a secret
 	}
 	o.Backoff = cmp.Or(o.Backoff, time.Second)
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -278,9 +278,10 @@ func TestLogsHoldNoAddress(t *testing.T) {
 }
 
 func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
-	for _, url := range []string{"", "notification-controller", "ftp://host", "http://"} {
-		if _, err := notify.New(notify.Options{URL: url}); err == nil {
-			t.Errorf("%q is taken", url)
+	for _, url := range []string{"", "notification-controller", "ftp://host", "http://", "chat.test/hook/s3cret", "https://s3cret:x@"} {
+		_, err := notify.New(notify.Options{URL: url})
+		if err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%q: %v", url, err)
 		}
 	}
 }

@@ -200,9 +200,10 @@ func (c *Client) do(ctx context.Context, k kind, doing string, op operation) err
 		return err
 	}
 	err = c.once(ctx, k, token, doing, op)
-	if !github.IsUnauthorized(err) || k.asApp || !c.tokens.discard(token) {
+	if !github.IsUnauthorized(err) || k.asApp || c.creds.App == nil { // a personal access token cannot be renewed
 		return err
 	}
+	c.tokens.discard(token)
 	if token, err = c.bearer(ctx, k); err != nil {
 		return err
 	}

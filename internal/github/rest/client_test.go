@@ -511,6 +511,7 @@ func TestRepositoriesByPattern(t *testing.T) {
 		"the connection's only":  {"acme/app", []string{"*"}, []string{"acme/app"}},
 		"of an enterprise":       {"enterprises/big", []string{"acme/*b"}, []string{"acme/lib"}},
 		"another's, by its path": {"acme/app", []string{"other/*"}, nil},
+		"no character classes":   {"acme", []string{"[al]*", "?*b", "l\\i*"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := must[[]string](t)(w.token(tc.path).Repositories(t.Context(), tc.patterns))
@@ -571,6 +572,35 @@ func TestUnfinishedJobsAreListed(t *testing.T) {
 	}
 	if known := must[*Job](t)(c.Job(t.Context(), "acme/app", 1)); known != nil {
 		t.Errorf("a job that isn't there: %+v", known)
+	}
+}
+
+// Runs that wait for an approval may be many and old. They must not hide runs whose jobs need runners.
+func TestChosenRunsNeedRunnersFirst(t *testing.T) {
+	ids := func(first, n int64) (all []int64) {
+		for i := range n {
+			all = append(all, first+i)
+		}
+		return all
+	}
+	for name, tc := range map[string]struct {
+		queued, running, waiting []int64
+		want                     []int64
+		all                      bool
+	}{
+		"none":                      {all: true},
+		"some":                      {queued: []int64{3}, running: []int64{2}, waiting: []int64{1}, want: []int64{3, 2, 1}, all: true},
+		"one that moved on":         {queued: []int64{3, 1}, running: []int64{3}, waiting: []int64{1}, want: []int64{3, 1}, all: true},
+		"many that wait":            {queued: []int64{1000}, running: []int64{1001}, waiting: ids(1, mostRuns), want: append([]int64{1000, 1001}, ids(1, mostRuns-2)...)},
+		"as many as may be":         {queued: ids(1, mostRuns), want: ids(1, mostRuns), all: true},
+		"as many, and one moved on": {queued: ids(1, mostRuns), running: []int64{7}, want: ids(1, mostRuns), all: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, all := choose(tc.queued, tc.running, tc.waiting)
+			if !slices.Equal(got, tc.want) || all != tc.all {
+				t.Errorf("got %v, %v", got, all)
+			}
+		})
 	}
 }
 

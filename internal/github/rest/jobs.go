@@ -6,7 +6,6 @@ package rest
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/corral-dev/corral/internal/github"
+	"github.com/corral-dev/corral/internal/jobmatch"
 )
 
 const (
@@ -100,22 +100,18 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 		return JobList{}, err
 	}
 	return c.jobs.get(ctx, c.options.Now, strings.ToLower(repository), max(maxAge, leastAge), func(ctx context.Context) (JobList, error) {
-		list := JobList{Complete: true, At: c.options.Now()}
-		var runs []int64
+		list := JobList{At: c.options.Now()}
+		of := map[string][]int64{}
 		for _, status := range unfinished {
-			more, err := c.runs(ctx, owner, name, status)
-			if err != nil {
+			var err error
+			if of[status], err = c.runs(ctx, owner, name, status); err != nil {
 				return JobList{}, err
 			}
-			runs = append(runs, more...)
 		}
-		slices.Sort(runs)
-		if runs = slices.Compact(runs); len(runs) > mostRuns {
-			runs, list.Complete = runs[:mostRuns], false // the oldest come first
-		}
+		runs, all := choose(of["queued"], of["in_progress"], of["waiting"])
 		r := &room{}
 		list.Jobs, err = c.jobsOf(ctx, owner, name, runs, r)
-		list.Complete = list.Complete && !r.isFull()
+		list.Complete = all && !r.isFull()
 		if len(list.Jobs) > mostJobs {
 			list.Jobs, list.Complete = slices.Clone(list.Jobs[:mostJobs]), false
 		}
@@ -123,6 +119,24 @@ func (c *Client) Jobs(ctx context.Context, repository string, maxAge time.Durati
 	})
 }
 
+// choose returns the runs whose jobs are read, at most mostRuns, and reports whether these are all runs. Runs that only
+// wait for an approval come last, because their jobs need no runners yet. A repository may have many of them for weeks.
+func choose(queued, running, waiting []int64) (runs []int64, all bool) {
+	seen := map[int64]bool{}
+	for _, id := range slices.Concat(queued, running, waiting) {
+		if seen[id] { // its state changed during the listing
+			continue
+		}
+		if len(runs) == mostRuns {
+			return runs, false
+		}
+		seen[id] = true
+		runs = append(runs, id)
+	}
+	return runs, true
+}
+
+// runs lists the runs in a state, the newest first, as GitHub does. It returns at most one more than mostRuns.
 func (c *Client) runs(ctx context.Context, owner, name, status string) ([]int64, error) {
 	var ids []int64
 	doing := fmt.Sprintf("listing the runs of %s/%s", owner, name)
@@ -224,8 +238,9 @@ func (c *Client) matching(ctx context.Context, owner, pattern string) ([]string,
 		return nil, nil
 	}
 	var found []string
+	matches := jobmatch.CompileRepositories([]string{pattern})
 	for _, name := range all {
-		if matches, err := path.Match(strings.ToLower(pattern), strings.ToLower(name)); err == nil && matches {
+		if matches.AnyRepository(name) {
 			found = append(found, owner+"/"+name)
 		}
 	}

@@ -27,18 +27,13 @@ type tokens struct {
 	until time.Time
 }
 
-// discard forgets a token that GitHub refused. It reports whether a retry can help. It returns false for a personal
-// access token, which cannot be renewed.
-func (t *tokens) discard(token string) bool {
+// discard forgets a token that GitHub refused, unless another call has already replaced it.
+func (t *tokens) discard(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.token == "" {
-		return false
-	}
 	if t.token == token {
 		t.token, t.until = "", time.Time{}
 	}
-	return true
 }
 
 func (t *tokens) kept(now time.Time) (string, bool) {
