@@ -79,6 +79,40 @@ func TestAFailedVerdictIsRememberedForAWhile(t *testing.T) {
 	}
 }
 
+// A remembered failure is a failure of one version of the policies. Each kind of change makes another version.
+func TestARepairedPolicyIsAskedAtOnce(t *testing.T) {
+	for name, repair := range map[string]func(*policy.Source){
+		"rules":      func(s *policy.Source) { s.Modules = map[string]string{"p.rego": "package corral.template\n"} },
+		"data":       func(s *policy.Source) { s.Data = map[string]any{"a": 1} },
+		"data files": func(s *policy.Source) { s.DataFiles = map[string]string{"data.yaml": "a: 1"} },
+		"parameters": func(s *policy.Source) { s.Parameters = map[string]any{"a": 1} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, broken, sound := time.Unix(1_800_000_000, 0), &failing{}, &costly{isCheap: true}
+			e := NewEngine(func() time.Time { return now })
+			source := policy.Source{Kind: policy.KindRunnerPolicy, Namespace: "ci", Name: "p", Modules: map[string]string{"p.rego": "package corral.template"}}
+			decides := policy.Facts{Decisions: []string{policy.DecisionTemplate}}
+			pool := &v1alpha1.RunnerPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "a"}}
+			failures := func() int {
+				answer, err := e.Permit(t.Context(), pool, "r1", []byte(`{"spec":{"containers":[{"name":"runner","image":"i"}]}}`), podspec.Network{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(answer.Failures)
+			}
+			e.Put(policy.Elsewhere(source, decides, broken), source)
+			if n := failures(); n != 1 {
+				t.Fatalf("%d failures before the repair", n)
+			}
+			repair(&source)
+			e.Put(policy.Elsewhere(source, decides, sound), source)
+			if n := failures(); n != 0 || sound.asked != 1 {
+				t.Errorf("%d failures after the repair, asked %d times", n, sound.asked)
+			}
+		})
+	}
+}
+
 // A busy machine, or a child process that the kernel killed, can make a good policy take too much once. It is loaded again
 // without a change.
 func TestAPolicyTooCostlyToLoadIsLoadedAgain(t *testing.T) {

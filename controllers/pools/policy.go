@@ -254,13 +254,7 @@ func lastKnown(o observation, answer policy.Scaling, granted int32) (v1alpha1.Sc
 		last.SetMax(min(last.GetMax(), max(o.runners.live(), granted)))
 		last.Shared = false
 	}
-	declared, answered := o.scale.Scale, answer.Scale
-	most := min(last.GetMax(), declared.Max, answered.Max)
-	return v1alpha1.Scale{
-		Max:  most,
-		Min:  min(most, last.Min, declared.Min, answered.Min),
-		Idle: min(most, last.Idle, declared.Idle, answered.Idle),
-	}, last
+	return answer.Held(last.Numbers(), o.scale.Scale), last
 }
 
 // newLimits reports whether the limits changed.

@@ -178,15 +178,44 @@ func (p *pass) declaredIDs(b built) sets.Set[id] {
 	return ids
 }
 
-// reportRightsLeft reports the rights-granting objects of a source that no longer has a service account, because Corral can
-// no longer delete them.
-func (p *pass) reportRightsLeft(rev revision) {
+// intend adds the rights-granting objects that a plan applies to the inventory, before they are applied. Corral finds such
+// an object only in the inventory once the source no longer declares it. If the status were written only after the objects,
+// a failed write would leave them in the cluster for good.
+func (p *pass) intend(ctx context.Context, plan plan, holds sets.Set[id]) error {
+	known, next := readInventory(p.source), holds.Clone()
+	for _, o := range plan.apply {
+		if i := idOf(o); i.givesRights() {
+			next.Insert(i)
+		}
+	}
+	isNew := func(i id) bool { return i.givesRights() && !known.Has(i) }
+	if !slices.ContainsFunc(next.UnsortedList(), isNew) {
+		return nil
+	}
+	p.source.Status.Inventory = inventory(p.source.Namespace, next)
+	return p.attempt.Save(ctx)
+}
+
+// unreadable returns the rights-granting objects in the inventory of a source that no longer has a service account: Corral
+// can neither read nor delete them. They stay in the inventory until reportRightsLeft has reported them, so that Corral finds
+// them if the source gets an account again before that.
+func (p *pass) unreadable() sets.Set[id] {
+	unreadable := sets.New[id]()
 	if p.actor.account.Name != "" {
-		return
+		return unreadable
 	}
 	for i := range readInventory(p.source) {
 		if i.givesRights() {
-			p.event(rev, leftEvent, fmt.Sprintf("%s stays as it is: it was applied as a ServiceAccount, and spec.serviceAccountName names none now; delete it if nothing needs it", i))
+			unreadable.Insert(i)
 		}
+	}
+	return unreadable
+}
+
+// reportRightsLeft reports the rights-granting objects of a source that no longer has a service account, because Corral can
+// no longer delete them.
+func (p *pass) reportRightsLeft(rev revision) {
+	for i := range p.unreadable() {
+		p.event(rev, leftEvent, fmt.Sprintf("%s stays as it is: it was applied as a ServiceAccount, and spec.serviceAccountName names none now; delete it if nothing needs it", i))
 	}
 }

@@ -5,6 +5,7 @@ package sources
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -137,6 +139,65 @@ func TestRightsStayUntilTheRunnersThatNeedThemAreGone(t *testing.T) {
 	w.expectRights("without")
 	if n := len(w.source().Status.Inventory.Entries); n != 1 {
 		t.Errorf("the inventory has %d entries", n)
+	}
+}
+
+// The status may be lost between two revisions, of which only the first grants rights.
+func TestRightsAreFoundAfterAFailedStatusWrite(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionOrphan)
+	w.push("main@sha1:2", pool("b"))
+	w.reconcile()
+	w.expectRights("removed")
+	w.push("main@sha1:3", pool("a"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
+	w.applying = func(string) { w.statusErr = errors.New("the API server is restarting") }
+	if _, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(us())}); !errors.Is(err, w.statusErr) {
+		t.Fatalf("the status was written: %v", err)
+	}
+	w.expectRights("applied", accountKind, roleKind, bindingKind)
+	w.applying, w.statusErr = nil, nil
+	w.push("main@sha1:4", pool("b"))
+	w.reconcile()
+	w.expectRights("not declared any more")
+}
+
+func TestRightsAreAppliedOnlyIfTheStatusCanBeWritten(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionOrphan)
+	w.push("main@sha1:2", pool("b"))
+	w.reconcile()
+	w.push("main@sha1:3", pool("a"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
+	w.before = func() { w.statusErr = errors.New("the API server is restarting") }
+	if _, err := w.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(us())}); !errors.Is(err, w.statusErr) {
+		t.Fatalf("the status was written: %v", err)
+	}
+	w.expectRights("the status could not be written")
+}
+
+// A source that has no account for a while cannot read such objects, and must not forget them before it reports them.
+func TestRightsAreKeptInTheInventoryWithoutAnAccount(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionOrphan)
+	w.newEvents()
+	w.change(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = "" })
+	w.pushBroken("main@sha1:2", 1)
+	w.reconcile()
+	w.change(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = "deployer" })
+	w.push("main@sha1:3", pool("b"))
+	w.reconcile()
+	w.expectReady("True Succeeded")
+	w.expectRights("with the account again")
+}
+
+func TestRightsThatStayAreToldAfterABrokenRevision(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionOrphan)
+	w.change(func(s *v1alpha1.PoolSource) { s.Spec.ServiceAccountName = "" })
+	w.pushBroken("main@sha1:2", 1)
+	w.reconcile()
+	w.newEvents()
+	w.push("main@sha1:3", pool("b"))
+	w.reconcile()
+	w.reconcile()
+	left := slices.DeleteFunc(w.newEvents(), func(e string) bool { return e != "Normal "+leftEvent })
+	if len(left) != 3 {
+		t.Errorf("%d objects were reported, want each of the 3 once", len(left))
 	}
 }
 

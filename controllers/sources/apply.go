@@ -176,9 +176,11 @@ func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 	return object
 }
 
-// isPermanent reports whether the API server refused an object in a way that a retry is not expected to change.
+// isPermanent reports whether the API server refused an object in a way that a retry is not expected to change. A 403 is not
+// permanent, because it depends on the state of the cluster rather than on the object: a quota, the namespace's admission
+// policies, or permissions, any of which may change a minute later without a push.
 func isPermanent(err error) bool {
-	return kube.IsRefused(err) || apierrors.IsRequestEntityTooLargeError(err)
+	return kube.IsRefused(err) && !apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // problems returns a text with the first failures, and the number of the others.

@@ -87,12 +87,13 @@ func (p *pass) bind(ctx context.Context) (sets.Set[id], error) {
 		return nil, err
 	}
 	held := now.heldBy(p.source.Name)
+	holds := sets.New(held...).Union(p.unreadable())
 	for _, i := range held {
 		if err := p.bindOne(ctx, now.live[i]); err != nil {
-			return sets.New(held...), p.refusal(err)
+			return holds, p.refusal(err)
 		}
 	}
-	return sets.New(held...), nil
+	return holds, nil
 }
 
 // bindOne adds or removes the owner reference, or a connection's annotation, if needed. Other writers may change the object
@@ -224,7 +225,7 @@ func (p *pass) clearConnections(ctx context.Context) (isWaiting bool, err error)
 
 // inventory formats IDs in the same way as Flux. Labels on the objects record which source holds them, so Corral finds them
 // even if the status is lost. The only exceptions are rights-granting objects that the source no longer declares: Corral
-// finds them only in the inventory.
+// finds them only in the inventory, so intend adds them before they are applied.
 func inventory(namespace string, holds sets.Set[id]) *v1alpha1.Inventory {
 	inventory := &v1alpha1.Inventory{Entries: []v1alpha1.InventoryEntry{}}
 	for i := range holds {

@@ -225,8 +225,11 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	}
 	rev := o.built.revision
 	plan, err := decide(p.source, o.built, now)
-	o.holds = sets.New(plan.held...)
+	o.holds = sets.New(plan.held...).Union(p.unreadable())
 	if err != nil {
+		return o, err
+	}
+	if err := p.intend(ctx, plan, o.holds); err != nil {
 		return o, err
 	}
 	applied, err := p.apply(ctx, rev, plan)
@@ -235,6 +238,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 		return o, err
 	}
 	p.reportRightsLeft(rev)
+	o.holds = o.holds.Difference(p.unreadable())
 	gone, waiting, err := p.prune(ctx, rev, plan)
 	o.holds.Delete(gone...)
 	o.done.Message = fmt.Sprintf("Applied revision %s: %s", rev.name, plan.summary())

@@ -84,6 +84,7 @@ type world struct {
 	applyErr   map[string]error // by the name of the object
 	applying   func(name string)
 	deleteErr  error
+	statusErr  error
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -120,6 +121,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 					return w.deleteErr
 				}
 				return c.Delete(ctx, o, options...)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, name string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+				if w.statusErr != nil {
+					return w.statusErr
+				}
+				return c.SubResource(name).Patch(ctx, o, patch, options...)
 			},
 		}).Build()
 	w.reconciler = New(kube.Reporter{Client: w.client, Events: w.events}, w.client, nil, w.forge, nil, w.forge, Options{})
@@ -728,6 +735,11 @@ func TestOneBadObjectDoesNotStopTheOthers(t *testing.T) {
 	}{
 		"for good":      {apierrors.NewInvalid(kind, "b", nil), "False ApplyFailed Stalled", 10 * time.Minute},
 		"for the while": {apierrors.NewServiceUnavailable("busy"), "False ApplyFailed Reconciling", time.Minute},
+		"by a quota": {
+			apierrors.NewForbidden(schema.GroupResource{Group: kind.Group, Resource: "runnerpools"}, "b", errors.New("exceeded quota: pools")),
+			"False ApplyFailed Reconciling", time.Minute,
+		},
+		"by a webhook's server that is not there": {apierrors.NewInternalError(errors.New("failed calling webhook")), "False ApplyFailed Reconciling", time.Minute},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -33,6 +33,8 @@ type definitions struct {
 	// wrongSources reports PoolSources that apply a folder that does not exist, or that apply a folder into the wrong
 	// namespace.
 	wrongSources []v1alpha1.Diagnostic
+	// badTags reports the folders that do not compile with the tags of their sources. assign sets it.
+	badTags []v1alpha1.Diagnostic
 }
 
 func bindDefinitions(c *cobra.Command) *definitions {

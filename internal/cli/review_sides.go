@@ -52,18 +52,26 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 		return nil, err
 	}
 	var results [2]compiled
+	var covering [2]*declaredSource
+	var sources [2][]*declaredSource
+	covering[0], sources[0] = base.appliedBy(o.definitions.tags)
+	covering[1], sources[1] = head.appliedBy(o.definitions.tags)
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() (err error) {
-			results[i], err = t.compile(groupCtx, o.definitions.tags)
+			set := o.definitions.tags
+			if s := cmp.Or(covering[i], covering[1-i]); s != nil { // a new source does not appear to change pools
+				set = o.definitions.tagsOver(s)
+			}
+			results[i], err = t.compile(groupCtx, set)
 			return err
 		})
 	}
 	err = group.Wait()
-	sources := [2][]*declaredSource{base.sourcesBelow(), head.sourcesBelow()}
-	// A single source does not affect the comparison, because all pools are then in the same namespace.
+	// A single source without tags does not affect the comparison, because all pools are then in the same namespace.
 	in.ManySources = o.policies.namespace == "" && max(len(sources[0]), len(sources[1])) > 1
-	if err == nil && in.ManySources {
+	areTagged := slices.ContainsFunc(slices.Concat(sources[0], sources[1]), (*declaredSource).isTagged)
+	if err == nil && (in.ManySources || areTagged && o.policies.namespace == "") {
 		err = assignSides(ctx, sources, &results)
 	}
 	if err != nil {
@@ -83,21 +91,26 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	return notes, err
 }
 
-// sourcesBelow returns the PoolSources that apply folders below the reviewed folder, or none if a PoolSource applies the
-// reviewed folder itself or a folder above it.
-func (t namedTree) sourcesBelow() []*declaredSource {
+// appliedBy returns the PoolSource that applies the reviewed folder itself or a folder above it, or else the PoolSources that
+// apply folders below. The given tags of the flags override tags of the sources below.
+func (t namedTree) appliedBy(set tags) (covering *declaredSource, below []*declaredSource) {
 	if t.absent || t.refusal != "" {
-		return nil
+		return nil, nil
 	}
 	sources, _ := t.sources()
-	if coveringSource(sources, t.path) != nil {
-		return nil
+	covering = coveringSource(sources, t.path)
+	if covering != nil {
+		return covering, nil
 	}
 	sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 	for _, s := range sources {
-		s.Spec.Tags = nil // a review compiles only with the tags of its flags
+		for name := range s.Spec.Tags {
+			if value, ok := set[name]; ok {
+				s.Spec.Tags[name] = value
+			}
+		}
 	}
-	return sources
+	return nil, sources
 }
 
 // goneSources returns notes on PoolSources that the base has and the head does not.
@@ -112,7 +125,8 @@ func goneSources(base, head []*declaredSource) (notes []string) {
 
 // assignSides sets the namespaces of the objects of both sides to the namespaces of their PoolSources. If a side has no
 // source for a folder, assignSides uses the source of the other side, so that a new source does not appear to move pools.
-// The head gets a diagnostic for each object that the head's own source refuses.
+// The head gets a diagnostic for each object that the head's own source refuses, and each side for a folder that does not
+// compile with the tags of its own source.
 func assignSides(ctx context.Context, sources [2][]*declaredSource, results *[2]compiled) error {
 	for i := range results {
 		if len(results[i].Diagnostics) > 0 {
@@ -121,15 +135,29 @@ func assignSides(ctx context.Context, sources [2][]*declaredSource, results *[2]
 		for _, from := range []int{i, 1 - i} {
 			kept := results[i].Diagnostics
 			d := definitions{sources: sources[from]}
+			if from != i {
+				d.sources = untouchedBy(sources[i], d.sources)
+			}
 			if err := d.assign(ctx, &results[i]); err != nil {
 				return err
 			}
 			if i == 0 || from == 0 {
 				results[i].Diagnostics = kept
 			}
+			if i == 0 && from == 0 {
+				results[i].Diagnostics = slices.Concat(kept, d.badTags)
+			}
 		}
 	}
 	return nil
+}
+
+// untouchedBy returns the sources of the other side without those that have tags and apply a folder that one of a side's own
+// sources applies, because the side's objects are then compiled as that source does.
+func untouchedBy(own, other []*declaredSource) []*declaredSource {
+	return slices.DeleteFunc(slices.Clone(other), func(s *declaredSource) bool {
+		return s.isTagged() && slices.ContainsFunc(own, func(o *declaredSource) bool { return isWithin(s.folder, o.folder) || isWithin(o.folder, s.folder) })
+	})
 }
 
 // compile compiles the tree. For a refused tree, it returns a diagnostic with the reason, and for an absent tree an empty

@@ -226,6 +226,7 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 		sources = []*declaredSource{d.source}
 	}
 	c.Diagnostics = append(c.Diagnostics, d.wrongSources...)
+	declared := slices.Clone(c.Objects)
 	for i, s := range sources {
 		if j := slices.IndexFunc(sources[:i], s.appliesToo); j >= 0 {
 			c.Diagnostics = append(c.Diagnostics, overlap(s, sources[j]))
@@ -235,24 +236,60 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 		if err != nil {
 			return err
 		}
+		if s.isTagged() && s != d.source && len(objects) > 0 {
+			if declared, err = d.replace(ctx, s, c, declared, objects); err != nil {
+				return err
+			}
+		}
 		if len(objects) == 0 && isWithin(c.path, s.folder) {
 			nothing := s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder)
 			c.Diagnostics = append(c.Diagnostics, c.hiddenIn(s.folder, nothing))
 		}
-		own := compile.IntoNamespace(s.Namespace)
-		for i := range objects {
-			o := &objects[i]
-			why := own.Refusal(o)
-			if o.Manifest.GroupVersionKind().Group == rbacv1.GroupName && s.Spec.ServiceAccountName == "" {
-				why = "it gives permissions, so spec.serviceAccountName of the source must be set"
-			}
-			if why != "" {
-				c.Diagnostics = append(c.Diagnostics, o.Diagnostic("", s.name()+" refuses it: "+why))
-			}
-		}
+		c.Diagnostics = append(c.Diagnostics, s.refusals(objects)...)
 		fillNamespace(objects, s.Namespace)
 	}
+	c.Objects = declared
 	return nil
+}
+
+// isTagged reports whether a source sets tags, with which its folder must be compiled.
+func (s *declaredSource) isTagged() bool { return len(s.Spec.Tags) > 0 }
+
+// refusals reports the objects that a source would refuse.
+func (s *declaredSource) refusals(objects []compile.Object) (refused []v1alpha1.Diagnostic) {
+	own := compile.IntoNamespace(s.Namespace)
+	for i := range objects {
+		o := &objects[i]
+		why := own.Refusal(o)
+		if o.Manifest.GroupVersionKind().Group == rbacv1.GroupName && s.Spec.ServiceAccountName == "" {
+			why = "it gives permissions, so spec.serviceAccountName of the source must be set"
+		}
+		if why != "" {
+			refused = append(refused, o.Diagnostic("", s.name()+" refuses it: "+why))
+		}
+	}
+	return refused
+}
+
+// replace returns the declared objects, in which the objects that a source compiles with its tags take the place of those
+// that its folder declares without tags. An object stays if a source without tags applies it into another namespace.
+func (d *definitions) replace(ctx context.Context, s *declaredSource, c *compiled, declared, tagged []compile.Object) ([]compile.Object, error) {
+	untagged, err := d.declaredBy(ctx, s, c)
+	if err != nil {
+		return nil, err
+	}
+	key := func(o *compile.Object) string {
+		return fmt.Sprintf("%q", []string{o.Manifest.GetKind(), o.Manifest.GetName(), o.File, o.Path})
+	}
+	gone := map[string]bool{}
+	for i := range untagged {
+		gone[key(&untagged[i])] = true
+	}
+	declared = slices.DeleteFunc(declared, func(o compile.Object) bool {
+		namespace := o.Manifest.GetNamespace()
+		return gone[key(&o)] && (namespace == "" || namespace == s.Namespace)
+	})
+	return append(declared, tagged...), nil
 }
 
 // tagsOver returns the tags of a source. Tags of the flags override them.
@@ -287,7 +324,7 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, c *compi
 	if s == d.source {
 		return c.Objects, nil // the command compiles only objects that the source applies
 	}
-	if len(s.Spec.Tags) > 0 {
+	if s.isTagged() {
 		result, err := compileTree(ctx, tree{c.fsys, c.root, s.folder}, compile.Options{Tags: d.tagsOver(s), AllowEmpty: true, Positions: true})
 		for _, diagnostic := range result.Diagnostics {
 			if diagnostic.File == "" {
@@ -296,10 +333,17 @@ func (d *definitions) appliedBy(ctx context.Context, s *declaredSource, c *compi
 				diagnostic = at
 			}
 			diagnostic.Message += ", with the tags of " + s.name()
+			d.badTags = append(d.badTags, diagnostic)
 			c.Diagnostics = append(c.Diagnostics, diagnostic)
 		}
-		return result.Objects, err
+		// Policies of Rego files have no path. They are read separately, as for a source without tags.
+		return slices.DeleteFunc(result.Objects, func(o compile.Object) bool { return o.Path == "" }), err
 	}
+	return d.declaredBy(ctx, s, c)
+}
+
+// declaredBy returns the objects that the folder of a source declares without the tags of the source.
+func (d *definitions) declaredBy(ctx context.Context, s *declaredSource, c *compiled) ([]compile.Object, error) {
 	folder := path.Join(filepath.ToSlash(c.root), s.folder)
 	applied := map[string]bool{} // cached by file, because one file can declare thousands of pools
 	own := slices.DeleteFunc(slices.Clone(c.Objects), func(o compile.Object) bool {

@@ -4,9 +4,16 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/corral-dev/corral/internal/review"
 )
 
 // sharedTree returns a folder with the given files in a CUE module.
@@ -66,6 +73,10 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env == \"prod\" {pools: \"web-build\": spec: scale: max: \"many\"}\n",
 			"cluster/web.yaml":    poolSource("ci-web", "teams/web", ", tags: {env: prod}"),
 		}, want: []string{"spec.scale.max: ", "with the tags of PoolSource ci-web/pools"}},
+		"pools that only the tags declare": {args: "vet -v", files: map[string]string{
+			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env == \"prod\" {pools: \"web-build\": spec: scale: max: 50}\n",
+			"cluster/web.yaml":    poolSource("ci-web", "teams/web", ", tags: {env: prod}"),
+		}, want: []string{"pool ci-web/web-build: asked no policy\n", "ok: 1 pool, 1 connection\n"}},
 		"a folder that does not exist": {args: "vet", code: exitError, files: map[string]string{"cluster/data.yaml": poolSource("ci-data", "teams/dta", "")}, want: []string{
 			"cluster/data.yaml:4:", ": spec.path: PoolSource ci-data/pools applies the folder teams/dta, which does not exist"}},
 		"a ServiceAccount in another namespace": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": accountIn("ci-web") + poolSource("web", "teams/web", ", serviceAccountName: corral")}, want: []string{
@@ -225,5 +236,85 @@ func TestTheOutputOfPrint(t *testing.T) {
 	}
 	if got := corral(t, folder, "vet"); strings.Contains(got.stdout+got.stderr, "the pool is") {
 		t.Errorf("vet prints: %+v", got)
+	}
+}
+
+// A review compiles the folder of each source with the tags of the source, as the controller does.
+func TestReviewsCompileWithTheTagsOfSources(t *testing.T) {
+	pools := func(prod string) string {
+		return teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env == \"dev\" {pools: \"web-build\": spec: scale: max: 5}\n" +
+			"if env == \"prod\" {pools: \"web-build\": spec: scale: max: " + prod + "}\n"
+	}
+	tagged := func(namespace, env string) string { return poolSource(namespace, "teams/web", ", tags: {"+env+"}") }
+	for name, tc := range map[string]struct {
+		base, head map[string]string
+		folder     string // below the repository
+		args       []string
+		want       []string
+	}{
+		"the folder of a source alone": {
+			base:   map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			head:   map[string]string{"teams/web/pools.cue": pools("60"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			folder: "teams/web",
+			want:   []string{"Allowed", "Changed /web-build 50 60"},
+		},
+		"one folder in two environments": {
+			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/dev.yaml": tagged("ci-dev", "env: dev"), "cluster/prod.yaml": tagged("ci-prod", "env: prod")},
+			head: map[string]string{"teams/web/pools.cue": pools("60"), "cluster/dev.yaml": tagged("ci-dev", "env: dev"), "cluster/prod.yaml": tagged("ci-prod", "env: prod")},
+			want: []string{"Allowed", "Changed ci-prod/web-build 50 60"},
+		},
+		"another tag": {
+			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
+			head: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			want: []string{"Allowed", "Changed ci-web/web-build 5 50"},
+		},
+		"a tag of the flags": {
+			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
+			head: map[string]string{"teams/web/pools.cue": pools("60"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
+			args: []string{"--tag", "env=prod"},
+			want: []string{"Allowed", "Changed ci-web/web-build 50 60"},
+		},
+		"a new source": {
+			base: map[string]string{"teams/web/pools.cue": pools("50")},
+			head: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			want: []string{"Allowed"},
+		},
+		"a tag that the base does not know": {
+			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "region: eu")},
+			head: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			want: []string{"Allowed", "Uncompared ci-web/web-build 50"},
+		},
+		"a tag that the head does not know": {
+			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			head: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "region: eu")},
+			want: []string{"Broken"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := func(files map[string]string) string {
+				all := map[string]string{"connections/acme.cue": strings.Replace(sharedConnection, `"ci-web"`, `"ci-*"`, 1), "cluster/connections.yaml": poolSource("runners", "connections", "")}
+				maps.Copy(all, files)
+				return sharedTree(t, all)
+			}
+			base, head := folder(tc.base), folder(tc.head)
+			out := corral(t, head, append([]string{"review", filepath.Join(base, tc.folder), filepath.Join(head, tc.folder), "-o", "json"}, tc.args...)...)
+			var r review.Result
+			if err := json.Unmarshal([]byte(out.stdout), &r); err != nil {
+				t.Fatalf("%v: %+v", err, out)
+			}
+			got := []string{string(r.Verdict)}
+			for _, p := range r.Pools {
+				line := fmt.Sprintf("%s %s/%s", p.Change, p.Namespace, p.Name)
+				for _, l := range []*review.Limits{p.Before, p.After} {
+					if l != nil {
+						line += fmt.Sprintf(" %d", l.Declared.Max)
+					}
+				}
+				got = append(got, line)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n%s%s", diff, out.stdout, out.stderr)
+			}
+		})
 	}
 }

@@ -256,6 +256,26 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// Many servers do not know a path with two slashes, and some redirect from it to another host.
+func TestAURLMayEndWithASlash(t *testing.T) {
+	r := newRepo(t)
+	r.commit(map[string]string{"a.cue": "a"})
+	backend := r.serve()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if strings.Contains(request.URL.Path, "//") {
+			http.NotFound(w, request)
+			return
+		}
+		backend.ServeHTTP(w, request)
+	}))
+	t.Cleanup(server.Close)
+	for _, end := range []string{"", "/", "//"} {
+		if _, err := (&Client{AllowHTTP: true}).Fetch(t.Context(), Request{URL: server.URL + "/.git" + end, Ref: Ref{Branch: "main"}}); err != nil {
+			t.Errorf("with %q at the end: %v", end, err)
+		}
+	}
+}
+
 func TestRedirects(t *testing.T) {
 	r := newRepo(t)
 	r.commit(map[string]string{"a.cue": "a"})

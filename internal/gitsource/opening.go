@@ -198,7 +198,7 @@ func alternates(repository string, recent cache.Object, most int) ([]*filesystem
 func from(folder, named string) string {
 	named = strings.TrimSpace(named)
 	if filepath.IsAbs(named) {
-		return named
+		return filepath.Clean(named) // without a slash at the end, so that its parent is not the folder itself
 	}
 	return filepath.Join(folder, named)
 }

@@ -58,6 +58,12 @@ func TestRepositoriesOfEachKindAreReadOrRefusedWithTheReason(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
+		"with a slash at the end": {make: func(dir string) {
+			runGit(t, dir, "clone", "-q", "--shared", "src", "clone")
+			if err := os.WriteFile(filepath.Join(dir, "clone/.git", shared), []byte(filepath.Join(dir, "src/.git/objects")+"/\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}},
 		"alternates that are gone": {make: func(dir string) {
 			runGit(t, dir, "clone", "-q", "--shared", "src", "clone")
 			if err := os.Rename(filepath.Join(dir, "src"), filepath.Join(dir, "gone")); err != nil {

@@ -54,6 +54,7 @@ func openHTTP(ctx context.Context, request Request, limits Limits) (repository, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: the URL is malformed", ErrNotAllowed)
 	}
+	endpoint.Path = strings.TrimRight(endpoint.Path, "/") // like Git, which requests x.git/info/refs for x.git/
 	connection, err := newConnection(request.Auth)
 	if err != nil {
 		return nil, err

@@ -80,8 +80,11 @@ func askOne[T any](ctx context.Context, p *Policy, q *question, decode func(*Pol
 		here, end := p.limited(ctx)
 		elements, failure := askHere(here, p, q, decode)
 		end()
-		if failure == nil || failure.Kind != TimedOut || p.asker == nil || ctx.Err() != nil {
+		switch {
+		case failure == nil || failure.Kind != TimedOut:
 			p.quarantine.answered(q)
+			return elements, failure
+		case p.asker == nil || ctx.Err() != nil: // the question ended before the policy could exceed or meet its limits
 			return elements, failure
 		}
 	}

@@ -78,6 +78,17 @@ type Scaling struct {
 	CountsJobs bool
 }
 
+// Held returns the limits in force while policies fail: the limits of the last decision, narrowed by the declared numbers
+// and by the answers of the policies that could be evaluated.
+func (s *Scaling) Held(last, declared Scale) Scale {
+	most := min(last.Max, declared.Max, s.Scale.Max)
+	return Scale{
+		Max:  most,
+		Min:  min(most, last.Min, declared.Min, s.Scale.Min),
+		Idle: min(most, last.Idle, declared.Idle, s.Scale.Idle),
+	}
+}
+
 // Template is the answer of corral.template. The template is allowed if there are neither denials nor failures.
 type Template struct {
 	ID       string

@@ -95,6 +95,39 @@ func TestAnAnswerHereEndsTheQuarantine(t *testing.T) {
 	}
 }
 
+// endsMeanwhile is a context that ends after it was asked once whether it has ended.
+type endsMeanwhile struct {
+	context.Context
+	asked *int
+}
+
+func (e endsMeanwhile) Err() error {
+	if *e.asked++; *e.asked > 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A question that was canceled during its evaluation has no outcome: it must neither end the row of violations nor add one.
+func TestACanceledQuestionHereCountsForNothing(t *testing.T) {
+	asker := &counting{err: &Excess{Message: "too much"}}
+	loaded := LoadHere(guard(endless), asker, over)
+	p := pool()
+	ask := func(ctx context.Context) FailureKind {
+		return NewSet(loaded).For(p).Scaling(ctx, ScalingInput{Pool: p, Jobs: 1}).Failures[0].Kind
+	}
+	for range quarantineAfter - 1 {
+		ask(t.Context())
+	}
+	if got := ask(endsMeanwhile{t.Context(), new(int)}); got != TimedOut || asker.asked != quarantineAfter-1 || loaded.Quarantined() != nil {
+		t.Errorf("canceled: %s, asked elsewhere %d times, in quarantine for %v", got, asker.asked, loaded.Quarantined())
+	}
+	ask(t.Context())
+	if got := loaded.Quarantined(); !cmp.Equal(got, []string{p.Namespace}) {
+		t.Errorf("after the last violation of the row, in quarantine for %v", got)
+	}
+}
+
 // A late answer may become TimedOut at the next attempt. To the owner of a pool, both mean the same.
 func TestAnAnswerThatComesTooLateIsMarked(t *testing.T) {
 	for want, err := range map[bool]error{true: fmt.Errorf("asking: %w", ErrLate), false: errors.New("the pipe is broken")} {

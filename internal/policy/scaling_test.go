@@ -235,3 +235,18 @@ func TestIDsTellInputsApart(t *testing.T) {
 		t.Error("the ID doesn't depend on the policies")
 	}
 }
+
+func TestHeldIsTheLowestOfEachNumber(t *testing.T) {
+	scale := func(least, most, idle int32) Scale { return Scale{Min: least, Max: most, Idle: idle} }
+	for name, tt := range map[string]struct{ last, declared, answered, want Scale }{
+		"the last decision": {scale(1, 5, 2), scale(2, 9, 3), scale(2, 8, 3), scale(1, 5, 2)},
+		"the declaration":   {scale(2, 9, 3), scale(1, 5, 2), scale(2, 8, 3), scale(1, 5, 2)},
+		"another policy":    {scale(2, 9, 3), scale(2, 8, 3), scale(1, 5, 2), scale(1, 5, 2)},
+		"at most max":       {scale(6, 9, 7), scale(6, 9, 7), scale(6, 4, 7), scale(4, 4, 4)},
+	} {
+		answer := Scaling{Scale: tt.answered}
+		if got := answer.Held(tt.last, tt.declared); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}

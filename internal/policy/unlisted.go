@@ -16,26 +16,56 @@ import (
 // callUnlisted implements corral.unlisted(object, lists), which returns a set with one [path, name] for each field
 // whose value is not in the list of allowed names. Each list has the form [fields, allowed].
 //
-// A field is written like spec.volumes[*].csi.driver, where [*] stands for each element, and containers includes
-// initContainers and ephemeralContainers. *text* stands for each key that contains text, which must be in lower case;
-// the case of the key is ignored. * stands for each key. If a field ends with *, its name is KEY=VALUE, and an allowed
-// name without = matches the key with any value. In allowed names, * matches any characters. A value of null, false, 0
-// or an empty array counts as not set.
+// A field is written like spec.volumes[*].csi.driver, where [*] stands for each element of a list, and containers
+// includes initContainers and ephemeralContainers. *text* stands for each key that contains text; upper and lower case
+// are the same. * stands for each key. If a field ends with *, its name is KEY=VALUE, and an allowed name without =
+// matches the key with any value. In allowed names, * matches any characters. A value of null, false, 0 or an empty array
+// counts as not set.
 func callUnlisted(_ topdown.BuiltinContext, operands []*ast.Term, give func(*ast.Term) error) (err error) {
 	s := search{found: ast.NewSet(), path: make([]string, 0, 16)}
 	each(operands[1], func(list *ast.Term) {
-		pair, ok := list.Value.(*ast.Array)
-		if !ok || pair.Len() != 2 {
+		fields, allowed, ok := pairOf(list)
+		if !ok {
 			err = fmt.Errorf("a list is [fields, allowed], not %s", clean(list.String()))
 			return
 		}
-		s.allowed = pair.Elem(1)
-		each(pair.Elem(0), func(field *ast.Term) { s.look(operands[0], textOf(field)) })
+		s.allowed = allowed
+		each(fields, func(field *ast.Term) {
+			if text := textOf(field); isField(text) {
+				s.look(operands[0], text)
+				return
+			}
+			err = fmt.Errorf("a field is like spec.volumes[*].csi.driver, not %s", clean(field.String()))
+		})
 	})
 	if err != nil {
 		return err
 	}
 	return give(ast.NewTerm(s.found))
+}
+
+// pairOf returns the parts of a list of the form [fields, allowed], in which fields is an array or a set.
+func pairOf(list *ast.Term) (fields, allowed *ast.Term, ok bool) {
+	pair, isArray := list.Value.(*ast.Array)
+	if !isArray || pair.Len() != 2 {
+		return nil, nil, false
+	}
+	switch pair.Elem(0).Value.(type) {
+	case *ast.Array, ast.Set:
+		return pair.Elem(0), pair.Elem(1), true
+	}
+	return nil, nil, false
+}
+
+// isField reports whether search can look for a field. A misspelt field such as a[_] would select nothing, so that a rule
+// would silently allow every value.
+func isField(field string) bool {
+	for step := range strings.SplitSeq(field, ".") {
+		if step = strings.TrimSuffix(step, "[*]"); step == "" || strings.ContainsAny(step, "[]") {
+			return false
+		}
+	}
+	return true
 }
 
 // search looks for fields whose values are not allowed.
@@ -57,10 +87,10 @@ func (s *search) look(in *ast.Term, field string) {
 	switch {
 	case !ok:
 	case strings.Contains(step, "*"):
-		part := strings.Trim(step, "*")
+		pattern, isAny := strings.ToLower(step), strings.Trim(step, "*") == ""
 		object.Foreach(func(k, v *ast.Term) {
-			if part == "" || strings.Contains(strings.ToLower(textOf(k)), part) {
-				s.enter(k, v, rest, each, more, part == "" && !more)
+			if isAny || matches(pattern, strings.ToLower(textOf(k))) {
+				s.enter(k, v, rest, each, more, isAny && !more)
 			}
 		})
 	case step == containerLists[0]:
@@ -92,7 +122,11 @@ func (s *search) enter(k, v *ast.Term, rest string, each, more, keyed bool) {
 	case each && isList:
 		for i := range list.Len() {
 			s.path = append(s.path[:named], "[", strconv.Itoa(i), "]")
-			s.look(list.Elem(i), rest)
+			if more {
+				s.look(list.Elem(i), rest)
+			} else {
+				s.judge(k, list.Elem(i), false)
+			}
 		}
 	case more && !each:
 		s.look(v, rest)

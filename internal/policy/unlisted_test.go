@@ -28,7 +28,7 @@ func TestMatches(t *testing.T) {
 
 // Each case has fields, the allowed values, and the expected result.
 func TestUnlisted(t *testing.T) {
-	const object = `{"a": {"b.c/d": "x=y", "On": true, "off": false, "zero": 0, "none": [], "null": null, "text": "", "list": [1], "number": 7}, ` +
+	const object = `{"a": {"b.c/d": "x=y", "On": true, "off": false, "zero": 0, "none": [], "null": null, "text": "", "list": [1, "y", {"k": 1}, 0], "number": 7}, ` +
 		`"containers": [{"n": "1"}], "initContainers": [{"n": "2"}], "ephemeralContainers": [{"n": "3"}, {"m": "4"}]}`
 	for _, c := range []struct{ fields, allowed, want string }{
 		{`["a.*"]`, `["*"]`, `set()`},
@@ -36,6 +36,10 @@ func TestUnlisted(t *testing.T) {
 		{`["a.*"]`, `{"On", "text", "list", "number", "b.c/d=y"}`, `{["a[b.c/d]", "b.c/d=x=y"]}`},
 		{`["a.*"]`, `{"On=", "text=", "l*", "num*=*", "b*=x=*"}`, `set()`},
 		{`["a.*o*"]`, `["7"]`, `{["a.On", "On"]}`},
+		{`["a.*O*"]`, `["7"]`, `{["a.On", "On"]}`},
+		{`["a.*t", "a.n*er", "a.t*"]`, `[]`, `{["a.list", "list"], ["a.text", ""], ["a.number", "7"]}`},
+		{`["a.list[*]"]`, `["y"]`, `{["a.list[0]", "1"], ["a.list[2]", "list"]}`},
+		{`["a.*[*]"]`, `["list"]`, `{["a.list[0]", "1"], ["a.list[1]", "y"]}`},
 		{`["containers[*].n"]`, `["2"]`, `{["containers[0].n", "1"], ["ephemeralContainers[0].n", "3"]}`},
 		{`["*[*].m", "a.number", "a.nothing.more", "a.number.more", "a[*]", "containers.n"]`, `[]`, `{["ephemeralContainers[1].m", "4"], ["a.number", "7"]}`},
 	} {
@@ -45,10 +49,18 @@ func TestUnlisted(t *testing.T) {
 			t.Errorf("%s but %s: %v %v, want %s", c.fields, c.allowed, got.Denials, got.Failures, c.want)
 		}
 	}
-	bad := namespaced(`package corral.template
-deny contains "" if corral.unlisted(input.pod, [["a"]]) == set()`)
-	if got := NewSet(load(t, bad)).For(pool()).Template(t.Context(), TemplateInput{Pool: pool(), Pod: []byte("{}")}); len(got.Failures) != 1 {
-		t.Errorf("a list without what is allowed: %+v", got)
+}
+
+// A field that corral.unlisted cannot read would select nothing, so that the rule would allow every value.
+func TestUnlistedRefusesUnreadableFields(t *testing.T) {
+	for _, lists := range []string{
+		`[["a"]]`, `["a"]`, `[["a", []]]`, `[[{"a": 1}, []]]`, `[[[1], []]]`, `[[[""], []]]`, `[[["a."], []]]`, `[[["a..b"], []]]`,
+		`[[["a[_]"], []]]`, `[[["a[_].b"], []]]`, `[[["a[0]"], []]]`, `[[["a[*][*]"], []]]`, `[[["a[*]b"], []]]`, `[[["[*].a"], []]]`,
+	} {
+		bad := namespaced("package corral.template\ndeny contains \"\" if corral.unlisted(input.pod, " + lists + ") == set()")
+		if got := NewSet(load(t, bad)).For(pool()).Template(t.Context(), TemplateInput{Pool: pool(), Pod: []byte("{}")}); len(got.Failures) != 1 {
+			t.Errorf("%s: %+v", lists, got)
+		}
 	}
 }
 

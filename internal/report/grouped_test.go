@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/review"
 )
 
@@ -113,5 +114,40 @@ func TestPoliciesThatChangeAlikeStayApart(t *testing.T) {
 	}
 	if blocks := renderReview(r).blocks; len(blocks) != 2 {
 		t.Errorf("got %d blocks", len(blocks))
+	}
+}
+
+// Each place with a mistake is a finding of its own, also if the mistakes have the same text.
+func TestProblemsOfTheHeadAreReportedAtEachPlace(t *testing.T) {
+	problem := func(file string, line int32, path string) v1alpha1.Diagnostic {
+		return v1alpha1.Diagnostic{File: file, Line: line, Column: 3, Path: path, Message: "must not be negative"}
+	}
+	r := &review.Result{Verdict: review.Broken}
+	r.Head.Diagnostics = []v1alpha1.Diagnostic{
+		problem("a.cue", 3, "pools.a.spec.scale.max"), problem("a.cue", 9, "pools.b.spec.scale.max"), problem("b.cue", 3, "pools.a.spec.scale.max"),
+		problem("c.cue", 1, ""), problem("c.cue", 2, ""), problem("c.cue", 2, ""),
+	}
+	var places, identities []string
+	log := SARIF("", ReviewFindings(r)).(sarifLog)
+	for _, result := range log.Runs[0].Results {
+		at := result.Locations[0].PhysicalLocation
+		places = append(places, fmt.Sprintf("%s:%d", at.ArtifactLocation.URI, at.Region.StartLine))
+		identities = append(identities, result.PartialFingerprints[fingerprintKey])
+	}
+	if diff := cmp.Diff([]string{"a.cue:3", "a.cue:9", "b.cue:3", "c.cue:1", "c.cue:2"}, places); diff != "" {
+		t.Error(diff)
+	}
+	slices.Sort(identities)
+	if n := len(slices.Compact(identities)); n != len(places) {
+		t.Errorf("%d results have %d fingerprints", len(places), n)
+	}
+	var text strings.Builder
+	if err := ReviewText(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range places {
+		if !strings.Contains(text.String(), at) {
+			t.Errorf("the text does not name %s", at)
+		}
 	}
 }

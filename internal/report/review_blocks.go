@@ -30,7 +30,7 @@ type block struct {
 	source Place
 	// known, together with the rule and the field, identifies the block in code scanning. It must not change when a subject is
 	// added. If it is empty, the statement and the subjects identify the block, and add merges it only with a block of the
-	// same names.
+	// same names and places.
 	known string
 	// Statement is the text of the heading after the subjects.
 	Statement string
@@ -120,9 +120,10 @@ func (t *renderedReview) addBlocks(r *review.Result) {
 }
 
 // add adds a block. If there is a block with the same statement, lines and fields, add adds the subjects, places and costs
-// to that block instead. Blocks without known are merged only if their names are equal, for example if they have none.
+// to that block instead. Blocks without known are merged only if their names and places are equal. Otherwise a report would
+// show only the first of several places with the same mistake.
 func (t *renderedReview) add(b block) {
-	parts := []any{b.class, when(b.known == "", "%q", b.Names), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
+	parts := []any{b.class, when(b.known == "", "%q %v", b.Names, b.places), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
 		parts = append(parts, f.Path, f.Before, f.After)
 	}
@@ -198,6 +199,9 @@ func ReviewFindings(r *review.Result) (findings []Finding) {
 		statement := text(words.Phrase("statement", b))
 		f := Finding{Level: b.level, Rule: b.rule, Title: b.title, Message: statement, Path: b.Path, Source: b.source, Place: b.At()}
 		f.Known = keyOf([]string{cmp.Or(b.known, statement), afterSpec(b.Path)})
+		if b.Label == "problem" {
+			f.Known = keyOf([]string{statement, b.Path, f.Place.File}) // one for each definition with the mistake
+		}
 		for _, line := range slices.Concat(words.Sentences("names", b), b.Lines) {
 			f.Message += "\n" + text(line)
 		}

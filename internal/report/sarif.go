@@ -30,7 +30,8 @@ const (
 )
 
 // SARIF returns a SARIF 2.1.0 log, which the caller encodes as JSON, with the most severe findings first. If there are more
-// than 5,000 findings, the last result gives the number of the others. version is the version of corral.
+// than 5,000 findings, the last result gives the number of the others. version is the version of corral. Findings with the
+// same fingerprint are numbered, because code scanning shows results with equal fingerprints as one alert.
 func SARIF(version string, findings []Finding) any {
 	sorted := worstFirst(findings)
 	if rest := len(sorted) - maxResults + 1; rest > 1 {
@@ -39,14 +40,16 @@ func SARIF(version string, findings []Finding) any {
 	}
 	run := sarifRun{ColumnKind: "unicodeCodePoints", Results: []sarifResult{}}
 	run.Tool.Driver = sarifDriver{Name: toolName, InformationURI: toolURI, Version: version, Rules: []sarifRule{}}
-	rules := &run.Tool.Driver.Rules
+	rules, known := &run.Tool.Driver.Rules, map[string]int{}
 	for _, f := range sorted {
 		rule := slices.IndexFunc(*rules, func(r sarifRule) bool { return r.ID == f.Rule })
 		if rule < 0 {
 			rule = len(*rules)
 			*rules = append(*rules, sarifRule{f.Rule, sarifText{f.Title}})
 		}
-		run.Results = append(run.Results, resultOf(f, rule))
+		same := fingerprint(f)
+		known[same]++
+		run.Results = append(run.Results, resultOf(f, rule, fmt.Sprintf("%s:%d", same, known[same])))
 	}
 	return sarifLog{sarifSchema, []sarifRun{run}, "2.1.0"}
 }
@@ -110,7 +113,7 @@ type (
 	}
 )
 
-func resultOf(f Finding, rule int) sarifResult {
+func resultOf(f Finding, rule int, fingerprint string) sarifResult {
 	text := strings.TrimSuffix(f.says()+"\n"+f.Help, "\n")
 	place := sarifLocation{PhysicalLocation: physical(f.Place)}
 	if f.Path != "" {
@@ -118,7 +121,7 @@ func resultOf(f Finding, rule int) sarifResult {
 	}
 	r := sarifResult{
 		RuleID: f.Rule, RuleIndex: rule, Level: f.Level, Message: sarifText{text}, Locations: []sarifLocation{place},
-		PartialFingerprints: map[string]string{fingerprintKey: fingerprint(f) + ":1"},
+		PartialFingerprints: map[string]string{fingerprintKey: fingerprint},
 	}
 	if f.Source.File != "" {
 		r.RelatedLocations = []sarifLocation{{ID: 1, PhysicalLocation: physical(f.Source), Message: sarifText{"the rule"}}}

@@ -164,14 +164,12 @@ func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.
 // rests reports whether a pool has no runners regardless of its limits: it only observes, or its stop policy is Drain.
 func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
 
-// inForce returns the limits that apply. While a policy fails, each limit is the one of the last decision, or the scheduled
-// one if it is lower.
+// inForce returns the limits that apply. While a policy fails, they are the limits that the controller would keep in force.
 func (a *scaled) inForce() policy.Scale {
 	if len(a.answer.Failures) == 0 {
 		return a.answer.Scale
 	}
-	last := cmp.Or(a.last, &a.Scale)
-	return policy.Scale{Min: min(a.Min, last.Min), Max: min(a.Max, last.Max), Idle: min(a.Idle, last.Idle)}
+	return a.answer.Held(*cmp.Or(a.last, &a.Scale), a.Scale)
 }
 
 // add adds a period with constant limits.

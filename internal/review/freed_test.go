@@ -5,6 +5,8 @@ package review
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -118,6 +120,41 @@ func TestPoolsThatAreFreedOfALimitAreWarnedOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, compareSides(t, tt.base, tt.head).Warnings); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// While a policy fails, the limits in force are those that the controller keeps: the last decision's, narrowed by all limits
+// that do not fail.
+func TestLimitsThatDoNotFailStayInForce(t *testing.T) {
+	const failing = `package corral.scaling
+
+limit contains {"field": "max", "atMost": -1, "reason": "nonsense"} if input.pool.name
+`
+	pools := func(most int) files { return files{"p.cue": teams(t, `{team: "ads"}`, most, "ads")} }
+	with := func(f files, more files) files {
+		maps.Copy(f, more)
+		return f
+	}
+	for name, tt := range map[string]struct {
+		base, head files
+		want       int32
+	}{
+		"only the failing rule":       {pools(100), with(pools(100), files{"f.rego": failing}), 100},
+		"a lower declaration":         {pools(100), with(pools(50), files{"f.rego": failing}), 50},
+		"a new limit next to it":      {pools(100), with(pools(100), files{"f.rego": failing, "c.rego": ceiling}), 60},
+		"a limit that the base had":   {with(pools(100), files{"c.rego": ceiling}), with(pools(100), files{"f.rego": failing}), 60},
+		"a pool without any decision": {files{"p.cue": teams(t, `{team: "ads"}`, 100, "web")}, with(files{"p.cue": teams(t, `{team: "web"}`, 100, "web", "ads")}, files{"f.rego": failing}), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := compareSides(t, tt.base, tt.head)
+			i := slices.IndexFunc(r.Pools, func(p Pool) bool { return p.Name == "ads" })
+			if i < 0 || r.Pools[i].After.Effective != nil {
+				t.Fatalf("no policy fails: %v", summary(r))
+			}
+			if got := r.Pools[i].After.inForce; got != tt.want {
+				t.Errorf("max %d in force, want %d", got, tt.want)
 			}
 		})
 	}

@@ -84,12 +84,9 @@ func (f *fleet) quietly(p *pool) bool {
 func (f *fleet) isBeside(p *pool) bool { return p.ns == f.own }
 
 // limited returns the numbers after policies, for an idle pool in an idle fleet. decided is false if a policy
-// fails.
+// fails. The other limits still count then.
 func (f *fleet) limited(p *pool, t time.Time) (n numbers, decided bool) {
 	n = p.scheduled(t)
-	if f.fails(p) {
-		return n, false
-	}
 	if f.isBeside(p) {
 		if most, ok := f.rules.grants[p.team]; ok && !f.rules.ungranted {
 			n.Max = min(n.Max, most)
@@ -111,7 +108,7 @@ func (f *fleet) limited(p *pool, t time.Time) (n numbers, decided bool) {
 	if slices.Contains(p.labels, "A100") {
 		n.Min = max(n.Min, 1)
 	}
-	return n.cut(), true
+	return n.cut(), !f.fails(p)
 }
 
 // fails reports whether the scaling rules in the folder return an invalid result for the pool.
@@ -217,9 +214,6 @@ func (f *fleet) together(members []*member) (less float64) {
 			}
 			want := m.numbersAt(t).Max
 			got := min(want, max(0, left[m.tier]))
-			if f.fails(m.pool) {
-				got = want // the ceiling does not apply, because its policy fails
-			}
 			left[m.tier] -= got
 			less += float64(want-got) * m.rate * 730 / float64(week/tick)
 		}
@@ -431,7 +425,7 @@ func (x *pair) compareFindings(j *judged) {
 }
 
 // decided returns the numbers in force at the head. While a policy fails, these are the numbers of the last
-// decision, or the declared numbers where they are lower.
+// decision, the declared numbers, or the numbers after the limits that do not fail: whichever is lowest.
 func (x *pair) decided(j *judged, t time.Time) numbers {
 	n, ok := x.head.limited(j.head, t)
 	if ok {
@@ -441,7 +435,8 @@ func (x *pair) decided(j *judged, t time.Time) numbers {
 		return numbers{}
 	}
 	last, _ := x.base.limited(j.base, at)
-	return numbers{min(n.Min, last.Min), min(n.Max, last.Max), min(n.Idle, last.Idle)}.cut()
+	declared := j.head.scheduled(t)
+	return numbers{min(n.Min, last.Min, declared.Min), min(n.Max, last.Max, declared.Max), min(n.Idle, last.Idle, declared.Idle)}.cut()
 }
 
 func (x *pair) compareLimits(j *judged) {
