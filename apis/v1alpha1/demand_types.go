@@ -586,6 +586,12 @@ func (s *RunnerPoolSpec) GetRegistration() Registration {
 // GetMode returns whether the pool acts.
 func (s *RunnerPoolSpec) GetMode() PoolMode { return cmp.Or(s.Mode, Active) }
 
+// IsREST reports whether the runners register through GitHub's REST API, without a scale set.
+func (s *RunnerPoolSpec) IsREST() bool { return s.GetRegistration() == RegisterREST }
+
+// Observes reports whether the pool decides without acting.
+func (s *RunnerPoolSpec) Observes() bool { return s.GetMode() == Observe }
+
 func durationOr(d *metav1.Duration, fallback time.Duration) time.Duration {
 	if d == nil {
 		return fallback

@@ -34,7 +34,7 @@ const parallel = 32
 // act carries out a decision. It announces capacity first, because GitHub's assignment of jobs must not wait for pods. For
 // a pool that only observes, it does nothing.
 func (r *Reconciler) act(ctx context.Context, o observation, d decision) error {
-	if observes(o.pool) {
+	if o.pool.Spec.Observes() {
 		return nil
 	}
 	r.Sessions.Announce(o.key(), int(max(0, d.plan.Announce-o.elsewhere()))) // GitHub counts only the jobs of this scale set

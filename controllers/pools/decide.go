@@ -154,7 +154,7 @@ func roundsOf(row *catalog.Row, r scaling.Rounds) catalog.Cause {
 
 // grant returns what the plan grants the pool, and what the pool would need without policies.
 func grant(o observation, plan scaling.Plan, in scaling.Input) policies.Grant {
-	if observes(o.pool) {
+	if o.pool.Spec.Observes() {
 		return policies.Grant{} // a pool that only observes takes no capacity from other pools
 	}
 	in.Limits, in.JobsWait, in.Pace = o.scale.Scale, false, nil

@@ -48,7 +48,7 @@ type poolDemand struct {
 // hasDemand reports whether a pool has demand sources other than its scale set.
 func hasDemand(pool *v1alpha1.RunnerPool) bool {
 	d := pool.Spec.Demand
-	return isREST(pool) || observes(pool) || d.Webhook != nil || len(d.Boosts)+len(d.Metrics) > 0
+	return pool.Spec.IsREST() || pool.Spec.Observes() || d.Webhook != nil || len(d.Boosts)+len(d.Metrics) > 0
 }
 
 // readDemand combines the demand sources. If the scale set is the only source, its count is used unchanged.
@@ -67,7 +67,7 @@ func (r *Reconciler) readDemand(o observation) poolDemand {
 		return poolDemand{accepted: jobs, offered: offered, Demand: demand.Demand{Known: isKnown, Jobs: jobs}}
 	}
 	in := demand.Input{Before: o.pool.Status.Demand, Busy: busy}
-	if !isREST(o.pool) && !observes(o.pool) {
+	if !o.pool.Spec.IsREST() && !o.pool.Spec.Observes() {
 		set := demand.Reading{Known: isKnown}
 		if isKnown {
 			set.Signals = []demand.Signal{{Name: v1alpha1.DemandScaleSet, Jobs: &jobs, Reason: "assigned by GitHub", At: o.github.Counted}}
@@ -224,7 +224,7 @@ func isFull(o observation, d decision) bool {
 	if d.limits == nil || d.plan.Desired >= d.limits.GetMax() {
 		return true
 	}
-	return !observes(o.pool) && (o.pool.Spec.Stops() || o.denied != nil || d.plan.Supply < d.plan.Desired)
+	return !o.pool.Spec.Observes() && (o.pool.Spec.Stops() || o.denied != nil || d.plan.Supply < d.plan.Desired)
 }
 
 // compare returns how many runners a pool that only observes would have, compared with how many there are.

@@ -43,7 +43,7 @@ var budgetSpec = policyv1.PodDisruptionBudgetSpec{
 // first runner on. It returns the names of foreign budgets that also select the pool's pods, and emits an event if they
 // are new: the API server answers the eviction of a pod that two budgets select with an error, so drains fail.
 func (r *Reconciler) protect(ctx context.Context, o observation, d decision) (foreign string, err error) {
-	if observes(o.pool) {
+	if o.pool.Spec.Observes() {
 		return "", nil
 	}
 	budgets := &policyv1.PodDisruptionBudgetList{}
@@ -116,7 +116,7 @@ func (r *Reconciler) applyBudget(ctx context.Context, o observation) error {
 	}
 	owners := []*v1alpha1.RunnerPool{o.pool} // even if it was deleted in the meantime: a budget without an owner would stay forever
 	for i := range pools.Items {
-		if p := &pools.Items[i]; p.UID != o.pool.UID && p.DeletionTimestamp.IsZero() && !observes(p) {
+		if p := &pools.Items[i]; p.UID != o.pool.UID && p.DeletionTimestamp.IsZero() && !p.Spec.Observes() {
 			owners = append(owners, p)
 		}
 	}

@@ -61,7 +61,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.RunnerPool, mem
 		return o, err
 	}
 	o.policies.areLate, o.memory.loadingSince = isLate(o)
-	if observes(pool) {
+	if pool.Spec.Observes() {
 		o.registration = r.registrationOf(ctx, pool)
 	} else if o, err = r.observeRunners(ctx, o); err != nil {
 		return o, err
@@ -322,14 +322,6 @@ func countRunners(o observation) v1alpha1.RunnerCounts {
 		poolstatus.Count(&c, x.verdict.State, x.runner.Spec.Revision != o.template.revision || o.isStray(x.runner))
 	}
 	return c
-}
-
-// observes reports whether the pool only observes.
-func observes(pool *v1alpha1.RunnerPool) bool { return pool.Spec.GetMode() == v1alpha1.Observe }
-
-// isREST reports whether the pool's runners register through the REST API.
-func isREST(pool *v1alpha1.RunnerPool) bool {
-	return pool.Spec.GetRegistration() == v1alpha1.RegisterREST
 }
 
 // soonest returns the shortest positive delay, or 0 if there is none.

@@ -63,12 +63,12 @@ func project(o observation, d *decision, err error) v1alpha1.RunnerPoolStatus {
 	}
 	markPolicies(pool, o, d)
 	if o.demand.Known {
-		markSaturated(pool, d, observes(o.pool))
+		markSaturated(pool, d, o.pool.Spec.Observes())
 	}
 	markUpdated(pool, d.step, o.template)
 	markDrainable(pool, o.memory.budgets)
 	s.Observation = nil
-	if observes(o.pool) {
+	if o.pool.Spec.Observes() {
 		s.Observation = compare(d.plan.Desired, o.demand.actual)
 	}
 	if at, ok := meta.ReconcileAnnotationValue(pool.Annotations); ok {
@@ -181,13 +181,13 @@ func doneBy(o observation, d *decision, s v1alpha1.RunnerPoolStatus, err error) 
 	}
 	set := o.registration.set
 	switch {
-	case observes(o.pool) && s.Observation != nil:
+	case o.pool.Spec.Observes() && s.Observation != nil:
 		done.Message = "observing: " + s.Observation.Difference
 	case o.pool.Spec.GetStopPolicy() == v1alpha1.StopHold:
 		done.Unready = []catalog.Cause{catalog.PoolHeld.With()}
 	case o.pool.Spec.Stops():
 		done.Unready = []catalog.Cause{catalog.PoolDrained.With()}
-	case isREST(o.pool):
+	case o.pool.Spec.IsREST():
 		done.Message = "registering runners by GitHub's REST API"
 	case set != nil:
 		done.Message = fmt.Sprintf("listening as scale set %q (id %d)", set.Status.Name, set.Status.ID)

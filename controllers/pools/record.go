@@ -73,7 +73,7 @@ func connectionKey(pool *v1alpha1.RunnerPool) client.ObjectKey {
 // record keeps the pool's RunnerScaleSet as the pool declares it. A record that belongs to another connection, or to an
 // earlier pool with the same name, must be deleted first. A pool whose runners register through the REST API has none.
 func (r *Reconciler) record(ctx context.Context, pool *v1alpha1.RunnerPool, denied error) (registration, error) {
-	if isREST(pool) {
+	if pool.Spec.IsREST() {
 		return r.locate(ctx, pool, denied)
 	}
 	set := &v1alpha1.RunnerScaleSet{}
@@ -192,7 +192,7 @@ func (o observation) whyStray(r *v1alpha1.Runner) string {
 // copyCondition returns a problem of the scale set, or of the registration without a scale set, as the pool's own outcome;
 // nil if there is none.
 func (g registration) copyCondition(pool *v1alpha1.RunnerPool) error {
-	if isREST(pool) || observes(pool) {
+	if pool.Spec.IsREST() || pool.Spec.Observes() {
 		return g.notReady
 	}
 	if g.set == nil {

@@ -44,7 +44,7 @@ func (f *PoolFacts) changes() []string {
 // labels returns the labels that the pool's runners offer to jobs. If the pool has no scale set, or only observes, they
 // include self-hosted, the operating system and the architecture.
 func (f *PoolFacts) labels() []string {
-	if f.isREST() || f.observes() {
+	if f.Pool.Spec.IsREST() || f.Pool.Spec.Observes() {
 		return f.Pool.GetRegisteredLabels()
 	}
 	return f.Pool.GetRunnerLabels()

@@ -48,16 +48,10 @@ type Source struct {
 	Counts bool `json:"counts,omitempty"`
 }
 
-// isREST reports whether the pool's runners register without a scale set.
-func (f *PoolFacts) isREST() bool { return f.Pool.Spec.GetRegistration() == v1alpha1.RegisterREST }
-
-// observes reports whether the pool decides without acting.
-func (f *PoolFacts) observes() bool { return f.Pool.Spec.GetMode() == v1alpha1.Observe }
-
 // demand lists the sources of the pool; nil if its scale set is the only one.
 func (f *PoolFacts) demand() *Demand {
 	declared := f.sources()
-	if len(declared) == 1 && declared[0].Name == v1alpha1.DemandScaleSet && !f.observes() {
+	if len(declared) == 1 && declared[0].Name == v1alpha1.DemandScaleSet && !f.Pool.Spec.Observes() {
 		return nil
 	}
 	d := f.receipt()
@@ -107,7 +101,7 @@ func (f *PoolFacts) receipt() *Demand {
 func (f *PoolFacts) sources() []Source {
 	var all []Source
 	d := &f.Pool.Spec.Demand
-	if !f.isREST() {
+	if !f.Pool.Spec.IsREST() {
 		all = append(all, Source{Name: v1alpha1.DemandScaleSet, Kind: v1alpha1.DemandScaleSet})
 	}
 	if d.Webhook != nil {

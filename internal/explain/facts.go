@@ -109,13 +109,13 @@ func ConditionOf(o Conditioned, name string) *Condition {
 	return nil
 }
 
-// Row returns the catalog's row for the first cause of the condition or, without causes, for its reason.
-func (c *Condition) Row() *catalog.Row {
-	if len(c.Causes) > 0 {
-		return catalog.Of(c.Causes[0].Code)
-	}
-	return catalog.Of(c.Reason)
+// cause returns the first cause of the condition or, without causes, its reason and message as a cause.
+func (c *Condition) cause() v1alpha1.Cause {
+	return append(slices.Clip(c.Causes), v1alpha1.Cause{Code: c.Reason, Detail: c.Message})[0]
 }
+
+// Row returns the catalog's row for the first cause of the condition or, without causes, for its reason.
+func (c *Condition) Row() *catalog.Row { return catalog.Of(c.cause().Code) }
 
 // Problem returns the message without the causes that describe what stays in force. If a previous revision stays in force,
 // the message says so without the name of the revision, because each pool has its own.

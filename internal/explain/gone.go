@@ -55,9 +55,7 @@ func Gone(f GoneFacts) GoneAnswer {
 		if r.State == v1alpha1.RunnerBusy {
 			working++
 		}
-		if at := r.Object.DeletionTimestamp; at != nil && (a.Deleted == nil || at.Before(a.Deleted)) {
-			a.Deleted = at
-		}
+		a.Deleted = earlier(a.Deleted, timeOf(r.Object.DeletionTimestamp))
 		a.Runners = append(a.Runners, LeftRunner{Name: r.Object.Name, State: r.State, Job: r.Object.CurrentJob()})
 	}
 	if a.Deleted != nil {

@@ -49,7 +49,7 @@ func findingOf(v view, of symptoms) Finding {
 	c := &shown.cause
 	f := Finding{
 		Severity: shown.severity, Reason: shown.reason, Code: c.Code, Parameters: c.Parameters, Detail: c.Detail, Subject: c.Subject,
-		What: shown.what, Message: shown.message, LastFailure: shown.failed, Do: shown.do, key: shown.key,
+		What: shown.what, Message: shown.message, LastFailure: shown.failed, Do: shown.do, key: shown.key, unseen: notRead(v.Unseen),
 	}
 	objects := map[object]bool{}
 	for _, s := range of {

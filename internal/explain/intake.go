@@ -42,7 +42,7 @@ func More(s *v1alpha1.RunnerPoolStatus) int32 {
 // closed returns why the pool accepts no jobs regardless of its decision. The reason is empty if the decision applies. The
 // message session announces the decision to GitHub, so without a session the decision has no effect.
 func (f *PoolFacts) closed() (held Held) {
-	if f.isREST() || f.observes() {
+	if f.Pool.Spec.IsREST() || f.Pool.Spec.Observes() {
 		return held
 	}
 	if f.ScaleSet != nil {

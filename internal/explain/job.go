@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
 
@@ -188,7 +190,7 @@ func (f *PoolFacts) candidate(connection Connection, certain bool, job JobFacts)
 // offer compares the pool's labels with the labels that the job requests, if known.
 func (f *PoolFacts) offer(runsOn []string) Offer {
 	spec := &f.Pool.Spec
-	o := Offer{Registration: spec.GetRegistration(), Observes: f.observes(), Labels: f.labels(), RunnerGroup: spec.GetRunnerGroup()}
+	o := Offer{Registration: spec.GetRegistration(), Observes: f.Pool.Spec.Observes(), Labels: f.labels(), RunnerGroup: spec.GetRunnerGroup()}
 	if len(runsOn) > 0 {
 		o.Missing = slices.DeleteFunc(slices.Clone(runsOn), func(label string) bool {
 			return slices.ContainsFunc(o.Labels, func(l string) bool { return strings.EqualFold(l, label) })
@@ -197,9 +199,6 @@ func (f *PoolFacts) offer(runsOn []string) Offer {
 	}
 	return o
 }
-
-// isREST reports whether the runners register without a scale set.
-func (o *Offer) isREST() bool { return o.Registration == v1alpha1.RegisterREST }
 
 // isOut reports whether the runners do not have all labels that the job requests.
 func (o *Offer) isOut() bool { return o.Matches != nil && !*o.Matches }
@@ -232,7 +231,7 @@ func (f *PoolFacts) situate(c *Candidate) {
 	}{Candidate: c, Decision: f.Pool.Status.Decision, Verdict: f.Pool.Status.Policy, Known: f.Pool.Status.GetJobs(), Schedule: f.decider("max")}
 	if s.Decision != nil && c.Announced > 0 && !c.Observes {
 		taken := s.Known
-		if c.isREST() {
+		if f.Pool.Spec.IsREST() {
 			taken = max(taken, s.Decision.Desired)
 		}
 		s.IsFull, s.Room = taken >= c.Announced, c.Announced-s.Known
@@ -276,8 +275,7 @@ func (a *JobAnswer) beyond() []string {
 		Worked   map[string]bool
 		IsQueued bool
 	}{a, worked, a.isIn(JobQueued)})
-	slices.Sort(all)
-	return slices.Compact(all)
+	return sets.List(sets.New(all...)) // several pools may share a line
 }
 
 // Text renders the answer for people.

@@ -42,7 +42,7 @@ var book = &wording.Book{Source: templates, Functions: template.FuncMap{
 	"brief":   func(text string) string { return wording.TruncateRunes(problems(text), maxMessage) },
 	"length":  func(d metav1.Duration) string { return zeros.ReplaceAllString(d.Duration.String(), "$1") },
 	"capital": capital, "condition": (*Condition).text, "why": briefReason, "blames": (*PoolAnswer).blames, "loses": (*Candidate).loses,
-	"named": (*Finding).named, "unseen": (*Page).unseen, "lacks": (*Page).isUnread, "isStuck": (*Judgement).isStuck, "troubles": (*Page).Troubles,
+	"named": (*Finding).named, "unseen": notRead, "lacks": (*Page).isUnread, "isStuck": (*Judgement).isStuck, "troubles": (*Page).Troubles,
 	"shown": func(all []Finding) []Finding { return all[:min(len(all), maxFindings)] },
 	"more":  func(all []Finding) int { return max(0, len(all)-maxFindings) },
 	"verdicts": func(v *v1alpha1.TemplateVerdict) map[string][]v1alpha1.PolicyFinding {

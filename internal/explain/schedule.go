@@ -47,18 +47,15 @@ type ScheduledNumber struct {
 
 // schedule returns the active schedules of the pool and the resulting numbers; nil if the pool has no schedules.
 func (f *PoolFacts) schedule() *Schedule {
-	spec, status := &f.Pool.Spec, f.Pool.Status.Schedule
-	if len(spec.Scale.Schedules) == 0 {
+	declared, seen := f.Pool.Spec.Scale.Schedules, f.Pool.Status.Schedule
+	if len(declared) == 0 {
 		return nil
 	}
-	numbers := spec.Scale.Numbers()
-	s := &Schedule{Declared: len(spec.Scale.Schedules), Seen: status != nil, Spec: numbers, Numbers: numbers, decides: map[string]string{}}
-	if status == nil {
-		return s
-	}
-	s.Numbers, s.Next = status.Numbers(), status.Next
-	for i := range spec.Scale.Schedules {
-		if d := &spec.Scale.Schedules[i]; slices.Contains(status.Active, d.Name) {
+	numbers := f.Pool.Spec.Scale.Numbers()
+	status := cmp.Or(seen, v1alpha1.ScheduleStatusOf(numbers)) // until then, no schedule is active
+	s := &Schedule{Declared: len(declared), Seen: seen != nil, Spec: numbers, Numbers: status.Numbers(), Next: status.Next, decides: map[string]string{}}
+	for d := range pointers(declared) {
+		if slices.Contains(status.Active, d.Name) {
 			s.Holding = append(s.Holding, holding(d, s.decides))
 		}
 	}

@@ -191,9 +191,6 @@ func Look(s *Snapshot) Page {
 	if len(p.NotLookedAt) > 0 {
 		p.Verdict = Unknown
 	}
-	for f := range pointers(p.Findings) {
-		f.unseen = p.unseen()
-	}
 	if len(p.Troubles()) > 0 {
 		p.Verdict = Trouble
 	}

@@ -147,13 +147,10 @@ func found(of object, c catalog.Cause, more ...string) symptom {
 
 // symptomOf returns the symptom that a condition of the object reports.
 func (s seen) symptomOf(c *Condition) symptom {
-	row, cause := catalog.Of(c.Reason), v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
-	if len(c.Causes) > 0 {
-		cause = c.Causes[0]
-	}
+	row := catalog.Of(c.Reason)
 	what := cmp.Or(c.Row().Title, row.Title)
 	return symptom{
-		key: keyOf(c.Reason, what, c.likeness()), of: s.of, reason: c.Reason, cause: cause, severity: row.Severity, grace: row.Grace, what: what, lately: row.Early,
+		key: keyOf(c.Reason, what, c.likeness()), of: s.of, reason: c.Reason, cause: c.cause(), severity: row.Severity, grace: row.Grace, what: what, lately: row.Early,
 		message: c.Problem(), do: RemedyFor(s.of.kind, s.object, c), since: c.Since.Time, next: timeOf(c.Next()),
 	}
 }

@@ -35,14 +35,14 @@ func (f *Finding) named() string {
 	return wording.List(append(slices.Clip(f.Objects), make([]string, f.More)...), maxNamed) // objects that were left out have no name
 }
 
-// unseen describes what was not read, grouped by reason.
-func (p *Page) unseen() string {
+// notRead describes what was not read, grouped by reason.
+func notRead(all []Unseen) string {
 	byReason := map[string][]string{}
 	var parts []string
-	for _, u := range p.NotLookedAt {
+	for _, u := range all {
 		byReason[u.Why] = append(byReason[u.Why], u.What)
 	}
-	for _, u := range p.NotLookedAt {
+	for _, u := range all {
 		if what := byReason[u.Why]; what[0] == u.What {
 			parts = append(parts, fmt.Sprintf("%s (%s)", strings.Join(what, ", "), u.Why))
 		}
@@ -79,7 +79,7 @@ func (p *Page) Changes(former *Page) []string {
 			return slices.ContainsFunc(former.Findings, func(was Finding) bool { return was.key == is.key && was.line() == is.line() })
 		}),
 		slices.DeleteFunc(p.gone(former), func(was Finding) bool { return !p.isOver(&was) }),
-		p.unseen(), former.unseen(),
+		notRead(p.NotLookedAt), notRead(former.NotLookedAt),
 	})
 	for i, line := range lines { // messages may contain text from any user or program
 		lines[i] = strings.ReplaceAll(line, "\n", " ")
@@ -96,7 +96,9 @@ func (p *Page) gone(former *Page) []Finding {
 
 // isOver reports whether a finding that this page no longer has is resolved. This is certain if this page read
 // everything, or if exactly the same objects were unread when the problem was found.
-func (p *Page) isOver(f *Finding) bool { return len(p.NotLookedAt) == 0 || p.unseen() == f.unseen }
+func (p *Page) isOver(f *Finding) bool {
+	return len(p.NotLookedAt) == 0 || notRead(p.NotLookedAt) == f.unseen
+}
 
 // Keep adds the findings of an earlier page that may still exist although this page does not have them, so that the
 // next page is compared with them too.

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -150,11 +151,10 @@ func (s *Snapshot) Facts() []PoolFacts {
 	var all []PoolFacts
 	for _, name := range slices.Sorted(maps.Keys(v.pools)) {
 		p := v.pools[name]
-		f := PoolFacts{Pool: p, ScaleSet: v.setOf(p), Runners: runners[name], Now: s.Now}
-		if c := v.connections[p.Spec.ConnectionRef.From(p.Namespace).String()]; c != nil {
-			f.Connection = ConditionOf(c, v1alpha1.ReadyCondition)
-		}
-		all = append(all, f)
+		connection := cmp.Or(v.connections[p.Spec.ConnectionRef.From(p.Namespace).String()], &v1alpha1.GitHubConnection{})
+		all = append(all, PoolFacts{
+			Pool: p, ScaleSet: v.setOf(p), Connection: ConditionOf(connection, v1alpha1.ReadyCondition), Runners: runners[name], Now: s.Now,
+		})
 	}
 	return all
 }

@@ -4,6 +4,7 @@
 package poolstatus
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -102,10 +103,7 @@ func suspects(runners []Runner, missing int) Suspects {
 		return Suspects{}
 	}
 	slices.SortFunc(runners, func(a, b Runner) int {
-		if d := a.Since.Compare(b.Since); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
 	})
 	s := Suspects{Missing: missing}
 	for _, r := range runners {

@@ -50,11 +50,12 @@ type verdict struct {
 
 var (
 	// byNode applies if a node ends a pod for its own reasons, byTemplate if the node cannot meet the requirements of the pod,
-	// and byLimit if a container exceeds a limit or cannot be started. byOutsider applies if another actor deletes or evicts
-	// the pod, and byUnknown if nothing shows who ended it.
+	// and byLimit if a container exceeds a limit or cannot be started. byRunner applies if the runner's program ends with an
+	// error, byOutsider if another actor deletes or evicts the pod, and byUnknown if nothing shows who ended it.
 	byNode     = verdict{v1alpha1.ActorNode, v1alpha1.CauseNode}
 	byTemplate = verdict{v1alpha1.ActorNode, v1alpha1.CauseConfig}
 	byLimit    = verdict{v1alpha1.ActorContainer, v1alpha1.CauseCrash}
+	byRunner   = verdict{v1alpha1.ActorRunner, v1alpha1.CauseCrash}
 	byOutsider = verdict{v1alpha1.ActorOutsider, v1alpha1.CauseRemoved}
 	byUnknown  = verdict{v1alpha1.ActorUnknown, v1alpha1.CauseRemoved}
 )
@@ -135,7 +136,7 @@ var containerVerdicts = map[string]verdict{
 // that ends a pod kills its containers.
 func EndOf(pod *corev1.Pod, w Witness) End {
 	e := cmp.Or(endByCorral(pod, w), endOfPod(pod), endByDisruption(pod), endByDeletion(pod), endOfContainers(pod), endForUnknownReason(pod))
-	e.Message = harmless(e.Message)
+	e.Message = wording.Truncate(line(e.Message), maxLog) // a node or another controller wrote it
 	e.JobLost = w.HasJob && (HasEnded(pod) || runnerStatus(pod).State.Terminated != nil)
 	return e
 }
@@ -161,16 +162,15 @@ func (v verdict) end(reason, message string) End {
 func isOver(pod *corev1.Pod) bool { return HasEnded(pod) || !pod.DeletionTimestamp.IsZero() }
 
 func endByCorral(pod *corev1.Pod, w Witness) End {
-	asked := !pod.DeletionTimestamp.IsZero() || pod.Status.Reason == deadlineExceeded
-	if !w.Ending || !asked {
-		return End{}
+	if w.Ending && (!pod.DeletionTimestamp.IsZero() || pod.Status.Reason == deadlineExceeded) {
+		return End{Actor: v1alpha1.ActorCorral, Reason: ReasonDeleted}
 	}
-	return End{Actor: v1alpha1.ActorCorral, Reason: ReasonDeleted}
+	return End{}
 }
 
 func endOfPod(pod *corev1.Pod) End {
 	reason := pod.Status.Reason
-	v, known := podVerdicts[reason]
+	v := cmp.Or(podVerdicts[reason], byUnknown)
 	switch {
 	case reason == "" || !isOver(pod):
 		return End{}
@@ -182,10 +182,8 @@ func endOfPod(pod *corev1.Pod) End {
 		v = byTemplate
 	case strings.HasPrefix(reason, outOf):
 		v = byNode
-	case !known && disruptionOf(pod) != nil:
+	case v == byUnknown && disruptionOf(pod) != nil:
 		return End{}
-	case !known:
-		v = byUnknown
 	}
 	return v.end(reason, pod.Status.Message)
 }
@@ -201,22 +199,12 @@ func endByDisruption(pod *corev1.Pod) End {
 	if c == nil || !isOver(pod) {
 		return End{}
 	}
-	v, known := disruptionVerdicts[c.Reason]
-	if !known {
-		v = byOutsider
-	}
-	return v.end(c.Reason, c.Message)
+	return cmp.Or(disruptionVerdicts[c.Reason], byOutsider).end(c.Reason, c.Message)
 }
 
 // disruptionOf returns the true condition that reports a disruption of the pod; nil if there is none.
 func disruptionOf(pod *corev1.Pod) *corev1.PodCondition {
-	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
-	})
-	if i < 0 {
-		return nil
-	}
-	return &pod.Status.Conditions[i]
+	return conditionOf(pod, corev1.DisruptionTarget, corev1.ConditionTrue)
 }
 
 // endByDeletion attributes the end of a pod that is being deleted to another actor. Its container may have crashed just
@@ -249,7 +237,7 @@ func endOfContainers(pod *corev1.Pod) End {
 
 // endOfRunner classifies the end of the runner's own container.
 func endOfRunner(pod *corev1.Pod, t *corev1.ContainerStateTerminated) End {
-	v, known := containerVerdicts[t.Reason]
+	v := cmp.Or(containerVerdicts[t.Reason], byRunner)
 	switch {
 	case t.ExitCode == exitOutdated:
 		v = verdict{v1alpha1.ActorRunner, v1alpha1.CauseOutdated}
@@ -257,8 +245,6 @@ func endOfRunner(pod *corev1.Pod, t *corev1.ContainerStateTerminated) End {
 		v = verdict{actor: v1alpha1.ActorRunner}
 	case t.Reason == outOfMemory && isUnlimited(pod):
 		v = byNode // only the node's own memory can have been exhausted
-	case !known:
-		v = verdict{v1alpha1.ActorRunner, v1alpha1.CauseCrash}
 	}
 	return v.end(t.Reason, "")
 }
@@ -316,16 +302,7 @@ func exitOf(pod *corev1.Pod, t *corev1.ContainerStateTerminated, e End) *v1alpha
 	}
 }
 
-// harmless returns a pod's message, which a node or another controller wrote, with a limited size and on one line.
-func harmless(message string) string { return wording.Truncate(line(message), maxLog) }
-
 // line returns a text on one line, without credentials and without terminal control characters.
 func line(text string) string {
-	text = strings.Map(func(c rune) rune {
-		if !unicode.IsPrint(c) {
-			return ' '
-		}
-		return c
-	}, wording.Redact(text))
-	return strings.Join(strings.Fields(text), " ")
+	return strings.Join(strings.Fields(wording.Safe(wording.Redact(text))), " ")
 }

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -27,6 +28,7 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		Expires:     r.CreationTimestamp.Add(RegistrationLife),
 		Job:         r.Status.Job,
 		Terminating: !r.DeletionTimestamp.IsZero(), Deregistered: r.Status.DeregisteredAt != nil,
+		StartedAt: ptr.Deref(r.Status.StartedAt, metav1.Time{}).Time,
 	}
 	if o.Job == nil && pod != nil {
 		o.Job = JobOf(pod)
@@ -36,9 +38,6 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		if o.Job = LastJob(r, pod); o.Job.IsOver() {
 			o.IdleSince, o.Job = o.Job.CompletedAt.Time, nil
 		}
-	}
-	if r.Status.StartedAt != nil {
-		o.StartedAt = r.Status.StartedAt.Time
 	}
 	if r.Status.EndedAt != nil {
 		o.EndedAt, o.EndReason, o.Cause = r.Status.EndedAt.Time, withoutNews(r.Status.Reason), r.Status.Cause
@@ -54,7 +53,8 @@ func Observe(r *v1alpha1.Runner, pod *corev1.Pod, deadline time.Duration, now ti
 		}
 		return o
 	}
-	o.HasPod, o.PodCreatedAt, o.ScheduledAt = true, pod.CreationTimestamp.Time, scheduledAt(pod)
+	o.HasPod, o.PodCreatedAt = true, pod.CreationTimestamp.Time
+	o.ScheduledAt = cmp.Or(conditionOf(pod, corev1.PodScheduled, corev1.ConditionTrue), &corev1.PodCondition{}).LastTransitionTime.Time
 	observePod(&o, pod, r.Persists(), now)
 	o.StartedAt = plausible(o.StartedAt, r.Status.StartedAt, latest(o.PodCreatedAt, o.ScheduledAt), now)
 	o.EndedAt = plausible(o.EndedAt, nil, o.StartedAt, now)
@@ -147,13 +147,13 @@ func observeEnd(o *Observation, pod *corev1.Pod, t *corev1.ContainerStateTermina
 
 // observeSchedule records why the scheduler has not assigned the pod to a node.
 func observeSchedule(o *Observation, pod *corev1.Pod) {
-	var since time.Time
-	if o.EndReason, since = unscheduled(pod); o.EndReason == "" {
+	c := conditionOf(pod, corev1.PodScheduled, corev1.ConditionFalse)
+	if c == nil { // the scheduler has not tried yet
 		return
 	}
-	o.Cause = v1alpha1.CauseUnschedulable
+	o.EndReason, o.Cause = describe(c.Reason, c.Message), v1alpha1.CauseUnschedulable
 	if isForClaim(pod, o.EndReason) {
-		o.Cause, o.StuckSince = v1alpha1.CauseCache, latest(since, o.PodCreatedAt) // the scheduler's clock may be behind
+		o.Cause, o.StuckSince = v1alpha1.CauseCache, latest(c.LastTransitionTime.Time, o.PodCreatedAt) // the scheduler's clock may be behind
 	}
 }
 
@@ -203,20 +203,25 @@ func observeContainer(o *Observation, s corev1.ContainerState) {
 		if _, why, ok := strings.Cut(message, pullFailed); ok && reason == "ImagePullBackOff" {
 			reason, message = pullFailed, strings.TrimPrefix(why, ": ") // the reason then stays the same between two attempts
 		}
-		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), causeOf(reason)
+		o.EndReason, o.Cause = describe(reason, wording.Redact(message)), waitingCauses[reason]
 	}
 }
 
-// causeOf classifies the kubelet's reasons for a container that waits
+// waitingCauses classifies the kubelet's reasons for a container that waits
 // (k8s.io/kubernetes pkg/kubelet/images/types.go and container/sync_result.go).
-func causeOf(waiting string) v1alpha1.RunnerCause {
-	switch waiting {
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
-		return v1alpha1.CauseImagePull
-	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun":
-		return v1alpha1.CauseConfig
-	}
-	return ""
+var waitingCauses = map[string]v1alpha1.RunnerCause{
+	pullFailed:                   v1alpha1.CauseImagePull,
+	"ImagePullBackOff":           v1alpha1.CauseImagePull,
+	"InvalidImageName":           v1alpha1.CauseImagePull,
+	"ErrImageNeverPull":          v1alpha1.CauseImagePull,
+	"ImageInspectError":          v1alpha1.CauseImagePull,
+	"RegistryUnavailable":        v1alpha1.CauseImagePull,
+	"SignatureValidationFailed":  v1alpha1.CauseImagePull,
+	"CreateContainerConfigError": v1alpha1.CauseConfig,
+	"CreateContainerError":       v1alpha1.CauseConfig,
+	"RunContainerError":          v1alpha1.CauseConfig,
+	"StartError":                 v1alpha1.CauseConfig,
+	"ContainerCannotRun":         v1alpha1.CauseConfig,
 }
 
 // claimTexts are parts of kube-scheduler's messages about claims and their volumes
@@ -240,34 +245,18 @@ func isForClaim(pod *corev1.Pod, reason string) bool {
 	return slices.ContainsFunc(claimTexts, func(text string) bool { return strings.Contains(reason, text) })
 }
 
-// scheduledAt returns the time when a pod was assigned to a node; zero before that.
-func scheduledAt(pod *corev1.Pod) time.Time {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
+// conditionOf returns the condition of a pod that has a status; nil if there is none.
+func conditionOf(pod *corev1.Pod, name corev1.PodConditionType, status corev1.ConditionStatus) *corev1.PodCondition {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == name && c.Status == status })
+	if i < 0 {
+		return nil
 	}
-	return time.Time{}
+	return &pod.Status.Conditions[i]
 }
 
-// unscheduled returns why a pod has no node yet, and since when; "" if it has a node or the scheduler has not tried yet.
-func unscheduled(pod *corev1.Pod) (reason string, since time.Time) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return describe(c.Reason, c.Message), c.LastTransitionTime.Time
-		}
-	}
-	return "", time.Time{}
-}
-
+// describe joins a reason and a message. Either may be empty.
 func describe(reason, message string) string {
-	switch {
-	case message == "":
-		return reason
-	case reason == "":
-		return message
-	}
-	return reason + ": " + message
+	return strings.TrimPrefix(strings.TrimSuffix(reason+": "+message, ": "), ": ")
 }
 
 // HasEnded reports whether all containers of a pod have ended for good.

@@ -25,10 +25,7 @@ const TokenLife = 50 * time.Minute
 
 // LastJob returns the last known job of a persistent runner, from its status and the mark on its pod, which may be nil.
 func LastJob(r *v1alpha1.Runner, pod *corev1.Pod) *v1alpha1.JobReference {
-	if pod == nil {
-		return r.Status.Job
-	}
-	return Later(r.Status.Job, JobOf(pod))
+	return Later(r.Status.Job, JobOf(cmp.Or(pod, &corev1.Pod{})))
 }
 
 // Later returns the later of two jobs of one runner. If both are records of the same job, it returns the more complete one.
@@ -58,10 +55,7 @@ func predates(a, b *v1alpha1.JobReference) bool {
 
 // began returns the time when a job began, or its end if the start is unknown.
 func began(j *v1alpha1.JobReference) time.Time {
-	if at := cmp.Or(j.StartedAt, j.CompletedAt); at != nil {
-		return at.Truncate(time.Second)
-	}
-	return time.Time{}
+	return cmp.Or(j.StartedAt, j.CompletedAt, &metav1.Time{}).Truncate(time.Second)
 }
 
 // Follow applies an event about a job to a persistent runner's last known job, which may be nil. update is the job as the
@@ -112,10 +106,7 @@ func isSame(unnamed, update *v1alpha1.JobReference) bool {
 
 // countOver returns 1 for a job that has ended, and otherwise 0.
 func countOver(j *v1alpha1.JobReference) int32 {
-	if j.IsOver() {
-		return 1
-	}
-	return 0
+	return map[bool]int32{true: 1}[j.IsOver()]
 }
 
 // observeAgain records the end of a persistent runner's container, which the kubelet restarts, as an interruption. Only the

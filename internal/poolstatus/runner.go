@@ -8,8 +8,11 @@ package poolstatus
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 )
@@ -117,10 +120,7 @@ func Assess(o Observation, now time.Time) Assessment {
 	case !o.Restarting.IsZero() && !o.Removed:
 		return restarting(o, now)
 	case o.Job != nil:
-		since := o.StartedAt
-		if o.Job.StartedAt != nil {
-			since = o.Job.StartedAt.Time
-		}
+		since := cmp.Or(o.Job.StartedAt, &metav1.Time{Time: o.StartedAt}).Time
 		return Assessment{State: v1alpha1.RunnerBusy, Since: since, Reason: "running a job"}
 	case o.Removed:
 		return removed(o, now)
@@ -130,12 +130,7 @@ func Assess(o Observation, now time.Time) Assessment {
 	return starting(o, now)
 }
 
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // removed assesses a runner whose pod another actor deletes.
 func removed(o Observation, now time.Time) Assessment {
@@ -168,10 +163,7 @@ func Unasked(o Observation) Assessment {
 
 // ended assesses a runner whose container ended before the completion of its job was observed.
 func ended(o Observation, now time.Time) Assessment {
-	settled, lost := o.EndedAt.Add(Settle), o.EndedAt.Add(JobLost)
-	if again := o.Noticed.Add(Settle); again.After(settled) {
-		settled = again
-	}
+	settled, lost := latest(o.EndedAt, o.Noticed).Add(Settle), o.EndedAt.Add(JobLost)
 	byItself := o.EndedClean && o.Exit == nil // GitHub reports the completion of its job, if it had one
 	switch {
 	case o.EndedClean && now.Before(settled):

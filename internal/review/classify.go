@@ -85,10 +85,6 @@ func (p *Pool) touches(path string) bool {
 // maxTakers is the maximum number of pools that a sentence names as taking over jobs.
 const maxTakers = 3
 
-func (p *pool) observes() bool { return p.Spec.GetMode() == v1alpha1.Observe }
-
-func (p *pool) isREST() bool { return p.Spec.GetRegistration() == v1alpha1.RegisterREST }
-
 //go:embed effects.tmpl
 var sentences string
 
@@ -144,7 +140,7 @@ func (p *pair) compare(f *facts) {
 	f.Gained = grouped(without(after, before), func(label string) []string { return without(p.c.base.takers(p.base, label), takers(label)) })
 	if p.shown.Change == Renamed {
 		f.SharesSet = strings.EqualFold(p.base.GetScaleSetName(), p.head.GetScaleSetName()) && strings.EqualFold(p.base.Spec.GetRunnerGroup(), p.head.Spec.GetRunnerGroup()) &&
-			!p.base.observes() && !p.head.isREST() && f.From == f.To
+			!p.base.Spec.Observes() && !p.head.Spec.IsREST() && f.From == f.To
 		return
 	}
 	if p.shown.touches("spec.registration") {
@@ -153,7 +149,7 @@ func (p *pair) compare(f *facts) {
 	if p.shown.touches("spec.lifetime") {
 		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime is immutable: create another pool"))
 	}
-	if p.head.observes() && !p.base.observes() {
+	if p.head.Spec.Observes() && !p.base.Spec.Observes() {
 		f.NeverObserves = p.refuse("mode", "mode cannot change back to Observe: set stopPolicy, or create another pool")
 	}
 	f.IsRefused = p.isRefused()

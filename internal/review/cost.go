@@ -162,7 +162,7 @@ func nextChange(at, end time.Time, a scaled) time.Time {
 func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
 // rests reports whether a pool has no runners regardless of its limits: it only observes, or its stop policy is Drain.
-func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.observes() }
+func (p *pool) rests() bool { return p.Spec.GetStopPolicy() == v1alpha1.StopDrain || p.Spec.Observes() }
 
 // inForce returns the limits that apply. While a policy fails, they are the limits that the controller would keep in force.
 func (a *scaled) inForce() policy.Scale {

@@ -162,14 +162,13 @@ func (d *differ) isRemoved(basePath, headPath string) bool {
 
 // shown returns a value as JSON. It shortens long lists and long texts.
 func shown(v any) json.RawMessage {
+	if text, ok := v.(string); ok {
+		return encoded(wording.Truncate(text, maxValue))
+	}
 	data := encoded(v)
-	switch v := v.(type) {
-	case []any:
-		for n := len(v) - 1; n >= 0 && len(data) > maxValue; n-- {
-			data = encoded(append(slices.Clone(v[:n]), fmt.Sprintf("… and %d more", len(v)-n)))
-		}
-	case string:
-		return encoded(wording.Truncate(v, maxValue))
+	list, _ := v.([]any)
+	for n := len(list) - 1; n >= 0 && len(data) > maxValue; n-- {
+		data = encoded(append(slices.Clone(list[:n]), fmt.Sprintf("… and %d more", len(list)-n)))
 	}
 	return data
 }

@@ -62,7 +62,7 @@ func (l *Live) judge(p *pair) {
 		Waiting, There          int // jobs without a runner, and runners that have not ended
 		Most, Over, Beyond      int // the new max, and how many of the runners and of the jobs exceed it
 	}{
-		Pool: cmp.Or(p.base, p.head), Acts: p.base == nil || !p.base.observes(), IsReplaced: p.shown.Class() == Replaced, Rolls: p.shown.rolls(),
+		Pool: cmp.Or(p.base, p.head), Acts: p.base == nil || !p.base.Spec.Observes(), IsReplaced: p.shown.Class() == Replaced, Rolls: p.shown.rolls(),
 		Jobs: int(ptr.Deref(l.Jobs, 0)), Busy: int(l.Runners.Busy), Free: int(l.Runners.Idle + l.Runners.Pending),
 	}
 	f.Waiting, f.There = f.Jobs-f.Busy, f.Busy+f.Free

@@ -45,7 +45,7 @@ func (p *pair) redeclared() bool {
 // readJobs sets which jobs a pool matches.
 func (s *side) readJobs(p *pool) {
 	p.match, p.asked = jobmatch.Of(p.RunnerPool, s.scopeOf(p)), p.GetRunnerLabels()
-	if p.isREST() {
+	if p.Spec.IsREST() {
 		p.asked = p.GetRegisteredLabels()
 	}
 }
@@ -61,10 +61,8 @@ func (s *side) takers(as *pool, label string) []string {
 // scopeOf returns the scope of a pool's connection on GitHub. If the side does not declare the connection, the connection's
 // name stands for an organization.
 func (s *side) scopeOf(p *pool) jobmatch.Scope {
-	if c := s.connections[p.connectionName()]; c != nil {
-		if scope, ok := jobmatch.ScopeOf(c.Spec.URL); ok {
-			return scope
-		}
+	if scope, ok := jobmatch.ScopeOf(s.connectionOf(p).Spec.URL); ok {
+		return scope
 	}
 	return jobmatch.Scope{Kind: jobmatch.Organization, Path: p.connectionName()}
 }
@@ -76,7 +74,7 @@ func (p *pool) overlaps(o *pool) bool {
 
 // sharedName returns the scale set name of either pool if both pools have that name as a label; empty otherwise.
 func (p *pool) sharedName(o *pool) string {
-	if p.isREST() || o.isREST() {
+	if p.Spec.IsREST() || o.Spec.IsREST() {
 		return ""
 	}
 	return jobmatch.SharedName(&p.match, &o.match, p.GetScaleSetName(), o.GetScaleSetName())

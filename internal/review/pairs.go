@@ -16,17 +16,12 @@ const maxGuesses = 40_000
 
 // pairUp pairs the pools of both sides by name, and then detects renamed pools.
 func pairUp(base, head *side) []*pair {
-	var pairs, deleted, added []*pair
+	var pairs []*pair
 	for _, name := range names(base.pools, head.pools) {
-		p := &pair{base: base.pools[name], head: head.pools[name]}
-		pairs = append(pairs, p)
-		switch {
-		case p.base == nil:
-			added = append(added, p)
-		case p.head == nil:
-			deleted = append(deleted, p)
-		}
+		pairs = append(pairs, &pair{base: base.pools[name], head: head.pools[name]})
 	}
+	deleted := slices.DeleteFunc(slices.Clone(pairs), func(p *pair) bool { return p.head != nil })
+	added := slices.DeleteFunc(slices.Clone(pairs), func(p *pair) bool { return p.base != nil })
 	matchRenamed(deleted, added)
 	return slices.DeleteFunc(pairs, func(p *pair) bool { return p.either() == nil })
 }

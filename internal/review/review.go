@@ -198,7 +198,7 @@ func (c *comparison) describe(p *pair) {
 		s.Classes = classesOf(s)
 		p.effects()
 	}
-	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.observes() && !p.base.isREST()
+	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.Spec.Observes() && !p.base.Spec.IsREST()
 }
 
 // compareFields describes the differences between the sides of a pool, and their effects.

@@ -65,13 +65,13 @@ func (p *pool) connectionName() string {
 	return wording.Qualified(ref.Namespace, ref.Name)
 }
 
-// network returns the network settings that the pool's pods get from its connection, if the side declares that connection.
-func (s *side) network(p *pool) podspec.Network {
-	if c := s.connections[p.connectionName()]; c != nil {
-		return podspec.NetworkOf(&c.Spec)
-	}
-	return podspec.Network{}
+// connectionOf returns the connection that a pool uses; an empty one if the side does not declare it.
+func (s *side) connectionOf(p *pool) *connection {
+	return cmp.Or(s.connections[p.connectionName()], &connection{GitHubConnection: &v1alpha1.GitHubConnection{}})
 }
+
+// network returns the network settings that the pool's pods get from its connection, if the side declares that connection.
+func (s *side) network(p *pool) podspec.Network { return podspec.NetworkOf(&s.connectionOf(p).Spec) }
 
 // named returns the names of the side's pools that satisfy a condition.
 func (s *side) named(is func(*pool) bool) (all []string) {
