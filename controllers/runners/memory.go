@@ -6,6 +6,7 @@ package runners
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ const maxFailures = 100
 //   - results: how runners ended, until the pool's controller takes the results with SinceLastPass.
 //   - suspects: which registrations need a check, set by Suspect and SuspectSome.
 //   - claims: which cache claim each runner has.
+//   - replaced: when the placeholders of pools were replaced.
 //
 // When the process ends, results that no pool has read are lost. Everything else can be found again with a few requests.
 type Memory struct {
@@ -47,6 +49,7 @@ type Memory struct {
 	starting map[string]int // number of registered runners that wait only for their pods, by namespace
 	claims   claimNotes
 	stored   map[types.NamespacedName]bool // pools for which this process stored a Secret: their next runner names are new
+	replaced map[types.UID]time.Time       // when placeholders were replaced during the last placeholderLife, by the pool's UID
 	ends     singleflight.Group            // merges concurrent deletions of a Runner, by UID
 
 	// recording limits how many job records are written concurrently, and whileStarting limits them while runners are
@@ -58,7 +61,7 @@ type Memory struct {
 func NewMemory() *Memory {
 	return &Memory{
 		runners: map[types.NamespacedName]*runnerMemory{}, results: map[types.NamespacedName]*Results{},
-		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, starting: map[string]int{}, recording: turns.New(recordParallel), whileStarting: turns.New(recordWhileStarting),
+		suspects: map[types.NamespacedName]suspicion{}, stored: map[types.NamespacedName]bool{}, replaced: map[types.UID]time.Time{}, starting: map[string]int{}, recording: turns.New(recordParallel), whileStarting: turns.New(recordWhileStarting),
 	}
 }
 
@@ -337,6 +340,22 @@ func (m *Memory) forgetSecrets(pool types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.stored, pool)
+}
+
+// mayReplacePlaceholder reports whether the last replacement of a pool's placeholder was long enough ago.
+func (m *Memory) mayReplacePlaceholder(pool types.UID, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, known := m.replaced[pool]
+	return !known || now.Sub(at) >= placeholderLife
+}
+
+// notePlaceholderReplaced records that a pool's placeholder was removed because its pool needs another one.
+func (m *Memory) notePlaceholderReplaced(pool types.UID, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.replaced, func(_ types.UID, at time.Time) bool { return now.Sub(at) >= placeholderLife })
+	m.replaced[pool] = now
 }
 
 // setRegistration records the ID of a runner's registration.

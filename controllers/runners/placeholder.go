@@ -5,8 +5,10 @@ package runners
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/github"
@@ -14,8 +16,16 @@ import (
 	"github.com/corral-dev/corral/internal/kube"
 )
 
-// maxPlaceholderStem keeps the name of a placeholder within GitHub's limit of 64 characters.
-const maxPlaceholderStem = 40
+const (
+	// maxPlaceholderStem keeps the name of a placeholder within GitHub's limit of 64 characters.
+	maxPlaceholderStem = 40
+	// placeholderLife is the minimum time between two replacements of a pool's placeholder. A replacement costs 10 of the
+	// 900 points that GitHub allows a minute to all users of a connection, and labels rarely change.
+	placeholderLife = time.Hour
+	// placeholdersAtOnce is the maximum number of a namespace's placeholders that one visit registers or replaces. So a
+	// namespace that changes its pools, or replaces them by new ones, uses about a fifth of GitHub's points at most.
+	placeholdersAtOnce = 20
+)
 
 // wantsPlaceholder reports whether the pool needs a placeholder: a registration without a pod, which therefore never gets a
 // job. Some GitHub servers fail jobs for which no runner is registered. With a placeholder, these jobs wait instead.
@@ -34,41 +44,65 @@ func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
 // keepPlaceholders registers missing placeholders, because GitHub removes a runner that does not connect for about a day.
 // It replaces a placeholder whose labels or group differ from the pool's. removeLeaks removes placeholders that are no
 // longer needed.
+//
+// The namespaces that use a connection share GitHub's limits, so keepPlaceholders makes few calls for one namespace. When
+// GitHub's limits are near, it stops until the next visit. The order of the pools is random, so that the same pools are not
+// always the last.
 func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
-	for _, p := range v.pools {
-		if !wantsPlaceholder(p) {
+	known := make(map[string]rest.Runner, len(listed))
+	for _, r := range listed {
+		known[r.Name] = r
+	}
+	changed := map[string]int{} // placeholders by namespace
+	for _, i := range rand.Perm(len(v.pools)) {
+		p := v.pools[i]
+		if !wantsPlaceholder(p) || changed[p.Namespace] >= placeholdersAtOnce {
 			continue
 		}
 		ctx := github.InFlow(ctx, p.Namespace+"/"+p.Name)
-		want := rest.Registration{
-			Name: placeholderName(v.Cluster, p), Group: p.Spec.GetRunnerGroup(),
-			Labels: p.GetMarkedLabels(v.Cluster),
+		called, err := v.keepPlaceholder(ctx, p, known)
+		if called {
+			changed[p.Namespace]++
 		}
-		if err := v.keepPlaceholder(ctx, want, listed); err != nil {
+		if err != nil {
 			kube.Warn(ctx, "The placeholder of a pool can't be registered", "pool", p.Name, "reason", github.Summary(err))
+		}
+		if _, limited := github.IsRateLimited(err); limited {
+			return
 		}
 	}
 }
 
-func (v *visit) keepPlaceholder(ctx context.Context, want rest.Registration, listed []rest.Runner) error {
-	i := slices.IndexFunc(listed, func(r rest.Runner) bool { return r.Name == want.Name })
-	if i >= 0 {
+// keepPlaceholder registers or replaces the placeholder of a pool if necessary. It reports whether it called GitHub to
+// change something.
+func (v *visit) keepPlaceholder(ctx context.Context, p *v1alpha1.RunnerPool, known map[string]rest.Runner) (called bool, err error) {
+	want := rest.Registration{
+		Name: placeholderName(v.Cluster, p), Group: p.Spec.GetRunnerGroup(),
+		Labels: p.GetMarkedLabels(v.Cluster),
+	}
+	if old, ok := known[want.Name]; ok {
+		if !v.Memory.mayReplacePlaceholder(p.UID, v.Now()) {
+			return false, nil
+		}
 		group, err := v.gh.GroupID(ctx, want.Group)
-		if err != nil {
-			return err
+		if err != nil || isCurrent(old, want, group) {
+			return false, err
 		}
-		if sameLabels(listed[i].Labels, want.Labels) && (listed[i].GroupID == group || listed[i].GroupID == 0) {
-			return nil
+		if err := v.gh.RemovePlaceholder(ctx, old.ID); err != nil && !github.IsNotFound(err) {
+			return true, err
 		}
-		if err := v.gh.RemoveRunner(ctx, listed[i].ID); err != nil && !github.IsNotFound(err) {
-			return err
-		}
+		v.Memory.notePlaceholderReplaced(p.UID, v.Now())
 	}
-	_, err := v.gh.GenerateJIT(ctx, want)
+	err = v.gh.RegisterPlaceholder(ctx, want)
 	if github.IsRunnerExists(err) {
-		return nil // GitHub created it after the list was read
+		err = nil // GitHub created it after the list was read
 	}
-	return err
+	return true, err
+}
+
+// isCurrent reports whether a registered placeholder has the labels and the group that its pool needs.
+func isCurrent(old rest.Runner, want rest.Registration, group int64) bool {
+	return sameLabels(old.Labels, want.Labels) && (old.GroupID == group || old.GroupID == 0)
 }
 
 // sameLabels reports whether two lists contain the same labels, ignoring order and case. GitHub spells some labels with

@@ -45,23 +45,29 @@ func (p pass) findJob(ctx context.Context, o observation, state poolstatus.Asses
 	if err != nil {
 		return nil, p.githubOutcome(err)
 	}
+	switch {
+	case p.isAbsent(known), known.id != id:
+		return p.completeJob(o), nil
+	case !known.busy, o.Job != nil:
+		p.memory.hadNoJob = o.Job == nil && !state.Settling
+		return nil, nil
+	}
+	return &v1alpha1.JobReference{ID: v1alpha1.UnknownJob}, nil
+}
+
+// completeJob records the completion of the job of a runner that GitHub does not know any more, and returns the job.
+func (p pass) completeJob(o observation) *v1alpha1.JobReference {
+	if p.runner.Spec.REST == nil {
+		p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
+	}
+	// The registration of a runner without a scale set counts as removed. If it still exists, the collector removes it.
+	p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: p.runner.Spec.REST != nil})
 	job := v1alpha1.JobReference{ID: v1alpha1.UnknownJob}
 	if o.Job != nil {
 		job = *o.Job
 	}
-	switch here := !p.isAbsent(known) && known.id == id; {
-	case !here:
-		if p.runner.Spec.REST == nil {
-			p.Event(p.runner, corev1.EventTypeNormal, string(v1alpha1.RunnerFinished), jobMissed)
-		}
-		// The registration of a runner without a scale set counts as removed. If it still exists, the collector removes it.
-		p.Memory.recordCompletion(client.ObjectKeyFromObject(p.runner), p.runner.UID, completion{at: p.Now(), forgotten: p.runner.Spec.REST != nil})
-		job.CompletedAt = &metav1.Time{Time: p.Now()}
-	case !known.busy || o.Job != nil:
-		p.memory.hadNoJob = o.Job == nil && !state.Settling
-		return nil, nil
-	}
-	return &job, nil
+	job.CompletedAt = &metav1.Time{Time: p.Now()}
+	return &job
 }
 
 // jobMissed is the event message for a runner that apparently had an unreported job.

@@ -5,6 +5,7 @@ package runners
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
@@ -646,6 +648,65 @@ func TestAPlaceholderKeepsJobsWaiting(t *testing.T) {
 	b.collect(c, leakAfter)
 	if b.registered() != 0 {
 		t.Error("kept although it isn't wanted any more")
+	}
+}
+
+// The namespaces that use a connection share GitHub's limits. A pool whose labels change again and again gets one new
+// placeholder an hour.
+func TestAPlaceholderIsReplacedOnceAnHour(t *testing.T) {
+	b := newRESTBench(t)
+	c := b.newCollector()
+	b.delete()
+	b.reconcile()
+	pool := get(b, &v1alpha1.RunnerPool{}, "linux")
+	pool.Spec.REST = &v1alpha1.RESTSpec{Placeholder: v1alpha1.PlaceholderAlways}
+	b.update(pool)
+	b.collect(c, restInterval)
+	var registered []int
+	for i := range 130 { // minutes
+		pool.Spec.RunnerLabels = []string{fmt.Sprint("label-", i)}
+		b.update(pool)
+		b.collect(c, time.Minute)
+		now := b.github.Report().Runners
+		if len(now) != 1 {
+			t.Fatalf("minute %d: %+v", i, now)
+		}
+		if len(registered) == 0 || registered[len(registered)-1] != now[0].ID {
+			registered = append(registered, now[0].ID)
+		}
+	}
+	if len(registered) != 3 {
+		t.Errorf("%d placeholders in 130 minutes", len(registered))
+	}
+}
+
+// Pools that are replaced by new pools get new placeholders. One visit registers few of them for one namespace.
+func TestOneVisitRegistersFewPlaceholders(t *testing.T) {
+	b := newRESTBench(t)
+	c := b.newCollector()
+	b.delete()
+	b.reconcile()
+	gh, _ := b.REST.Get("")
+	v := visit{RunnerCollector: c, fleet: &fleet{}, gh: gh}
+	for i := range placeholdersAtOnce + 10 {
+		p := restPool()
+		p.Name, p.UID = fmt.Sprint("pool-", i), types.UID(fmt.Sprint("u", i))
+		p.Spec.REST = &v1alpha1.RESTSpec{Placeholder: v1alpha1.PlaceholderAlways}
+		if i < 2 {
+			p.Namespace = "other"
+		}
+		v.pools = append(v.pools, p)
+	}
+	for _, want := range []int{placeholdersAtOnce + 2, placeholdersAtOnce + 10} {
+		list, err := gh.Runners(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.keepPlaceholders(t.Context(), list.Runners)
+		if n := b.registered(); n != want {
+			t.Errorf("%d placeholders, want %d", n, want)
+		}
+		b.now = b.now.Add(time.Minute)
 	}
 }
 

@@ -30,11 +30,12 @@ type Options struct {
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
 
-	memory   *memory                                                         // limits the memory for answers
-	tenant   string                                                          // the connection's namespace
-	clock    *clock.Clock                                                    // GitHub's clock, relative to Now
-	answered func(class string, status int, header http.Header, fault error) // records the result of a call; nil for none
-	refused  func()                                                          // records refused credentials; nil for none
+	memory     *memory                                                         // limits the memory for answers
+	allowances *allowances                                                     // limits the CPU time for messages
+	tenant     string                                                          // the connection's namespace
+	clock      *clock.Clock                                                    // GitHub's clock, relative to Now
+	answered   func(class string, status int, header http.Header, fault error) // records the result of a call; nil for none
+	refused    func()                                                          // records refused credentials; nil for none
 }
 
 // WithDefaults returns the options with defaults in place of zero values.
@@ -55,6 +56,9 @@ func (o Options) WithDefaults(parallel int) Options {
 func (o Options) For(creds Credentials) Options {
 	if o.memory == nil {
 		o.memory = newMemory()
+	}
+	if o.allowances == nil {
+		o.allowances = &allowances{full: map[string]time.Time{}}
 	}
 	if o.clock == nil {
 		o.clock = clock.New(o.Now, o.Now, nil)

@@ -24,8 +24,9 @@ type Connections struct {
 	// connection's key.
 	Report func(key string, ahead time.Duration, crossed bool)
 
-	now    func() time.Time
-	memory *memory
+	now        func() time.Time
+	memory     *memory
+	allowances *allowances
 
 	mu        sync.Mutex
 	byKey     map[string]connection
@@ -52,7 +53,7 @@ type drop struct {
 
 // NewConnections returns an empty set of connections.
 func NewConnections(now func() time.Time) *Connections {
-	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, memory: newMemory(), byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
+	return &Connections{Report: func(string, time.Duration, bool) {}, now: now, memory: newMemory(), allowances: &allowances{full: map[string]time.Time{}}, byKey: map[string]connection{}, failing: map[string]map[string]*failures{}, refused: map[string]time.Time{}, accepted: map[string]time.Time{}, clocks: map[string]*clock.Clock{}}
 }
 
 // Set sets a connection's credentials. If they are invalid, it returns an error and keeps the previous ones.

@@ -180,7 +180,7 @@ func (c *Connections) Watch(o Options, key string) Options {
 	c.mu.Lock()
 	o.clock = c.clock(key)
 	c.mu.Unlock()
-	o.memory, o.tenant = c.memory, tenant(key)
+	o.memory, o.allowances, o.tenant = c.memory, c.allowances, tenant(key)
 	o.answered = func(class string, status int, header http.Header, fault error) {
 		if c.isWatched(key) {
 			c.answered(key, class, status, header, fault)

@@ -32,7 +32,7 @@ const (
 )
 
 // reserve is the share of the primary limit and of the points that calls of a rank leave for more urgent calls.
-// Listings stop first. Calls that register or remove a runner can use everything that is left.
+// Listings and placeholders stop first. Calls that register or remove a runner can use everything that is left.
 var reserve = map[turns.Rank]float64{turns.Changing: 0.02, turns.Looking: 0.05, turns.Listing: 0.2}
 
 // budget tracks GitHub's limits for one identity.
@@ -157,7 +157,7 @@ func (h *hour) shortage(r turns.Rank) string {
 		return "GitHub's limit of calls an hour is used up"
 	}
 	if r == turns.Listing {
-		return "GitHub's limit of calls an hour is near: listings wait"
+		return "GitHub's limit of calls an hour is near: listings and placeholders wait"
 	}
 	return "GitHub's limit of calls an hour is near: what is left is for runners to start and to end"
 }

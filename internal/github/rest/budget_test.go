@@ -46,6 +46,32 @@ func TestPointsAMinuteAreKept(t *testing.T) {
 	}
 }
 
+// Registering and replacing any number of placeholders leaves a fifth of the points to runners that have to start.
+func TestPlaceholdersLeavePointsToRunners(t *testing.T) {
+	c := &clock{now: time.Unix(1_000_000, 0)}
+	b := newBudget(c.Now, true, "")
+	calls := func(k kind) (n int) {
+		for b.admit(k, "calling") == nil {
+			if _, err := b.spend(k, "calling"); err != nil {
+				t.Fatal(err)
+			}
+			b.end(k, c.Now())
+			n++
+		}
+		return n
+	}
+	const left = pointsAtOnce / 5 / pointsToWrite
+	if n := calls(kindUnplace); n != pointsAtOnce/pointsToWrite-left {
+		t.Errorf("%d placeholders are removed", n)
+	}
+	if n := calls(kindPlaceholder); n != 0 {
+		t.Errorf("%d more placeholders are registered", n)
+	}
+	if n := calls(kindJIT); n != left {
+		t.Errorf("%d runners are registered, want %d", n, left)
+	}
+}
+
 func TestAListingOfManyPagesGoesOnSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pages, begun := 0, time.Now()

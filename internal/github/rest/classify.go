@@ -113,9 +113,9 @@ func kindOf(k kind, status int) github.Kind {
 	switch {
 	case k == kindToken && status == http.StatusNotFound:
 		return github.KindForbidden // the installation is gone, and so are its permissions
-	case k == kindJIT && status == http.StatusConflict:
+	case k.name == kindJIT.name && status == http.StatusConflict:
 		return github.KindRunnerExists
-	case k == kindRemove && status == http.StatusUnprocessableEntity:
+	case k.name == kindRemove.name && status == http.StatusUnprocessableEntity:
 		return github.KindJobStillRunning
 	}
 	return github.KindOfStatus(status)

@@ -56,9 +56,9 @@ func (p payloads) leave() {
 // current one: callers are responsible for back-off.
 //
 // When too many calls are in flight, calls wait for their turn. Calls that remove a runner go first, then calls that
-// register one, then redeliveries of webhook events, then lookups, then listings. Calls of the same rank take turns
-// among flows (see github.InFlow). As GitHub's limits come near, listings stop first, and calls that remove or register
-// a runner stop last.
+// register one, then redeliveries of webhook events, then lookups, then listings and placeholders. Calls of the same rank
+// take turns among flows (see github.InFlow). As GitHub's limits come near, listings and placeholders stop first, and calls
+// that remove or register a runner stop last.
 type Client struct {
 	creds   github.Credentials
 	target  github.Target
@@ -172,21 +172,25 @@ type kind struct {
 }
 
 var (
-	kindToken      = kind{name: "token", rank: turns.Removing, asApp: true}
-	kindRemove     = kind{name: "runner_remove", rank: turns.Removing}
-	kindJIT        = kind{name: "runner_jit", rank: turns.Registering}
-	kindRegister   = kind{name: "registration_token", rank: turns.Registering}
-	kindRunner     = kind{name: "runner", rank: turns.Looking}
-	kindGroups     = kind{name: "groups", rank: turns.Looking, keep: true}
-	kindJob        = kind{name: "job", rank: turns.Looking, keep: true}
-	kindRunners    = kind{name: "runners", rank: turns.Listing, keep: true}
-	kindRepos      = kind{name: "repositories", rank: turns.Listing, keep: true}
-	kindRuns       = kind{name: "runs", rank: turns.Listing, keep: true}
-	kindJobs       = kind{name: "jobs", rank: turns.Listing, keep: true, bounds: jobsBounds}
-	kindReleases   = kind{name: "releases", rank: turns.Looking, keep: true}
-	kindDeliveries = kind{name: "deliveries", rank: turns.Looking}
-	kindPayload    = kind{name: "delivery", rank: turns.Looking, bounds: payloadBounds}
-	kindRedeliver  = kind{name: "redelivery", rank: turns.Changing}
+	kindToken    = kind{name: "token", rank: turns.Removing, asApp: true}
+	kindRemove   = kind{name: "runner_remove", rank: turns.Removing}
+	kindJIT      = kind{name: "runner_jit", rank: turns.Registering}
+	kindRegister = kind{name: "registration_token", rank: turns.Registering}
+	// kindPlaceholder and kindUnplace are the same calls as kindJIT and kindRemove, for placeholders. No job waits for
+	// them, so they leave as much of GitHub's limits as listings do.
+	kindPlaceholder = kind{name: kindJIT.name, rank: turns.Listing, writes: true}
+	kindUnplace     = kind{name: kindRemove.name, rank: turns.Listing, writes: true}
+	kindRunner      = kind{name: "runner", rank: turns.Looking}
+	kindGroups      = kind{name: "groups", rank: turns.Looking, keep: true}
+	kindJob         = kind{name: "job", rank: turns.Looking, keep: true}
+	kindRunners     = kind{name: "runners", rank: turns.Listing, keep: true}
+	kindRepos       = kind{name: "repositories", rank: turns.Listing, keep: true}
+	kindRuns        = kind{name: "runs", rank: turns.Listing, keep: true}
+	kindJobs        = kind{name: "jobs", rank: turns.Listing, keep: true, bounds: jobsBounds}
+	kindReleases    = kind{name: "releases", rank: turns.Looking, keep: true}
+	kindDeliveries  = kind{name: "deliveries", rank: turns.Looking}
+	kindPayload     = kind{name: "delivery", rank: turns.Looking, bounds: payloadBounds}
+	kindRedeliver   = kind{name: "redelivery", rank: turns.Changing}
 )
 
 // operation is one call of go-github.
@@ -307,7 +311,7 @@ func (c *Client) once(ctx context.Context, k kind, token, doing string, op opera
 }
 
 // pace lets a listing wait for points of the budget, up to the timeout of a call, so that a listing of many pages
-// continues slowly. Other calls fail at once, and their callers retry them.
+// continues slowly. So does a series of placeholders. Other calls fail at once, and their callers retry them.
 func (c *Client) pace(ctx context.Context, b *budget, k kind) {
 	for left := c.options.Timeout; k.rank == turns.Listing; {
 		wait := b.pause(k)

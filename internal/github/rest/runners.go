@@ -77,13 +77,24 @@ func runnerOf(r *gogithub.Runner) Runner {
 // earlier call whose answer was lost, it returns KindRunnerExists. If the runner group does not exist, it returns
 // KindRunnerGroupNotFound.
 func (c *Client) GenerateJIT(ctx context.Context, r Registration) (github.JIT, error) {
+	return c.generateJIT(ctx, kindJIT, r)
+}
+
+// RegisterPlaceholder registers a runner that never starts. It does what GenerateJIT does, but leaves enough of GitHub's
+// limits for runners that have to start.
+func (c *Client) RegisterPlaceholder(ctx context.Context, r Registration) error {
+	_, err := c.generateJIT(ctx, kindPlaceholder, r)
+	return err
+}
+
+func (c *Client) generateJIT(ctx context.Context, k kind, r Registration) (github.JIT, error) {
 	group, err := c.GroupID(ctx, r.Group)
 	if err != nil {
 		return github.JIT{}, err
 	}
 	body := gogithub.CreateJITConfigRequest{Name: r.Name, RunnerGroupID: group, Labels: r.Labels, WorkFolder: gogithub.Ptr(github.WorkFolder(r.WorkFolder))}
 	doing := fmt.Sprintf("registering runner %q", r.Name)
-	made, err := ask(ctx, c, kindJIT, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.JITRunnerConfig, *gogithub.Response, error) {
+	made, err := ask(ctx, c, k, doing, func(ctx context.Context, gh *gogithub.Client) (*gogithub.JITRunnerConfig, *gogithub.Response, error) {
 		switch c.target.Scope {
 		case github.Organization:
 			return something(gh.Actions.CreateOrgJITConfig(ctx, c.target.Owner, body))
@@ -124,7 +135,17 @@ func (c *Client) RegistrationToken(ctx context.Context) (string, error) {
 // RemoveRunner deletes a registration. It returns KindJobStillRunning if the runner has a job, and KindNotFound if
 // GitHub does not know the runner.
 func (c *Client) RemoveRunner(ctx context.Context, id int64) error {
-	return c.do(ctx, kindRemove, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
+	return c.removeRunner(ctx, kindRemove, id)
+}
+
+// RemovePlaceholder deletes the registration of a placeholder. It does what RemoveRunner does, but leaves enough of
+// GitHub's limits for runners that have to start.
+func (c *Client) RemovePlaceholder(ctx context.Context, id int64) error {
+	return c.removeRunner(ctx, kindUnplace, id)
+}
+
+func (c *Client) removeRunner(ctx context.Context, k kind, id int64) error {
+	return c.do(ctx, k, fmt.Sprintf("removing runner %d", id), func(ctx context.Context, gh *gogithub.Client) (*gogithub.Response, error) {
 		switch c.target.Scope {
 		case github.Organization:
 			return gh.Actions.RemoveOrganizationRunner(ctx, c.target.Owner, id)

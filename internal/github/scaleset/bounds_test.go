@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +107,43 @@ func TestEventsWithLongNamesAreLeftOut(t *testing.T) {
 	}
 }
 
+// What Corral reads for a session counts against the allowance of the namespace, even if it cannot be used.
+func TestAnswersAreCharged(t *testing.T) {
+	message := hostileMessage(t, "["+strings.TrimSuffix(strings.Repeat(`{"messageType":"JobAssigned","jobDisplayName":"`+strings.Repeat("x", 500)+`"},`, 110), ",")+"]")
+	unknown := hostileMessage(t, "["+strings.Repeat("{},", 199)+"{}]")
+	tooMany := hostileMessage(t, started(201, "r"))
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   int
+	}{
+		"no message":      {http.StatusAccepted, "", answerCost},
+		"an empty body":   {http.StatusOK, " ", answerCost + 1},
+		"events":          {http.StatusOK, message, answerCost + len(message) + 110*eventCost},
+		"unknown events":  {http.StatusOK, unknown, answerCost + len(unknown) + 200*eventCost},
+		"too many events": {http.StatusOK, tooMany, answerCost + len(tooMany)},
+		"an error":        {http.StatusInternalServerError, `{"message":"no"}`, answerCost + len(`{"message":"no"}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim, c := memoryClient(t, githubsim.Options{})
+				s, _, err := c.OpenSession(testContext(t), createSet(t, c).ID, owner)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointGetMessage, Status: tc.status, Body: tc.body})
+				before := c.options.Charge(1<<30, time.Now())
+				_, _ = s.poll(testContext(t), patience, 0, 0, time.Now)
+				after := time.Until(s.rest)
+				want := c.options.Charge(tc.want, time.Now()) - after
+				if got := after - before; (got - want).Abs() > time.Microsecond {
+					t.Errorf("it delays the next poll by %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
 // New runner names that keep arriving take no more memory than the runners of many pools.
 func TestASnapshotRemembersSoManyRunners(t *testing.T) {
 	o := newObservation(github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep)
@@ -166,6 +205,62 @@ func TestMessagesThatAreTooLargeAreTheConnectionsTrouble(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if trouble, yes := known.Trouble("ci/acme"); yes || l.Snapshot().State != Listening {
 			t.Errorf("it isn't over: %+v, %s", trouble, l.Snapshot().State)
+		}
+	})
+}
+
+// All sessions of a namespace share one allowance, through any of its connections. A new capacity does not permit a poll
+// before its turn.
+func TestSessionsOfANamespaceShareAnAllowance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := githubsim.New(githubsim.Options{})
+		defer sim.Close()
+		sim.AddOrg("acme")
+		sim.AddToken("secret")
+		known := github.NewConnections(time.Now)
+		clients := NewClients(known, github.Options{Transport: inMemory(sim)})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		listeners, polls := map[string]*Listener{}, map[string]*atomic.Int64{}
+		var wait time.Duration
+		for i, key := range []string{"greedy/a", "greedy/b", "other/c"} {
+			if err := known.Set(key, github.Credentials{ConfigURL: "http://github.test/acme", Token: "secret"}); err != nil {
+				t.Fatal(err)
+			}
+			c, _ := clients.Get(key)
+			network, n := c.tokens.next, &atomic.Int64{}
+			polls[key] = n
+			c.tokens.next = roundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.Header.Get("X-ScaleSetMaxCapacity") != "" {
+					n.Add(1)
+				}
+				return network.RoundTrip(req)
+			})
+			set, err := c.Create(ctx, Set{Name: fmt.Sprint("linux-", i), GroupID: github.DefaultRunnerGroupID, Labels: []string{"linux"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				wait = c.options.Charge(1<<30, time.Now())
+			}
+			l := NewListener(Config{Client: c, SetID: set.ID, Owner: owner, Recorder: &memory{}})
+			l.Announce(1)
+			listeners[key] = l
+			running.Go(func() { l.Run(ctx) })
+		}
+		time.Sleep(time.Second)
+		for _, l := range listeners {
+			l.Announce(2)
+		}
+		time.Sleep(10 * time.Second)
+		if a, b, c := polls["greedy/a"].Load(), polls["greedy/b"].Load(), polls["other/c"].Load(); a != 0 || b != 0 || c < 2 {
+			t.Errorf("%d and %d polls of the greedy namespace, %d of the other one", a, b, c)
+		}
+		time.Sleep(wait)
+		if a, b := polls["greedy/a"].Load(), polls["greedy/b"].Load(); a == 0 || b == 0 {
+			t.Errorf("%d and %d polls after the wait", a, b)
 		}
 	})
 }

@@ -233,9 +233,11 @@ func (c *Client) heal(m *pooledClient, subsystem string, setID int64, try func()
 	return try()
 }
 
-// observe runs an operation. It converts an error to a *github.Error, based on GitHub's last answer.
+// observe runs an operation, and charges the namespace for the answers that were read. It converts an error to a
+// *github.Error, based on GitHub's last answer.
 func (c *Client) observe(ctx context.Context, x *exchange, doing string, client *official.Client, op operation) error {
 	defer x.close()
+	defer func() { c.options.Charge(x.size, time.Now()) }()
 	if err := guarded(withExchange(ctx, x), client, op); err != nil {
 		return newError(doing, x, err, c.options.Theirs())
 	}

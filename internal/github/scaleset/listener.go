@@ -279,7 +279,7 @@ func waitAfter(err error, b *wait.Backoff) time.Duration {
 	return next
 }
 
-// pause waits, and updates the statistics in the meantime.
+// pause waits, and updates the statistics in the meantime, unless the allowance of the namespace is used up.
 func (l *Listener) pause(ctx context.Context, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
@@ -293,6 +293,10 @@ func (l *Listener) pause(ctx context.Context, d time.Duration) {
 			due.Stop()
 			return
 		case <-due.C:
+			if l.config.Client.options.Charge(0, time.Now()) > 0 {
+				l.refreshed = time.Now()
+				continue
+			}
 			if err := l.refresh(ctx); github.IsNotFound(err) {
 				l.enter(Failing, "", err)
 			}

@@ -22,6 +22,7 @@ type Session struct {
 	client  *Client
 	wire    *official.MessageSessionClient
 	timeout time.Duration
+	rest    time.Time // when the allowance of the namespace permits the next poll
 }
 
 // message is the answer to one poll.
@@ -74,6 +75,7 @@ func (c *Client) newSession(ctx context.Context, by endpoint, doing string, setI
 	if err != nil {
 		return nil, nil, err
 	}
+	s.charge(sessionCost)
 	opened := s.wire.Session()
 	if opened.MessageQueueURL == "" {
 		err := &github.Error{Kind: github.KindUnavailable, Doing: doing, Status: http.StatusOK, Message: "GitHub gave no message queue URL"}
@@ -123,6 +125,9 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 		got, err = s.wire.GetMessage(ctx, after, capacity)
 		return err
 	})
+	if x.status != 0 || x.size > 0 {
+		s.charge(answerCost)
+	}
 	if err != nil || got == nil {
 		return nil, err
 	}
@@ -135,10 +140,17 @@ func (s *Session) poll(ctx context.Context, deadline time.Duration, after, capac
 		m.events = append(m.events, event)
 	}
 	m.size = len(m.events) + len(got.JobAvailableMessages) + len(m.unknown)
+	s.charge(m.size * eventCost)
 	for _, job := range got.JobAvailableMessages {
 		m.available = append(m.available, job.RunnerRequestID)
 	}
 	return m, nil
+}
+
+// charge takes bytes out of the allowance of the namespace. If nothing is left, the session rests for its turn.
+func (s *Session) charge(bytes int) {
+	now := time.Now()
+	s.rest = now.Add(s.client.options.Charge(bytes, now))
 }
 
 // acknowledge deletes a message. A missing message is not an error, because an earlier answer may have been lost.

@@ -122,6 +122,9 @@ func (a *sessionLoop) step(ctx context.Context) error {
 	if a.awaitRecorder(ctx) {
 		return nil
 	}
+	if a.awaitAllowance(ctx) {
+		return nil
+	}
 	if again, err := a.awaitToken(ctx); again || err != nil {
 		return err
 	}
@@ -198,6 +201,28 @@ func (a *sessionLoop) awaitToken(ctx context.Context) (again bool, err error) {
 	a.tokens.spend(time.Now(), cost(a.tokens.each, a.seen.jobs()))
 	a.follows = false
 	return false, nil
+}
+
+// awaitAllowance waits while the sessions of the namespace have received too many or too large answers. Even a new capacity
+// does not end the wait, because a hostile server can cause new capacities by its statistics. It returns true if the caller
+// has to begin its step again instead of polling.
+func (a *sessionLoop) awaitAllowance(ctx context.Context) (again bool) {
+	left := time.Until(a.session.rest)
+	if left <= 0 {
+		return false
+	}
+	a.warnRarely("The servers of this namespace's connections send too much; the next poll waits", "seconds", int(left.Seconds()))
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return true
+	case <-a.recorder.recorded:
+		notify(a.recorder.recorded)
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // announces returns the capacity to announce; 0 before the first call of Announce.

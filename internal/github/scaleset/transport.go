@@ -25,7 +25,8 @@ var answerBounds = github.Bounds{Bytes: 1 << 20, List: 100, Values: 2_000}
 // tokenBounds is for an answer that is cached for as long as its token lives.
 var tokenBounds = github.Bounds{Bytes: 128 << 10, List: 100, Values: 2_000}
 
-// sessionBounds is for a session, whose fields are kept for as long as it is open.
+// sessionBounds is for a session, whose fields are kept for as long as it is open, and for the ids of acquired jobs, which
+// may follow each message.
 var sessionBounds = github.Bounds{Bytes: 32 << 10, List: 100, Values: 2_000}
 
 // metered counts and times requests by class of endpoint, and limits the size of answers.
@@ -40,7 +41,7 @@ func (m metered) RoundTrip(req *http.Request) (*http.Response, error) {
 		bounds = messageBounds
 	case endpoint.isToken():
 		bounds = tokenBounds
-	case endpoint == endpointSessionCreate, endpoint == endpointSessionRefresh:
+	case endpoint == endpointSessionCreate, endpoint == endpointSessionRefresh, endpoint == endpointAcquireJobs:
 		bounds = sessionBounds
 	}
 	resp, err := traffic.Send(m.options, req, class, bounds)
@@ -82,6 +83,8 @@ type exchange struct {
 	silent   bool // no answer arrived
 	// unknown are the unknown parts of a polled message.
 	unknown []unknownPart
+	// size is the number of bytes of answers that were read.
+	size int
 	// pause is the additional time before the next poll, because the message was large.
 	pause time.Duration
 	// bodies are the answers that the call has read. They count against the memory limit until the call ends.
@@ -175,6 +178,7 @@ func (x *exchange) noteNoAnswer(err error) {
 func (o *observer) read(x *exchange, resp *http.Response, isMessage bool) ([]byte, error) {
 	x.bodies = append(x.bodies, resp.Body)
 	body, err := io.ReadAll(resp.Body)
+	x.size += len(body)
 	if err != nil {
 		err = fmt.Errorf("reading the answer: %w", err)
 	}
