@@ -5,9 +5,12 @@ package sources
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -575,13 +578,16 @@ func TestASourceThatSaysNotWhereFromStalls(t *testing.T) {
 }
 
 func TestCredentialsComeFromTheSecret(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "git"}, Data: map[string][]byte{
-		"username": []byte("git"), "password": []byte("secret"), "bearerToken": []byte("token"), "ca.crt": []byte("pem"),
+		"username": []byte("git"), "password": []byte("secret"), "bearerToken": []byte("token"), "ca.crt": certificate,
 	}}
 	w := newWorld(t, secret, us(func(s *v1alpha1.PoolSource) { s.Spec.Git.SecretRef = &v1alpha1.LocalObjectReference{Name: "git"} }))
 	w.push("main@sha1:1", pool("a"))
 	w.reconcile()
-	want := gitsource.Auth{Username: "git", Password: "secret", BearerToken: "token", CAPEM: []byte("pem")}
+	want := gitsource.Auth{Username: "git", Password: "secret", BearerToken: "token", CAPEM: certificate}
 	if diff := cmp.Diff(want, w.auth); diff != "" {
 		t.Error(diff)
 	}
