@@ -270,7 +270,8 @@ func Start(opts Options) (*Running, error) {
 	r := &Running{
 		Server: s,
 		URL:    s.address,
-		http:   &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second},
+		// Clients use a connection long after they opened it, if another one was free first. On a busy machine that takes seconds.
+		http: &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Minute},
 	}
 	if s.opts.PublicURL != "" {
 		r.URL = s.opts.PublicURL
