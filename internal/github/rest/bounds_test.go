@@ -200,9 +200,9 @@ func TestAnswersCountUntilTheyAreDecoded(t *testing.T) {
 	for name, changes := range map[string]bool{"new answers": true, "answers that did not change": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				canceled := 0
+				var canceled atomic.Int32
 				server := roundTrip(func(req *http.Request) (*http.Response, error) {
-					context.AfterFunc(req.Context(), func() { canceled++ })
+					context.AfterFunc(req.Context(), func() { canceled.Add(1) })
 					header := http.Header{"Etag": {`"1"`}}
 					if req.Header.Get("If-None-Match") != "" && !changes {
 						return &http.Response{StatusCode: http.StatusNotModified, Header: header, Body: http.NoBody}, nil
@@ -232,16 +232,16 @@ func TestAnswersCountUntilTheyAreDecoded(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				if canceled != most+1 {
-					t.Errorf("%d answers are closed", canceled)
+				if n := canceled.Load(); n != most+1 {
+					t.Errorf("%d answers are closed", n)
 				}
 				var open []io.Closer
 				for range most + 1 { // at once
 					open = append(open, ask())
 				}
 				synctest.Wait()
-				if canceled != most+2 {
-					t.Errorf("%d of %d answers make room", canceled-most-1, len(open))
+				if n := canceled.Load(); n != most+2 {
+					t.Errorf("%d of %d answers make room", n-most-1, len(open))
 				}
 				for _, body := range open {
 					body.Close()
