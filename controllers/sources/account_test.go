@@ -142,7 +142,7 @@ func TestRightsStayUntilTheRunnersThatNeedThemAreGone(t *testing.T) {
 	}
 }
 
-// The status may be lost between two revisions, of which only the first grants rights.
+// The status may be lost between two revisions. Only the first of them grants rights.
 func TestRightsAreFoundAfterAFailedStatusWrite(t *testing.T) {
 	w := asDeployer(t, v1alpha1.DeletionOrphan)
 	w.push("main@sha1:2", pool("b"))

@@ -178,7 +178,7 @@ func (p *pass) desired(o compile.Object) *unstructured.Unstructured {
 
 // isPermanent reports whether the API server refused an object in a way that a retry is not expected to change. A 403 is not
 // permanent, because it depends on the state of the cluster rather than on the object: a quota, the namespace's admission
-// policies, or permissions, any of which may change a minute later without a push.
+// policies, or permissions. All of these can change without a push.
 func isPermanent(err error) bool {
 	return kube.IsRefused(err) && !apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }

@@ -47,10 +47,8 @@ type argocd struct {
 
 func bindArgoCD(c *cobra.Command) *argocd {
 	a := &argocd{}
-	bindFlags(c.Flags(),
-		flag{&a.enabled, "argocd", "run as an Argo CD config management plugin, with parameters from the environment"},
-		flag{&a.discover, "discover", "with --argocd: print the name of a file if there are definitions in DIR, and nothing otherwise"},
-	)
+	c.Flags().BoolVar(&a.enabled, "argocd", a.enabled, "run as an Argo CD config management plugin, with parameters from the environment")
+	c.Flags().BoolVar(&a.discover, "discover", a.discover, "with --argocd: print the name of a file if there are definitions in DIR, and nothing otherwise")
 	return a
 }
 

@@ -88,10 +88,8 @@ func bindCalendar(c *cobra.Command) *calendarOptions {
 	o := &calendarOptions{timeOptions: &timeOptions{}, days: 7, most: 100}
 	o.bind(c, "from", "start `time` of the calendar, such as 2026-07-05T18:00:00Z (default now)",
 		"time zone of the controller and of the printed times (default: UTC, and the zone of a pool's schedules for its times)")
-	bindFlags(c.Flags(),
-		flag{&o.days, "days", fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays)},
-		flag{&o.most, "most", "maximum number of periods printed for each pool"},
-	)
+	c.Flags().IntVar(&o.days, "days", o.days, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
+	c.Flags().IntVar(&o.most, "most", o.most, "maximum number of periods printed for each pool")
 	c.Flags().StringArrayVar(&o.pools, "pool", nil, "print only this pool, NAME or NAMESPACE/NAME; may be repeated (default: all)")
 	return o
 }

@@ -34,10 +34,8 @@ type clusterOptions struct {
 // bindCluster adds the flags. The help of each flag begins with the text when.
 func bindCluster(flags *pflag.FlagSet, version, when string) *clusterOptions {
 	o := &clusterOptions{version: version, clock: clock.New(time.Now, time.Now, nil)}
-	bindFlags(flags,
-		flag{&o.kubeconfig, "kubeconfig", when + "kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or in a cluster the pod's ServiceAccount)"},
-		flag{&o.context, "context", when + "context of the kubeconfig (default: its current one)"},
-	)
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, when+"kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or in a cluster the pod's ServiceAccount)")
+	flags.StringVar(&o.context, "context", o.context, when+"context of the kubeconfig (default: its current one)")
 	return o
 }
 

@@ -67,13 +67,11 @@ could not verify it.`,
 	flags.Int64Var(&config.HookID, "hook-id", 0, "ID of the webhook whose deliveries are listed (default: the webhook of the GitHub App)")
 	cluster := bindCluster(flags, version, "with secret/ and connection/: ")
 	var address, from string
-	bindFlags(flags,
-		flag{&address, "url", "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)"},
-		flag{&from, "credentials", "folder, secret/NAME or connection/NAME"},
-		flag{&config.Group, "runner-group", "runner group (default: GitHub's default group)"},
-		flag{&cluster.namespace, "namespace,n", "with secret/ and connection/: namespace of the object (default: the namespace of the context)"},
-		flag{&config.Retry, "retry", "time between two attempts to create a session while the previous one blocks it"},
-	)
+	flags.StringVar(&address, "url", address, "URL of the organization, repository or enterprise, as in a browser (default: the URL of the connection)")
+	flags.StringVar(&from, "credentials", from, "folder, secret/NAME or connection/NAME")
+	flags.StringVar(&config.Group, "runner-group", config.Group, "runner group (default: GitHub's default group)")
+	flags.StringVarP(&cluster.namespace, "namespace", "n", cluster.namespace, "with secret/ and connection/: namespace of the object (default: the namespace of the context)")
+	flags.DurationVar(&config.Retry, "retry", config.Retry, "time between two attempts to create a session while the previous one blocks it")
 	f := bindFormat(c, "text", "json", "yaml")
 	_ = c.MarkFlagRequired("credentials") // the flag exists
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -64,35 +64,33 @@ If there are several replicas, only the leader works.`,
 
 func (f *controllerOptions) bind(c *cobra.Command) {
 	flags := c.Flags()
-	bindFlags(flags,
-		flag{&f.kubeconfig, "kubeconfig", "kubeconfig file (default in a cluster: the pod's ServiceAccount)"},
-		flag{&f.manager.Namespaces, "watch-namespaces", "namespaces to watch (default: all)"},
-		flag{&f.manager.MetricsAddress, "metrics-addr", "address that serves /metrics and /loglevel; 0 for none"},
-		flag{&f.manager.HealthAddress, "health-addr", "address that serves /healthz and /readyz; 0 for none"},
-		flag{&f.manager.LeaderElection, "leader-elect", "elect a leader among the replicas; only the leader works"},
-		flag{&f.manager.LeaderElectionNamespace, "leader-election-namespace", "namespace of the lease (default: the pod's)"},
-		flag{&f.manager.LeaseDuration, "leader-election-lease-duration", "time that other replicas wait after the last renewal before they replace the leader"},
-		flag{&f.manager.RenewDeadline, "leader-election-renew-deadline", "time that the leader tries to renew its lease before it exits; must be less than the lease duration"},
-		flag{&f.manager.RetryPeriod, "leader-election-retry-period", "time between two attempts to get or renew the lease"},
-		flag{&f.controllers.Cluster, "cluster-id", "name of this cluster on GitHub (default: the UID of namespace kube-system)"},
-		flag{&f.controllers.Sources.DefaultServiceAccount, "default-service-account", "ServiceAccount in the source's namespace that applies the objects of sources without spec.serviceAccountName (default: the controller itself)"},
-		flag{&f.controllers.Sources.NoCrossNamespaceRefs, "no-cross-namespace-refs", "refuse references of sources to objects in other namespaces"},
-		flag{&f.controllers.CredentialsDir, "credentials-dir", "folder with the mounted credentials for connections with spec.mount"},
-		flag{&f.controllers.Sources.AllowFiles, "allow-file-sources", "allow sources to use file:// repositories in the controller's file system"},
-		flag{&f.controllers.Sources.JitterPercent, "interval-jitter-percentage", "random variation of the sources' intervals in percent, 0 to 99"},
-		flag{&f.controllers.Sources.PostStatus, "post-status", "report revisions to GitHub with commit statuses and check runs, for sources with spec.commitStatus"},
-		flag{&f.controllers.Zone, "time-zone", "time zone that policies read as input.zone, by its name in the IANA database"},
-		flag{&f.controllers.EventsAddress, "events-addr", "URL to which events are posted, in the format of Flux's notification-controller (default: none)"},
-		flag{&f.controllers.Runners, "concurrent-runners", "number of runners reconciled concurrently"},
-		flag{&f.controllers.Others, "concurrent", "number of objects of each other kind reconciled concurrently"},
-		flag{&f.logLevel, "log-level", "debug, info, warn or error; PUT /loglevel on the metrics address changes it at run time, from localhost"},
-		flag{&f.remoteLogLevel, "remote-log-level", "accept PUT /loglevel from all hosts, not only from localhost"},
-		flag{&f.logEncoding, "log-encoding", "json or text"},
-		flag{&f.decisionLog, "decision-log", "changes or off: with changes, log each policy decision that differs from the previous one"},
-		flag{&f.controllers.DecisionSample, "decision-log-sample", "also log every Nth decision that changes nothing; 0 for none"},
-		flag{&f.jobLabels, "job-metric-labels", "additional labels of job metrics: repository, workflow or both (default: none)"},
-		flag{&f.jobLabelLimit, "job-metric-label-limit", "number of label pairs for which a pool has series, at most 1000; further pairs are combined as \"other\""},
-	)
+	flags.StringVar(&f.kubeconfig, "kubeconfig", f.kubeconfig, "kubeconfig file (default in a cluster: the pod's ServiceAccount)")
+	flags.StringSliceVar(&f.manager.Namespaces, "watch-namespaces", f.manager.Namespaces, "namespaces to watch (default: all)")
+	flags.StringVar(&f.manager.MetricsAddress, "metrics-addr", f.manager.MetricsAddress, "address that serves /metrics and /loglevel; 0 for none")
+	flags.StringVar(&f.manager.HealthAddress, "health-addr", f.manager.HealthAddress, "address that serves /healthz and /readyz; 0 for none")
+	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", f.manager.LeaderElection, "elect a leader among the replicas; only the leader works")
+	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", f.manager.LeaderElectionNamespace, "namespace of the lease (default: the pod's)")
+	flags.DurationVar(&f.manager.LeaseDuration, "leader-election-lease-duration", f.manager.LeaseDuration, "time that other replicas wait after the last renewal before they replace the leader")
+	flags.DurationVar(&f.manager.RenewDeadline, "leader-election-renew-deadline", f.manager.RenewDeadline, "time that the leader tries to renew its lease before it exits; must be less than the lease duration")
+	flags.DurationVar(&f.manager.RetryPeriod, "leader-election-retry-period", f.manager.RetryPeriod, "time between two attempts to get or renew the lease")
+	flags.StringVar(&f.controllers.Cluster, "cluster-id", f.controllers.Cluster, "name of this cluster on GitHub (default: the UID of namespace kube-system)")
+	flags.StringVar(&f.controllers.Sources.DefaultServiceAccount, "default-service-account", f.controllers.Sources.DefaultServiceAccount, "ServiceAccount in the source's namespace that applies the objects of sources without spec.serviceAccountName (default: the controller itself)")
+	flags.BoolVar(&f.controllers.Sources.NoCrossNamespaceRefs, "no-cross-namespace-refs", f.controllers.Sources.NoCrossNamespaceRefs, "refuse references of sources to objects in other namespaces")
+	flags.StringVar(&f.controllers.CredentialsDir, "credentials-dir", f.controllers.CredentialsDir, "folder with the mounted credentials for connections with spec.mount")
+	flags.BoolVar(&f.controllers.Sources.AllowFiles, "allow-file-sources", f.controllers.Sources.AllowFiles, "allow sources to use file:// repositories in the controller's file system")
+	flags.IntVar(&f.controllers.Sources.JitterPercent, "interval-jitter-percentage", f.controllers.Sources.JitterPercent, "random variation of the sources' intervals in percent, 0 to 99")
+	flags.BoolVar(&f.controllers.Sources.PostStatus, "post-status", f.controllers.Sources.PostStatus, "report revisions to GitHub with commit statuses and check runs, for sources with spec.commitStatus")
+	flags.StringVar(&f.controllers.Zone, "time-zone", f.controllers.Zone, "time zone that policies read as input.zone, by its name in the IANA database")
+	flags.StringVar(&f.controllers.EventsAddress, "events-addr", f.controllers.EventsAddress, "URL to which events are posted, in the format of Flux's notification-controller (default: none)")
+	flags.IntVar(&f.controllers.Runners, "concurrent-runners", f.controllers.Runners, "number of runners reconciled concurrently")
+	flags.IntVar(&f.controllers.Others, "concurrent", f.controllers.Others, "number of objects of each other kind reconciled concurrently")
+	flags.StringVar(&f.logLevel, "log-level", f.logLevel, "debug, info, warn or error; PUT /loglevel on the metrics address changes it at run time, from localhost")
+	flags.BoolVar(&f.remoteLogLevel, "remote-log-level", f.remoteLogLevel, "accept PUT /loglevel from all hosts, not only from localhost")
+	flags.StringVar(&f.logEncoding, "log-encoding", f.logEncoding, "json or text")
+	flags.StringVar(&f.decisionLog, "decision-log", f.decisionLog, "changes or off: with changes, log each policy decision that differs from the previous one")
+	flags.IntVar(&f.controllers.DecisionSample, "decision-log-sample", f.controllers.DecisionSample, "also log every Nth decision that changes nothing; 0 for none")
+	flags.StringSliceVar(&f.jobLabels, "job-metric-labels", f.jobLabels, "additional labels of job metrics: repository, workflow or both (default: none)")
+	flags.IntVar(&f.jobLabelLimit, "job-metric-label-limit", f.jobLabelLimit, "number of label pairs for which a pool has series, at most 1000; further pairs are combined as \"other\"")
 	flags.Uint16Var(&f.manager.ProfilesPort, "profiles-port", 0, "port of localhost that serves Go's profiles at /debug/pprof/, reached by kubectl port-forward (default: none)")
 	flags.StringArrayVar(&f.controllers.PrometheusServers, "prometheus-server", nil, "Prometheus server that pools may name in spec.demand.metrics, as NAME=URL; may be repeated (default: none)")
 	f.webhook.bind(flags)

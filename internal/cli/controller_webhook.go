@@ -26,11 +26,9 @@ type webhookOptions struct {
 }
 
 func (f *webhookOptions) bind(flags *pflag.FlagSet) {
-	bindFlags(flags,
-		flag{&f.address, "webhook-addr", "address that receives GitHub's webhooks at /github/NAMESPACE/CONNECTION, such as :8081 (default: none)"},
-		flag{&f.advertise, "webhook-advertise-ip", "IP address at which other replicas reach the webhook server of this replica (default: $" + podIP + ")"},
-		flag{&f.proxies, "webhook-trusted-proxies", "networks of proxies, such as 10.0.0.0/8, whose X-Forwarded-For header is trusted"},
-	)
+	flags.StringVar(&f.address, "webhook-addr", f.address, "address that receives GitHub's webhooks at /github/NAMESPACE/CONNECTION, such as :8081 (default: none)")
+	flags.StringVar(&f.advertise, "webhook-advertise-ip", f.advertise, "IP address at which other replicas reach the webhook server of this replica (default: $"+podIP+")")
+	flags.StringSliceVar(&f.proxies, "webhook-trusted-proxies", f.proxies, "networks of proxies, such as 10.0.0.0/8, whose X-Forwarded-For header is trusted")
 }
 
 // listen opens the port of the webhook server before the controllers start, so that an unusable address

@@ -61,10 +61,8 @@ denied or a policy fails.`,
 	in.allowEmpty, in.policies.record = true, true
 	c.Args = cobra.RangeArgs(1, 2)
 	e := evalOptions{timeOptions: bindTime(c)}
-	bindFlags(c.Flags(),
-		flag{&e.file, "filename,f", "file with the scenario or policy input; - for standard input (required)"},
-		flag{&e.name, "case", "name of the case, if the scenario file has several"},
-	)
+	c.Flags().StringVarP(&e.file, "filename", "f", e.file, "file with the scenario or policy input; - for standard input (required)")
+	c.Flags().StringVar(&e.name, "case", e.name, "name of the case, if the scenario file has several")
 	_ = c.MarkFlagRequired("filename") // the flag exists
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !slices.Contains(decisions, args[0]) {

@@ -41,11 +41,9 @@ it could not read. It sends no requests to GitHub.`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	o := &explainOptions{cluster: bindCluster(c.Flags(), version, ""), output: bindFormat(c, "text", "json", "yaml")}
-	bindFlags(c.Flags(),
-		flag{&o.cluster.namespace, "namespace,n", "namespace (default: the namespace of the context; for a job: all namespaces)"},
-		flag{&o.at, "at", "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (local time in the last 24 hours), or a duration before now such as 2h30m"},
-		flag{&o.labels, "labels", "labels of the job's runs-on, separated by commas"},
-	)
+	c.Flags().StringVarP(&o.cluster.namespace, "namespace", "n", o.cluster.namespace, "namespace (default: the namespace of the context; for a job: all namespaces)")
+	c.Flags().StringVar(&o.at, "at", o.at, "time of a pool's decision: 2026-07-06T12:00:00Z, 15:04 (local time in the last 24 hours), or a duration before now such as 2h30m")
+	c.Flags().StringSliceVar(&o.labels, "labels", o.labels, "labels of the job's runs-on, separated by commas")
 	c.RunE = o.run
 	return c
 }

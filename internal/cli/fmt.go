@@ -53,10 +53,8 @@ stays as it is. The command then formats the other files and exits with code 1.
 With --check or --diff, write nothing, and exit with code 3 if a file is not formatted.`,
 		Example: "  corral fmt\n  corral fmt --check\n  corral fmt -d pools/linux.cue",
 	}
-	bindFlags(c.Flags(),
-		flag{&f.check, "check", "print the names of files that are not formatted, and write nothing"},
-		flag{&f.diff, "diff,d", "print the changes instead of names, and write nothing"},
-	)
+	c.Flags().BoolVar(&f.check, "check", f.check, "print the names of files that are not formatted, and write nothing")
+	c.Flags().BoolVarP(&f.diff, "diff", "d", f.diff, "print the changes instead of names, and write nothing")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		f.out = c.OutOrStdout()
 		if len(args) == 0 {

@@ -68,14 +68,12 @@ replaces an existing file: it renews the copy of the schema.`,
 		Example: "  corral init runners --module github.com/acme/runners@v0 --url https://github.com/acme\n  corral init runners --teams=web,data --url https://github.com/acme\n  corral init guard --guard --url https://github.com/acme",
 		Args:    cobra.MaximumNArgs(1),
 	}
-	bindFlags(c.Flags(),
-		flag{&r.url, "url", "URL of the enterprise, organization or repository for which runners work"},
-		flag{&r.module, "module", "path of the new CUE module; a path such as github.com/acme/runners@v0 also sets the URL of the repository in PoolSources"},
-		flag{&r.guard, "guard", "create a repository of guard rails"},
-		flag{&r.schemaOnly, "schema-only", "renew the copy of the schema, and write nothing else"},
-		flag{&r.registry, "schema-from-registry", "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry"},
-		flag{&r.teams, "teams", "create a repository that many teams share, with these first teams"},
-	)
+	c.Flags().StringVar(&r.url, "url", r.url, "URL of the enterprise, organization or repository for which runners work")
+	c.Flags().StringVar(&r.module, "module", r.module, "path of the new CUE module; a path such as github.com/acme/runners@v0 also sets the URL of the repository in PoolSources")
+	c.Flags().BoolVar(&r.guard, "guard", r.guard, "create a repository of guard rails")
+	c.Flags().BoolVar(&r.schemaOnly, "schema-only", r.schemaOnly, "renew the copy of the schema, and write nothing else")
+	c.Flags().BoolVar(&r.registry, "schema-from-registry", r.registry, "require the schema in cue.mod/module.cue instead of copying it; editors and the cue command then fetch it from CUE's registry")
+	c.Flags().StringSliceVar(&r.teams, "teams", r.teams, "create a repository that many teams share, with these first teams")
 	c.Flags().Lookup("teams").NoOptDefVal = "web"
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "schema-from-registry")
 	c.MarkFlagsMutuallyExclusive("guard", "schema-only", "teams")

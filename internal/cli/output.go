@@ -9,10 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -129,33 +127,6 @@ func bindFormat(c *cobra.Command, allowed ...string) *format {
 	c.Flags().VarP(checkedValue{&f.value, "format", check}, "output", "o", "output format: "+strings.Join(allowed, ", "))
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return f
-}
-
-// flag is a flag of a command. The default is the value of the variable when the flag is bound.
-type flag struct {
-	// to points to a bool, an int, a string, a time.Duration or a []string.
-	to any
-	// name is NAME, or NAME,LETTER for a flag with a short form.
-	name, usage string
-}
-
-// bindFlags adds flags to a command.
-func bindFlags(set *pflag.FlagSet, flags ...flag) {
-	for _, f := range flags {
-		name, short, _ := strings.Cut(f.name, ",")
-		switch to := f.to.(type) {
-		case *bool:
-			set.BoolVarP(to, name, short, *to, f.usage)
-		case *int:
-			set.IntVarP(to, name, short, *to, f.usage)
-		case *string:
-			set.StringVarP(to, name, short, *to, f.usage)
-		case *time.Duration:
-			set.DurationVarP(to, name, short, *to, f.usage)
-		case *[]string:
-			set.StringSliceVarP(to, name, short, *to, f.usage)
-		}
-	}
 }
 
 // bindNamespace adds --namespace to a command that reads definitions.

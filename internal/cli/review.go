@@ -84,17 +84,15 @@ func newReview(version string) *cobra.Command {
 	}
 	c.Args = cobra.MaximumNArgs(2)
 	flags := c.Flags()
-	bindFlags(flags,
-		flag{&o.base, "base", "revision to compare with: a branch, a tag, a hash or HEAD^1 (default: HEAD)"},
-		flag{&o.head, "head", "revision to review (default: the files in DIR)"},
-		flag{&o.prices, "prices", "price file for both sides (default: prices.yaml of each side)"},
-		flag{&o.recorded, "recorded", "decision log as JSON lines: print the decisions that the head's policies would have made differently; - for standard input"},
-		flag{&o.marker, "marker", "marker in the first line of the markdown, <!-- MARKER -->, which identifies the comment to replace"},
-		flag{&o.exitCode, "exit-code", "exit with code 3 if there are changes"},
-		flag{&o.failOn, "fail-on", "fail on any of " + strings.Join(failChoices, ", ") + "; a broken head always fails"},
-		flag{&o.diff, "diff", "add a unified diff of the compiled objects"},
-		flag{&o.live, "live", "read the current pools from the cluster, and apply each changed object as a dry run, with your own permissions"},
-	)
+	flags.StringVar(&o.base, "base", o.base, "revision to compare with: a branch, a tag, a hash or HEAD^1 (default: HEAD)")
+	flags.StringVar(&o.head, "head", o.head, "revision to review (default: the files in DIR)")
+	flags.StringVar(&o.prices, "prices", o.prices, "price file for both sides (default: prices.yaml of each side)")
+	flags.StringVar(&o.recorded, "recorded", o.recorded, "decision log as JSON lines: print the decisions that the head's policies would have made differently; - for standard input")
+	flags.StringVar(&o.marker, "marker", o.marker, "marker in the first line of the markdown, <!-- MARKER -->, which identifies the comment to replace")
+	flags.BoolVar(&o.exitCode, "exit-code", o.exitCode, "exit with code 3 if there are changes")
+	flags.StringSliceVar(&o.failOn, "fail-on", o.failOn, "fail on any of "+strings.Join(failChoices, ", ")+"; a broken head always fails")
+	flags.BoolVar(&o.diff, "diff", o.diff, "add a unified diff of the compiled objects")
+	flags.BoolVar(&o.live, "live", o.live, "read the current pools from the cluster, and apply each changed object as a dry run, with your own permissions")
 	flags.StringToStringVar(&o.writes, "write", nil, "also write the report in a format to a file, as `FORM=FILE`; may be repeated")
 	flags.Lookup("write").DefValue = ""
 	c.RunE = o.run

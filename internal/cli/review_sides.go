@@ -54,8 +54,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	var results [2]compiled
 	var covering [2]*declaredSource
 	var sources [2][]*declaredSource
-	covering[0], sources[0] = base.appliedBy(o.definitions.tags)
-	covering[1], sources[1] = head.appliedBy(o.definitions.tags)
+	covering[0], sources[0] = base.sourcesAround(o.definitions.tags)
+	covering[1], sources[1] = head.sourcesAround(o.definitions.tags)
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() (err error) {
@@ -91,9 +91,9 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	return notes, err
 }
 
-// appliedBy returns the PoolSource that applies the reviewed folder itself or a folder above it, or else the PoolSources that
-// apply folders below. The given tags of the flags override tags of the sources below.
-func (t namedTree) appliedBy(set tags) (covering *declaredSource, below []*declaredSource) {
+// sourcesAround returns the PoolSource that applies the reviewed folder itself or a folder above it, or else the PoolSources
+// that apply folders below. The given tags of the flags override tags of the sources below.
+func (t namedTree) sourcesAround(set tags) (covering *declaredSource, below []*declaredSource) {
 	if t.absent || t.refusal != "" {
 		return nil, nil
 	}

@@ -80,11 +80,9 @@ led to it, and exits with code 1. The exit code is also 1 if a file cannot be re
 	in := bindInputs(c, "text", "json", "github", "junit")
 	in.allowEmpty, in.policies.record = true, true
 	var t testOptions
-	bindFlags(c.Flags(),
-		flag{&t.run, "run", "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario"},
-		flag{&t.Verbose, "verbose,v", "also print the tests that passed"},
-		flag{&t.coverage, "coverage", "print which lines of rules the tests and scenarios reach"},
-	)
+	c.Flags().StringVar(&t.run, "run", t.run, "run only tests whose name matches this regular expression: data.PACKAGE.NAME, or FILE/CASE of a scenario")
+	c.Flags().BoolVarP(&t.Verbose, "verbose", "v", t.Verbose, "also print the tests that passed")
+	c.Flags().BoolVar(&t.coverage, "coverage", t.coverage, "print which lines of rules the tests and scenarios reach")
 	c.Flags().Float64Var(&t.threshold, "threshold", 0, "minimum coverage in percent, 0 to 100")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if t.threshold < 0 || t.threshold > 100 {

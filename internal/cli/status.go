@@ -63,13 +63,11 @@ problem, but not everything could be checked.`,
 		Args:    cobra.NoArgs,
 	}
 	o := &statusOptions{cluster: bindCluster(c.Flags(), version, ""), output: bindFormat(c, "text", "json", "yaml"), lease: defaultLeaseNamespace, interval: 5 * time.Second}
-	bindFlags(c.Flags(),
-		flag{&o.cluster.namespace, "namespace,n", "namespace (default: the namespace of the context)"},
-		flag{&o.everywhere, "all-namespaces,A", "check all namespaces"},
-		flag{&o.lease, "lease-namespace", "namespace of the controller's lease; with -A, the command also searches the other namespaces"},
-		flag{&o.watch, "watch,w", "keep checking and show changes: the page on a terminal, otherwise a line for each change"},
-		flag{&o.interval, "interval", "with --watch: the time between two checks, at least 1s"},
-	)
+	c.Flags().StringVarP(&o.cluster.namespace, "namespace", "n", o.cluster.namespace, "namespace (default: the namespace of the context)")
+	c.Flags().BoolVarP(&o.everywhere, "all-namespaces", "A", o.everywhere, "check all namespaces")
+	c.Flags().StringVar(&o.lease, "lease-namespace", o.lease, "namespace of the controller's lease; with -A, the command also searches the other namespaces")
+	c.Flags().BoolVarP(&o.watch, "watch", "w", o.watch, "keep checking and show changes: the page on a terminal, otherwise a line for each change")
+	c.Flags().DurationVar(&o.interval, "interval", o.interval, "with --watch: the time between two checks, at least 1s")
 	c.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	c.RunE = o.run
 	return c

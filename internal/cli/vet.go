@@ -114,12 +114,10 @@ func newVet(version string) *cobra.Command {
 	in := bindInputs(c, "text", "json", "yaml", "github", "sarif", "junit")
 	at := bindTime(c)
 	o := vetOptions{cluster: bindCluster(c.Flags(), version, "with --live: ")}
-	bindFlags(c.Flags(),
-		flag{&o.base, "base", "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1"},
-		flag{&o.verbose, "verbose,v", "also print which policies are evaluated for each pool"},
-		flag{&o.live, "live", "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions"},
-		flag{&o.manifests, "filename,f", "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -"},
-	)
+	c.Flags().StringVar(&o.base, "base", o.base, "warn about pools that are gone since this revision: a branch, a tag, a hash or HEAD^1")
+	c.Flags().BoolVarP(&o.verbose, "verbose", "v", o.verbose, "also print which policies are evaluated for each pool")
+	c.Flags().BoolVar(&o.live, "live", o.live, "read the ResourceQuotas and LimitRanges of the pools' namespaces from the cluster, and the connections of pools with a cache, with your own permissions")
+	c.Flags().StringVarP(&o.manifests, "filename", "f", o.manifests, "check the YAML or JSON in this file instead of definitions; - for standard input, as in helm template . | corral vet -f -")
 	c.MarkFlagsMutuallyExclusive("filename", "base")
 	c.MarkFlagsMutuallyExclusive("filename", "tag")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -29,7 +29,7 @@ func (w *workspace) goneSince(ctx context.Context, d *definitions, folder, revis
 		return nil, err
 	}
 	result, err := compileTree(ctx, base.tree, compile.Options{Tags: d.tags, AllowEmpty: true})
-	diagnostics := result.Diagnostics // without those of assign
+	diagnostics := result.Diagnostics // as they were before assign adds its own
 	if err == nil && w.isAssigned {   // the definitions are in the namespaces of the sources that apply them
 		err = d.assign(ctx, &result)
 	}

@@ -65,7 +65,7 @@ func bindPolicyOptions(c *cobra.Command) *policyOptions {
 	c.Flags().StringArrayVar(&o.paths, "policy", nil,
 		"additional policies: a file or folder with manifests, or with *.rego files, which form a ClusterRunnerPolicy with the name of the file or folder; may be repeated")
 	bindNamespace(c, &o.namespace)
-	bindFlags(c.Flags(), flag{&o.timeout, "timeout", "maximum CPU time for one evaluation of one policy"})
+	c.Flags().DurationVar(&o.timeout, "timeout", o.timeout, "maximum CPU time for one evaluation of one policy")
 	return o
 }
 

@@ -111,7 +111,10 @@ func ConditionOf(o Conditioned, name string) *Condition {
 
 // cause returns the first cause of the condition or, without causes, its reason and message as a cause.
 func (c *Condition) cause() v1alpha1.Cause {
-	return append(slices.Clip(c.Causes), v1alpha1.Cause{Code: c.Reason, Detail: c.Message})[0]
+	if len(c.Causes) > 0 {
+		return c.Causes[0]
+	}
+	return v1alpha1.Cause{Code: c.Reason, Detail: c.Message}
 }
 
 // Row returns the catalog's row for the first cause of the condition or, without causes, for its reason.

@@ -3,19 +3,23 @@
 
 package poolstatus
 
-import (
-	"cmp"
-
-	"github.com/corral-dev/corral/apis/v1alpha1"
-)
+import "github.com/corral-dev/corral/apis/v1alpha1"
 
 // Count adds one runner in a state to the counts.
 func Count(c *v1alpha1.RunnerCounts, state v1alpha1.RunnerState, outdated bool) {
-	counts := map[v1alpha1.RunnerState]*int32{
-		v1alpha1.RunnerIdle: &c.Idle, v1alpha1.RunnerBusy: &c.Busy, v1alpha1.RunnerFinished: &c.Finished, v1alpha1.RunnerFailed: &c.Failed,
-	}
 	c.Total++
-	*cmp.Or(counts[state], &c.Pending)++
+	switch state {
+	case v1alpha1.RunnerIdle:
+		c.Idle++
+	case v1alpha1.RunnerBusy:
+		c.Busy++
+	case v1alpha1.RunnerFinished:
+		c.Finished++
+	case v1alpha1.RunnerFailed:
+		c.Failed++
+	default:
+		c.Pending++
+	}
 	if outdated {
 		c.Outdated++
 	}

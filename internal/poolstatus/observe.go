@@ -256,7 +256,13 @@ func conditionOf(pod *corev1.Pod, name corev1.PodConditionType, status corev1.Co
 
 // describe joins a reason and a message. Either may be empty.
 func describe(reason, message string) string {
-	return strings.TrimPrefix(strings.TrimSuffix(reason+": "+message, ": "), ": ")
+	switch {
+	case message == "":
+		return reason
+	case reason == "":
+		return message
+	}
+	return reason + ": " + message
 }
 
 // HasEnded reports whether all containers of a pod have ended for good.

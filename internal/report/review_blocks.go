@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/review"
@@ -271,10 +270,15 @@ func placeOf(r v1alpha1.RuleReference) Place { return Place{File: r.File, Line: 
 // lines.
 func changed(at review.Places, fields []review.FieldChange, class review.Class) Place {
 	i := max(0, slices.IndexFunc(fields, func(f review.FieldChange) bool { return f.Class == class && f.HeadAt != nil }))
-	if len(fields) > i && fields[i].HeadAt != nil && fields[i].HeadAt.File != "" {
-		at.HeadAt = fields[i].HeadAt
+	switch {
+	case len(fields) > i && fields[i].HeadAt != nil && fields[i].HeadAt.File != "":
+		return *fields[i].HeadAt
+	case at.HeadAt != nil:
+		return *at.HeadAt
+	case at.BaseAt != nil:
+		return Place{File: at.BaseAt.File}
 	}
-	return *cmp.Or(at.HeadAt, &Place{File: ptr.Deref(at.BaseAt, Place{}).File})
+	return Place{}
 }
 
 // otherChanges adds the policies, the connections and the prices that change.

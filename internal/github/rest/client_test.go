@@ -590,7 +590,7 @@ func TestChosenRunsNeedRunnersFirst(t *testing.T) {
 	}{
 		"none":                      {all: true},
 		"some":                      {queued: []int64{3}, running: []int64{2}, waiting: []int64{1}, want: []int64{3, 2, 1}, all: true},
-		"one that moved on":         {queued: []int64{3, 1}, running: []int64{3}, waiting: []int64{1}, want: []int64{3, 1}, all: true},
+		"a run whose state changed": {queued: []int64{3, 1}, running: []int64{3}, waiting: []int64{1}, want: []int64{3, 1}, all: true},
 		"many that wait":            {queued: []int64{1000}, running: []int64{1001}, waiting: ids(1, mostRuns), want: append([]int64{1000, 1001}, ids(1, mostRuns-2)...)},
 		"as many as may be":         {queued: ids(1, mostRuns), want: ids(1, mostRuns), all: true},
 		"as many, and one moved on": {queued: ids(1, mostRuns), running: []int64{7}, want: ids(1, mostRuns), all: true},
