@@ -347,7 +347,7 @@ func (m *Memory) mayReplacePlaceholder(pool types.UID, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at, known := m.replaced[pool]
-	return !known || now.Sub(at) >= placeholderLife
+	return !known || now.Sub(at).Abs() >= placeholderLife // the clock may be set back
 }
 
 // notePlaceholderReplaced records that a pool's placeholder was removed because its pool needs another one.

@@ -25,6 +25,9 @@ const (
 	// placeholdersAtOnce is the maximum number of a namespace's placeholders that one visit registers or replaces. So a
 	// namespace that changes its pools, or replaces them by new ones, uses about a fifth of GitHub's points at most.
 	placeholdersAtOnce = 20
+	// placeholdersTime limits the part of a visit that keeps placeholders, because the calls of a namespace may wait for
+	// those of others, and the rest of the connection's runners wait for the visit.
+	placeholdersTime = time.Minute
 )
 
 // wantsPlaceholder reports whether the pool needs a placeholder: a registration without a pod, which therefore never gets a
@@ -46,9 +49,11 @@ func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
 // longer needed.
 //
 // The namespaces that use a connection share GitHub's limits, so keepPlaceholders makes few calls for one namespace. When
-// GitHub's limits are near, it stops until the next visit. The order of the pools is random, so that the same pools are not
+// GitHub's limits are near, or after placeholdersTime, it stops until the next visit. The order of the pools is random, so that the same pools are not
 // always the last.
 func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
+	ctx, cancel := context.WithTimeout(ctx, placeholdersTime)
+	defer cancel()
 	known := make(map[string]rest.Runner, len(listed))
 	for _, r := range listed {
 		known[r.Name] = r
@@ -67,7 +72,7 @@ func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
 		if err != nil {
 			kube.Warn(ctx, "The placeholder of a pool can't be registered", "pool", p.Name, "reason", github.Summary(err))
 		}
-		if _, limited := github.IsRateLimited(err); limited {
+		if _, limited := github.IsRateLimited(err); limited || ctx.Err() != nil {
 			return
 		}
 	}

@@ -180,8 +180,9 @@ func (p *pass) declaredIDs(b built) sets.Set[id] {
 
 // intend adds the rights-granting objects that a plan applies to the inventory, before they are applied. Corral finds such
 // an object only in the inventory once the source no longer declares it. If the status were written only after the objects,
-// a failed write would leave them in the cluster for good.
-func (p *pass) intend(ctx context.Context, plan plan, holds sets.Set[id]) error {
+// a failed write would leave them in the cluster for good. It returns the IDs that holds and the inventory then have, because
+// the API server may store an object although its application fails. The next pass drops objects that do not exist.
+func (p *pass) intend(ctx context.Context, plan plan, holds sets.Set[id]) (sets.Set[id], error) {
 	known, next := readInventory(p.source), holds.Clone()
 	for _, o := range plan.apply {
 		if i := idOf(o); i.givesRights() {
@@ -190,10 +191,10 @@ func (p *pass) intend(ctx context.Context, plan plan, holds sets.Set[id]) error 
 	}
 	isNew := func(i id) bool { return i.givesRights() && !known.Has(i) }
 	if !slices.ContainsFunc(next.UnsortedList(), isNew) {
-		return nil
+		return next, nil
 	}
 	p.source.Status.Inventory = inventory(p.source.Namespace, next)
-	return p.attempt.Save(ctx)
+	return next, p.attempt.Save(ctx)
 }
 
 // unreadable returns the rights-granting objects in the inventory of a source that no longer has a service account: Corral

@@ -160,6 +160,22 @@ func TestRightsAreFoundAfterAFailedStatusWrite(t *testing.T) {
 	w.expectRights("not declared any more")
 }
 
+// An answer of the API server may be lost although it stored the object.
+func TestRightsAreFoundAfterALostAnswer(t *testing.T) {
+	w := asDeployer(t, v1alpha1.DeletionOrphan)
+	w.push("main@sha1:2", pool("b"))
+	w.reconcile()
+	w.push("main@sha1:3", pool("a"), pool("b"), giving(accountKind), giving(roleKind), giving(bindingKind))
+	w.answerErr["a-hooks"] = apierrors.NewTimeoutError("the connection was lost", 1)
+	w.reconcile()
+	w.expectReady("False ApplyFailed Reconciling")
+	w.expectRights("applied", accountKind, roleKind, bindingKind)
+	w.answerErr = nil
+	w.push("main@sha1:4", pool("b"))
+	w.reconcile()
+	w.expectRights("not declared any more")
+}
+
 func TestRightsAreAppliedOnlyIfTheStatusCanBeWritten(t *testing.T) {
 	w := asDeployer(t, v1alpha1.DeletionOrphan)
 	w.push("main@sha1:2", pool("b"))

@@ -15,7 +15,6 @@ import (
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/catalog"
-	"github.com/corral-dev/corral/internal/github"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/kube"
 )
@@ -52,15 +51,11 @@ func (p *pass) credentials(ctx context.Context) (gitsource.Auth, error) {
 	if wants := missing(data, overSSH); wants != "" {
 		return gitsource.Auth{}, kube.Wait(p.retryAfter(), catalog.GitSecretIncomplete.With(git.SecretRef.Name, wants))
 	}
-	certificates, err := github.Certificates(data[v1alpha1.CAKey])
-	if err != nil {
-		return gitsource.Auth{}, kube.Wait(p.retryAfter(), catalog.GitCAInvalid.With(v1alpha1.CAKey, git.SecretRef.Name).Wrap(err))
-	}
 	return gitsource.Auth{
 		Username:    string(data[v1alpha1.UsernameKey]),
 		Password:    string(data[v1alpha1.PasswordKey]),
 		BearerToken: string(data[bearerTokenKey]),
-		CAPEM:       certificates,
+		CAPEM:       data[v1alpha1.CAKey],
 		Proxy:       proxy,
 		Identity:    data[identityKey],
 		KnownHosts:  data[knownHostsKey],

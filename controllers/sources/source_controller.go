@@ -229,7 +229,7 @@ func (p *pass) carryOut(ctx context.Context, o outcome) (outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	if err := p.intend(ctx, plan, o.holds); err != nil {
+	if o.holds, err = p.intend(ctx, plan, o.holds); err != nil {
 		return o, err
 	}
 	applied, err := p.apply(ctx, rev, plan)

@@ -18,7 +18,6 @@ var (
 	GitSecretIncomplete         = define(Row{Code: "GitSecretIncomplete", Reason: v1alpha1.CredentialsMissingReason, Message: "Secret {secret} {missing}"})
 	GitProxyForHTTPS            = define(Row{Code: "GitProxyForHTTPS", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "spec.git.proxySecretRef: only https:// supports a proxy"})
 	GitProxyInvalid             = define(Row{Code: "GitProxyInvalid", Reason: v1alpha1.CredentialsMissingReason, Message: "Secret {secret}: the key {key} must be a proxy URL such as http://HOST:PORT", Remedy: "Correct the proxy URL in the Secret that the message names."})
-	GitCAInvalid                = define(Row{Code: "GitCAInvalid", Reason: v1alpha1.CredentialsMissingReason, Message: "the key {key} of Secret {secret} is invalid"})
 	GitVerifyKeysInvalid        = define(Row{Code: "GitVerifyKeysInvalid", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "spec.git.verify: Secret {secret}"})
 	GitSecretMissing            = define(Row{Code: "GitSecretMissing", Reason: v1alpha1.CredentialsMissingReason, Message: "Secret {secret} not found"})
 	SourceNameInvalid           = define(Row{Code: "SourceNameInvalid", Reason: v1alpha1.InvalidSpecReason, Stalls: true, Message: "the source's name must be a valid label value"})

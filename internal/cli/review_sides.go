@@ -54,8 +54,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	var results [2]compiled
 	var covering [2]*declaredSource
 	var sources [2][]*declaredSource
-	covering[0], sources[0] = base.sourcesAround(o.definitions.tags)
-	covering[1], sources[1] = head.sourcesAround(o.definitions.tags)
+	covering[0], sources[0] = base.sourcesAround()
+	covering[1], sources[1] = head.sourcesAround()
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, t := range []namedTree{base, head} {
 		group.Go(func() (err error) {
@@ -72,7 +72,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	in.ManySources = o.policies.namespace == "" && max(len(sources[0]), len(sources[1])) > 1
 	areTagged := slices.ContainsFunc(slices.Concat(sources[0], sources[1]), (*declaredSource).isTagged)
 	if err == nil && (in.ManySources || areTagged && o.policies.namespace == "") {
-		err = assignSides(ctx, sources, &results)
+		err = assignSides(ctx, sources, o.definitions.tags, &results)
 	}
 	if err != nil {
 		return nil, err
@@ -92,8 +92,8 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 }
 
 // sourcesAround returns the PoolSource that applies the reviewed folder itself or a folder above it, or else the PoolSources
-// that apply folders below. The given tags of the flags override tags of the sources below.
-func (t namedTree) sourcesAround(set tags) (covering *declaredSource, below []*declaredSource) {
+// that apply folders below.
+func (t namedTree) sourcesAround() (covering *declaredSource, below []*declaredSource) {
 	if t.absent || t.refusal != "" {
 		return nil, nil
 	}
@@ -102,15 +102,7 @@ func (t namedTree) sourcesAround(set tags) (covering *declaredSource, below []*d
 	if covering != nil {
 		return covering, nil
 	}
-	sources = slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
-	for _, s := range sources {
-		for name := range s.Spec.Tags {
-			if value, ok := set[name]; ok {
-				s.Spec.Tags[name] = value
-			}
-		}
-	}
-	return nil, sources
+	return nil, slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 }
 
 // goneSources returns notes on PoolSources that the base has and the head does not.
@@ -127,14 +119,14 @@ func goneSources(base, head []*declaredSource) (notes []string) {
 // source for a folder, assignSides uses the source of the other side, so that a new source does not appear to move pools.
 // The head gets a diagnostic for each object that the head's own source refuses, and each side for a folder that does not
 // compile with the tags of its own source.
-func assignSides(ctx context.Context, sources [2][]*declaredSource, results *[2]compiled) error {
+func assignSides(ctx context.Context, sources [2][]*declaredSource, set tags, results *[2]compiled) error {
 	for i := range results {
 		if len(results[i].Diagnostics) > 0 {
 			continue
 		}
 		for _, from := range []int{i, 1 - i} {
 			kept := results[i].Diagnostics
-			d := definitions{sources: sources[from]}
+			d := definitions{sources: sources[from], tags: set}
 			if from != i {
 				d.sources = untouchedBy(sources[i], d.sources)
 			}

@@ -227,6 +227,9 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 	}
 	c.Diagnostics = append(c.Diagnostics, d.wrongSources...)
 	declared := slices.Clone(c.Objects)
+	// Sources without tags come first, so that their objects have their namespaces when replace looks at them.
+	sources = slices.Clone(sources)
+	slices.SortStableFunc(sources, func(a, b *declaredSource) int { return len(a.Spec.Tags) - len(b.Spec.Tags) })
 	for i, s := range sources {
 		if j := slices.IndexFunc(sources[:i], s.appliesToo); j >= 0 {
 			c.Diagnostics = append(c.Diagnostics, overlap(s, sources[j]))

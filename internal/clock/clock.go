@@ -103,7 +103,7 @@ func (c *Clock) note(at, sent, received time.Time) {
 	c.adjust(least, most, received)
 	offset := received.Add(c.ahead).Sub(c.compared().Round(0))
 	isFar := offset.Abs() > Limit
-	crossed := isFar != c.isFar && received.Sub(c.crossed) >= crossAgain
+	crossed := isFar != c.isFar && received.Sub(c.crossed).Abs() >= crossAgain // base jumps back when it is corrected
 	if crossed {
 		c.isFar, c.crossed = isFar, received
 	}

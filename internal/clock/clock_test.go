@@ -91,6 +91,26 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// The local clock may follow another server's, which is set back.
+func TestCrossingsAreReportedAfterTheLocalClockIsSetBack(t *testing.T) {
+	now, crossed := time.Unix(1_000_000_000, 0), 0
+	local := func() time.Time { return now }
+	c := New(local, local, func(_ time.Duration, crosses bool) {
+		if crosses {
+			crossed++
+		}
+	})
+	c.note(now.Add(time.Hour), now, now)
+	now = now.Add(-time.Hour)
+	for range 2 {
+		c.note(now, now, now)
+		now = now.Add(confirmAfter)
+	}
+	if crossed != 2 {
+		t.Errorf("the limit was crossed %d times, want 2", crossed)
+	}
+}
+
 // If the machine's clock is put forward while the process runs, the process continues by the server's clock, and the
 // difference is reported.
 func TestClockOfAMachineThatJumps(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// The allowance of a namespace, in bytes of messages. Decoding takes up to 0.2 s of CPU time for each MiB, so a namespace
-// uses a fifth of a core at most in the long run. GitHub's events have 1 to 2 kB, and a job has three or four of them. The
-// burst is enough for all events of 2,000 jobs at once, even if each event has its own message, and the rate for more than
-// a hundred jobs a second.
+// The allowance of a namespace, in bytes of messages. Decoding takes up to 0.2 s of CPU time for each MiB, so decoding the
+// messages of a namespace uses a fifth of a core at most in the long run. GitHub's events have 1 to 2 kB, and a job has
+// three or four of them. The burst is enough for all events of 2,000 jobs at once, even if each event has its own message,
+// and the rate for more than a hundred jobs a second.
 const (
 	allowanceRate  = 1 << 20 // per second
 	allowanceBurst = 32 << 20

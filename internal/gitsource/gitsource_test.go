@@ -5,10 +5,14 @@ package gitsource
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"io"
 	"io/fs"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -366,6 +370,48 @@ func TestUntrustedCertificateIsRefused(t *testing.T) {
 	_, err = (&Client{}).Resolve(t.Context(), Request{URL: url, Ref: Ref{Branch: "main"}, Auth: Auth{CAPEM: []byte("none")}})
 	if !errors.Is(err, ErrNotAllowed) {
 		t.Errorf("ca.crt without a certificate: %v", err)
+	}
+}
+
+// Bundles of certificates contain comments, and sometimes what nobody can read.
+func TestCertificatesOfABundleAreTrusted(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	block := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	certified := func(bits int) string {
+		modulus := new(big.Int).SetBit(big.NewInt(1), bits-1, 1)
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1)}, server.Certificate(), &rsa.PublicKey{N: modulus, E: 65537}, server.TLS.Certificates[0].PrivateKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return block("CERTIFICATE", der)
+	}
+	good, unreadable := block("CERTIFICATE", server.Certificate().Raw), block("CERTIFICATE", []byte("none"))
+	for name, tc := range map[string]struct {
+		bundle string
+		isFine bool
+	}{
+		"one":                    {good, true},
+		"two":                    {good + certified(maxKeyBits), true},
+		"with other things":      {"# ours\n" + unreadable + block("PRIVATE KEY", []byte("x")) + good + "# end\n", true},
+		"a large key":            {good + certified(maxKeyBits+1), false},
+		"only an unreadable one": {unreadable, false},
+		"none":                   {"none", false},
+	} {
+		roots := x509.NewCertPool()
+		err := trust(roots, []byte(tc.bundle))
+		if !tc.isFine {
+			if !errors.Is(err, ErrNotAllowed) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		want := x509.NewCertPool()
+		if !want.AppendCertsFromPEM([]byte(tc.bundle)) || err != nil || !roots.Equal(want) {
+			t.Errorf("%s: the certificates differ from those of crypto/x509: %v", name, err)
+		}
 	}
 }
 

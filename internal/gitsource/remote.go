@@ -6,8 +6,10 @@ package gitsource
 import (
 	"bytes"
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -93,11 +95,34 @@ func newConnection(auth Auth) (*http.Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the system's certificates: %w", err)
 	}
-	if !roots.AppendCertsFromPEM(auth.CAPEM) {
-		return nil, fmt.Errorf("%w: ca.crt holds no PEM certificate", ErrNotAllowed)
+	if err := trust(roots, auth.CAPEM); err != nil {
+		return nil, err
 	}
 	connection.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	return connection, nil
+}
+
+// trust adds PEM certificates to the roots. Like x509.CertPool.AppendCertsFromPEM, it skips what it cannot read, because
+// bundles of certificates often contain something else. But it refuses large keys: crypto/tls limits only the keys of the
+// certificates that a server sends, and checking a signature with a key of a million bits takes minutes and cannot be
+// canceled.
+func trust(roots *x509.CertPool, data []byte) error {
+	found := false
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		certificate, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil {
+			continue
+		}
+		if key, ok := certificate.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxKeyBits {
+			return fmt.Errorf("%w: ca.crt has a certificate with an RSA key of %d bits, more than %d", ErrNotAllowed, key.N.BitLen(), maxKeyBits)
+		}
+		roots.AddCert(certificate)
+		found = true
+	}
+	if !found {
+		return fmt.Errorf("%w: ca.crt holds no PEM certificate", ErrNotAllowed)
+	}
+	return nil
 }
 
 func authMethod(auth Auth) transport.AuthMethod {

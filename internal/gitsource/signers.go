@@ -30,7 +30,7 @@ const (
 	maxKeyBits      = 8192
 	// maxOwnSignatures is the maximum number of signatures that OpenPGP keys make of themselves, in one Secret. All of them
 	// are verified when the keys are read. A key with ten user IDs and subkeys usually has about 20.
-	maxOwnSignatures = 200
+	maxOwnSignatures = 100
 )
 
 // Signers are the public keys of trusted signers.
@@ -120,6 +120,9 @@ func (s *Signers) readPGPBlock(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("is not an armored OpenPGP public key: %w", err)
 	}
+	if err := guardPackets(body, tagsOfKeys); err != nil {
+		return err
+	}
 	if err := s.checkCosts(body); err != nil {
 		return err
 	}
@@ -145,8 +148,6 @@ func (s *Signers) checkCosts(keys []byte) error {
 			return fmt.Errorf("reading the OpenPGP keys: %w", err)
 		}
 		switch x := next.(type) {
-		case *packet.PrivateKey:
-			return errors.New("contains a private key; export only the public key")
 		case *packet.PublicKey:
 			if err := checkKey(x); err != nil {
 				return err
@@ -154,6 +155,9 @@ func (s *Signers) checkCosts(keys []byte) error {
 			found = append(found, x)
 		case *packet.Signature:
 			if !isForeign(x, found) {
+				s.own++
+			}
+			if x.EmbeddedSignature != nil { // it is verified too
 				s.own++
 			}
 			if s.own > maxOwnSignatures {
@@ -223,8 +227,12 @@ func (s *Signers) checkSSH(payload, armored []byte) error {
 }
 
 func (s *Signers) checkPGP(payload, armored []byte) error {
-	name := issuer(armored)
-	_, err := openpgp.CheckArmoredDetachedSignature(s.pgp, bytes.NewReader(payload), bytes.NewReader(armored), nil)
+	signature, err := unarmor(armored)
+	if err != nil {
+		return fmt.Errorf("carries an OpenPGP signature that can't be read: %w", err)
+	}
+	name := issuer(signature)
+	_, err = openpgp.CheckDetachedSignature(s.pgp, bytes.NewReader(payload), bytes.NewReader(signature), nil)
 	switch {
 	case err == nil:
 		return nil
@@ -238,13 +246,25 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	return fmt.Errorf("claims to be signed by %s, but the signature is not valid: %w", name, err)
 }
 
-// issuer returns a description of the key that an OpenPGP signature names as its issuer.
-func issuer(armored []byte) string {
+// unarmor returns the packets of an armored OpenPGP signature, if they are safe to parse.
+func unarmor(armored []byte) ([]byte, error) {
 	block, err := armor.Decode(bytes.NewReader(armored))
 	if err != nil {
-		return "an unknown OpenPGP key"
+		return nil, err
 	}
-	first, err := packet.Read(block.Body)
+	if block.Type != openpgp.SignatureType {
+		return nil, fmt.Errorf("it is armored as %.40q", block.Type)
+	}
+	signature, err := io.ReadAll(block.Body)
+	if err != nil {
+		return nil, err
+	}
+	return signature, guardPackets(signature, tagsOfSignatures)
+}
+
+// issuer returns a description of the key that an OpenPGP signature names as its issuer.
+func issuer(packets []byte) string {
+	first, err := packet.Read(bytes.NewReader(packets))
 	signature, ok := first.(*packet.Signature)
 	switch {
 	case err != nil || !ok:

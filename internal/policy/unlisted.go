@@ -61,7 +61,8 @@ func pairOf(list *ast.Term) (fields, allowed *ast.Term, ok bool) {
 // would silently allow every value.
 func isField(field string) bool {
 	for step := range strings.SplitSeq(field, ".") {
-		if step = strings.TrimSuffix(step, "[*]"); step == "" || strings.ContainsAny(step, "[]") {
+		step = strings.TrimSuffix(step, "[*]")
+		if step == "" || strings.ContainsAny(step, "[]") || strings.Contains(strings.Trim(step, "*"), "*") {
 			return false
 		}
 	}
@@ -87,10 +88,10 @@ func (s *search) look(in *ast.Term, field string) {
 	switch {
 	case !ok:
 	case strings.Contains(step, "*"):
-		pattern, isAny := strings.ToLower(step), strings.Trim(step, "*") == ""
+		part := strings.ToLower(strings.Trim(step, "*"))
 		object.Foreach(func(k, v *ast.Term) {
-			if isAny || matches(pattern, strings.ToLower(textOf(k))) {
-				s.enter(k, v, rest, each, more, isAny && !more)
+			if strings.Contains(strings.ToLower(textOf(k)), part) {
+				s.enter(k, v, rest, each, more, part == "" && !more)
 			}
 		})
 	case step == containerLists[0]:

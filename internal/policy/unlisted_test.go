@@ -37,7 +37,7 @@ func TestUnlisted(t *testing.T) {
 		{`["a.*"]`, `{"On=", "text=", "l*", "num*=*", "b*=x=*"}`, `set()`},
 		{`["a.*o*"]`, `["7"]`, `{["a.On", "On"]}`},
 		{`["a.*O*"]`, `["7"]`, `{["a.On", "On"]}`},
-		{`["a.*t", "a.n*er", "a.t*"]`, `[]`, `{["a.list", "list"], ["a.text", ""], ["a.number", "7"]}`},
+		{`["a.*T", "a.n*", "a.t*"]`, `[]`, `{["a.list", "list"], ["a.text", ""], ["a.number", "7"], ["a.On", "On"]}`},
 		{`["a.list[*]"]`, `["y"]`, `{["a.list[0]", "1"], ["a.list[2]", "list"]}`},
 		{`["a.*[*]"]`, `["list"]`, `{["a.list[0]", "1"], ["a.list[1]", "y"]}`},
 		{`["containers[*].n"]`, `["2"]`, `{["containers[0].n", "1"], ["ephemeralContainers[0].n", "3"]}`},
@@ -55,7 +55,7 @@ func TestUnlisted(t *testing.T) {
 func TestUnlistedRefusesUnreadableFields(t *testing.T) {
 	for _, lists := range []string{
 		`[["a"]]`, `["a"]`, `[["a", []]]`, `[[{"a": 1}, []]]`, `[[[1], []]]`, `[[[""], []]]`, `[[["a."], []]]`, `[[["a..b"], []]]`,
-		`[[["a[_]"], []]]`, `[[["a[_].b"], []]]`, `[[["a[0]"], []]]`, `[[["a[*][*]"], []]]`, `[[["a[*]b"], []]]`, `[[["[*].a"], []]]`,
+		`[[["a[_]"], []]]`, `[[["a[_].b"], []]]`, `[[["a[0]"], []]]`, `[[["a[*][*]"], []]]`, `[[["a[*]b"], []]]`, `[[["[*].a"], []]]`, `[[["a.n*er"], []]]`,
 	} {
 		bad := namespaced("package corral.template\ndeny contains \"\" if corral.unlisted(input.pod, " + lists + ") == set()")
 		if got := NewSet(load(t, bad)).For(pool()).Template(t.Context(), TemplateInput{Pool: pool(), Pod: []byte("{}")}); len(got.Failures) != 1 {

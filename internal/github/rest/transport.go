@@ -97,7 +97,11 @@ func (t *transport) keep(key string, resp *http.Response) *http.Response {
 	if tag == "" {
 		return resp
 	}
-	resp.Body = &recorder{ReadCloser: resp.Body, done: func(body []byte) {
+	resp.Body = &recorder{ReadCloser: resp.Body, done: func(text []byte) {
+		if len(text) > mostKeptOne {
+			return
+		}
+		body := bytes.Clone(text) // a buffer has up to twice the capacity, which the account of memory does not include
 		t.kept.put(&answer{key: key, tag: tag, header: header, size: len(body), body: github.Keep(t.options, body, len(body)+sizeOf(header))})
 	}}
 	return resp

@@ -144,6 +144,28 @@ func TestAnswersAreCharged(t *testing.T) {
 	}
 }
 
+// A server chooses how many jobs a message offers, and how large the answer to their acquisition is.
+func TestAnswersToAcquisitionsAreCharged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim, c := memoryClient(t, githubsim.Options{})
+		s, _, err := c.OpenSession(testContext(t), createSet(t, c).ID, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"count":1,"value":[1` + strings.Repeat(" ", 20_000) + `]}`
+		sim.AddFault(githubsim.Fault{Endpoint: githubsim.EndpointAcquireJobs, Status: http.StatusOK, Body: body})
+		before := c.options.Charge(1<<30, time.Now())
+		if err := s.acquire(testContext(t), []int64{1}); err != nil {
+			t.Fatal(err)
+		}
+		after := c.options.Charge(0, time.Now())
+		want := c.options.Charge(len(body), time.Now()) - after
+		if got := after - before; (got - want).Abs() > time.Microsecond {
+			t.Errorf("it delays the next poll by %s, want %s", got, want)
+		}
+	})
+}
+
 // New runner names that keep arriving take no more memory than the runners of many pools.
 func TestASnapshotRemembersSoManyRunners(t *testing.T) {
 	o := newObservation(github.Options{}.WithDefaults(1).For(github.Credentials{}).Keep)

@@ -142,27 +142,31 @@ func (o *observer) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.noteNoAnswer(err)
 		return nil, err
 	}
-	isMessage := x.endpoint == endpointMessagePoll && resp.StatusCode == http.StatusOK
-	hasShape := x.endpoint.hasShape() && resp.StatusCode == http.StatusOK
-	if resp.StatusCode < http.StatusBadRequest && !isMessage && !hasShape {
+	if !x.endpoint.isRead(resp.StatusCode) {
 		x.status, x.header = resp.StatusCode, resp.Header
 		return resp, nil
 	}
-	body, err := o.read(x, resp, isMessage)
+	isFailure := resp.StatusCode >= http.StatusBadRequest
+	body, err := o.read(x, resp, x.endpoint == endpointMessagePoll && !isFailure)
+	switch {
+	case err != nil:
+	case isFailure:
+		x.typeName, x.message = explain(resp.Header.Get("Content-Type"), body)
+	case x.endpoint.hasShape():
+		err = x.readShape(body)
+	}
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case isMessage:
-	case hasShape:
-		if err := x.readShape(body); err != nil {
-			return nil, err
-		}
-	default:
-		x.typeName, x.message = explain(resp.Header.Get("Content-Type"), body)
-	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return resp, nil
+}
+
+// isRead reports whether the observer reads an answer before the official client does: failures, messages, answers whose
+// shape it checks, and answers to acquisitions, which follow each other as fast as the server answers and are therefore
+// charged like messages.
+func (e endpoint) isRead(status int) bool {
+	return status >= http.StatusBadRequest || status == http.StatusOK && (e == endpointMessagePoll || e == endpointAcquireJobs || e.hasShape())
 }
 
 // noteNoAnswer records why there is no answer that can be used.
