@@ -51,7 +51,7 @@ func guardPackets(data []byte, tags []byte) error {
 		case !slices.Contains(tags, tag):
 			return fmt.Errorf("contains an OpenPGP packet of type %d, which does not belong there", tag)
 		case tag == tagSignature || tag == tagPublicKey || tag == tagSubkey:
-			if err := guardVersion(body, tag == tagSignature); err != nil {
+			if err := guardVersion(body, tag == tagSignature, false); err != nil {
 				return err
 			}
 		}
@@ -98,8 +98,9 @@ func lengthOf(data []byte, limit byte) (length uint64, n int, ok bool) {
 	return 0, 0, false
 }
 
-// guardVersion refuses keys and signatures of version 6, and signatures that contain such a signature.
-func guardVersion(body []byte, isSignature bool) error {
+// guardVersion refuses keys and signatures of version 6, and signatures that contain such a signature. It also refuses
+// signatures in embedded signatures, because the library keeps copies of a signature at each level.
+func guardVersion(body []byte, isSignature, isEmbedded bool) error {
 	const hashed = 4 // where the hashed subpackets begin in versions 4 and 5, after the version, two algorithms and the type
 	switch {
 	case len(body) == 0:
@@ -115,7 +116,7 @@ func guardVersion(body []byte, isSignature bool) error {
 			return errMalformedPacket
 		}
 		size := int(binary.BigEndian.Uint16(rest))
-		if err := guardSubpackets(rest[2 : 2+size]); err != nil {
+		if err := guardSubpackets(rest[2:2+size], isEmbedded); err != nil {
 			return err
 		}
 		rest = rest[2+size:]
@@ -123,7 +124,7 @@ func guardVersion(body []byte, isSignature bool) error {
 	return nil
 }
 
-func guardSubpackets(data []byte) error {
+func guardSubpackets(data []byte, isEmbedded bool) error {
 	for len(data) > 0 {
 		size, n, ok := lengthOf(data, 255)
 		if !ok || size == 0 || size > uint64(len(data)-n) {
@@ -131,7 +132,10 @@ func guardSubpackets(data []byte) error {
 		}
 		body := data[n : n+int(size)] //nolint:gosec // at most len(data)
 		if body[0]&0x7f == typeEmbedded {
-			if err := guardVersion(body[1:], true); err != nil {
+			if isEmbedded {
+				return errors.New("contains an OpenPGP signature in an embedded signature")
+			}
+			if err := guardVersion(body[1:], true, true); err != nil {
 				return err
 			}
 		}

@@ -25,10 +25,20 @@ func pgpPacket(tag byte, body ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0xc0 | tag, 255}, uint32(len(body))), body...)
 }
 
-// pgpSignature returns a version 4 signature packet that has only the given subpackets, not hashed.
-func pgpSignature(subpackets ...byte) []byte {
+// signatureBody returns the body of a version 4 signature that has only the given subpackets, not hashed.
+func signatureBody(subpackets ...byte) []byte {
 	body := binary.BigEndian.AppendUint16([]byte{4, 0, 22, 8, 0, 0}, uint16(len(subpackets)))
-	return pgpPacket(tagSignature, append(append(body, subpackets...), 0, 0, 0, 0, 0, 0)...)
+	return append(append(body, subpackets...), 0, 0, 0, 0, 0, 0)
+}
+
+func pgpSignature(subpackets ...byte) []byte {
+	return pgpPacket(tagSignature, signatureBody(subpackets...)...)
+}
+
+// embedded returns a subpacket that contains a signature.
+func embedded(body []byte) []byte {
+	length := binary.BigEndian.AppendUint32([]byte{255}, uint32(1+len(body)))
+	return slices.Concat(length, []byte{typeEmbedded}, body)
 }
 
 func armored(t *testing.T, kind string, packets ...[]byte) []byte {
@@ -52,9 +62,12 @@ func hostilePackets() map[string]struct {
 } {
 	// A signature of version 6 has lengths of four bytes. The library allocates what they claim.
 	huge := []byte{6, 0, 22, 8, 0xff, 0xff, 0xff, 0xff}
-	// A subpacket of type 32 contains a whole signature.
-	embedded := append([]byte{255, 0, 0, 0, byte(1 + len(huge)), 32}, huge...)
-	short := append([]byte{byte(1 + len(huge)), 32 | 0x80}, huge...) // critical, and with a length of one byte
+	short := append([]byte{byte(1 + len(huge)), typeEmbedded | 0x80}, huge...) // critical, and with a length of one byte
+	// The library keeps copies of all that a signature contains, at each level.
+	nested := signatureBody()
+	for len(nested) < 40_000 {
+		nested = signatureBody(embedded(nested)...)
+	}
 	return map[string]struct {
 		packets []byte
 		want    string
@@ -63,9 +76,9 @@ func hostilePackets() map[string]struct {
 		"version 6, old header":        {append([]byte{0x80 | tagSignature<<2, byte(len(huge))}, huge...), "version 6"},
 		"version 6, indeterminate":     {append([]byte{0x80 | tagSignature<<2 | 3}, huge...), "malformed"},
 		"version 6, partial":           {append([]byte{0xc0 | tagSignature, 224 + 3}, huge...), "malformed"},
-		"version 6, embedded":          {pgpSignature(embedded...), "version 6"},
+		"version 6, embedded":          {pgpSignature(embedded(huge)...), "version 6"},
 		"version 6, embedded, short":   {pgpSignature(short...), "version 6"},
-		"version 6, embedded twice":    {pgpSignature(append([]byte{byte(len(pgpSignature(short...)) - 5), 32}, pgpSignature(short...)[6:]...)...), "version 6"},
+		"embedded twice":               {pgpPacket(tagSignature, nested...), "in an embedded signature"},
 		"subpackets beyond the packet": {pgpPacket(tagSignature, 4, 0, 22, 8, 0xff, 0xff), "malformed"},
 		"a packet beyond the end":      {[]byte{0xc0 | tagSignature, 255, 0xff, 0xff, 0xff, 0xff, 4}, "malformed"},
 		"an empty packet":              {pgpPacket(tagSignature), "malformed"},
@@ -118,6 +131,23 @@ func TestHostilePacketsOfSignaturesAreRefused(t *testing.T) {
 				t.Errorf("reading it took %d bytes", took)
 			}
 		})
+	}
+	good, err := pgpSigner{s.pgp["alice"]}.Sign(strings.NewReader("text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := unarmor(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := known.check([]byte("text"), armored(t, openpgp.SignatureType, packets, packets)); !errors.Is(err, errSeveral) {
+		t.Errorf("two signatures in one block: %v", err)
+	}
+	if err := known.check([]byte("text"), append(good, bytes.Repeat([]byte(" "), maxSignatureBytes)...)); err == nil {
+		t.Error("a large signature is accepted")
+	}
+	if err := known.check([]byte("text"), armored(t, openpgp.SignatureType)); err == nil {
+		t.Error("no signature is accepted")
 	}
 	if err := known.check([]byte("text"), s.asc("alice")); err == nil || !strings.Contains(err.Error(), `armored as "PGP PUBLIC KEY BLOCK"`) {
 		t.Errorf("a key in place of a signature: %v", err)

@@ -4,7 +4,9 @@
 package gitsource
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
@@ -18,6 +20,16 @@ func checkRange(text string) error {
 	return nil
 }
 
+// maxVersions is the maximum number of versions that are compared with a range, which takes long if the range has many
+// alternatives. They are the highest versions of a repository.
+const maxVersions = 10_000
+
+// version is a tag that is a version.
+type version struct {
+	*semver.Version
+	tag string
+}
+
 // highest returns the tag with the highest version in a range. It ignores tags that are not a version (with or without
 // a leading v), and ignores pre-releases unless the range names one. If two tags have the same version, such as v1.0.0
 // and 1.0.0, it chooses the tag that sorts last, so that the choice is stable.
@@ -26,31 +38,33 @@ func highest(text string, tags []string) (string, error) {
 	if err != nil {
 		return "", checkRange(text)
 	}
-	var best *semver.Version
-	name, versions := "", 0
+	total, versions := 0, make([]version, 0, min(len(tags), 2*maxVersions))
 	for _, tag := range tags {
-		version, err := semver.StrictNewVersion(strings.TrimPrefix(tag, "v"))
+		v, err := semver.StrictNewVersion(strings.TrimPrefix(tag, "v"))
 		if err != nil {
 			continue
 		}
-		versions++
-		if !wanted.Check(version) {
-			continue
+		if total++; len(versions) == 2*maxVersions {
+			versions = highestFirst(versions)
 		}
-		if order := compare(version, best); order > 0 || order == 0 && tag > name {
-			best, name = version, tag
+		versions = append(versions, version{v, tag})
+	}
+	for _, v := range highestFirst(versions) {
+		if wanted.Check(v.Version) {
+			return v.tag, nil
 		}
 	}
-	if best == nil {
-		return "", fmt.Errorf("%w: none of the repository's %d tags is a version in %s (%d are versions)", ErrRefNotFound, len(tags), text, versions)
+	some := ""
+	if total > maxVersions {
+		some = fmt.Sprintf(", of which only the %d highest count", maxVersions)
 	}
-	return name, nil
+	return "", fmt.Errorf("%w: none of the repository's %d tags is a version in %s (%d are versions%s)", ErrRefNotFound, len(tags), text, total, some)
 }
 
-// compare returns a positive number if best is nil.
-func compare(version, best *semver.Version) int {
-	if best == nil {
-		return 1
-	}
-	return version.Compare(best)
+// highestFirst returns the highest versions, at most maxVersions.
+func highestFirst(versions []version) []version {
+	slices.SortFunc(versions, func(a, b version) int {
+		return cmp.Or(b.Compare(a.Version), strings.Compare(b.tag, a.tag))
+	})
+	return versions[:min(len(versions), maxVersions)]
 }

@@ -31,7 +31,11 @@ const (
 	// maxOwnSignatures is the maximum number of signatures that OpenPGP keys make of themselves, in one Secret. All of them
 	// are verified when the keys are read. A key with ten user IDs and subkeys usually has about 20.
 	maxOwnSignatures = 100
+	// maxSignatureBytes is the maximum size of an armored signature of a commit or a tag.
+	maxSignatureBytes = 64 << 10
 )
+
+var errSeveral = errors.New("carries several signatures; sign it once")
 
 // Signers are the public keys of trusted signers.
 type Signers struct {
@@ -190,7 +194,10 @@ func isForeign(signature *packet.Signature, keys []*packet.PublicKey) bool {
 // or the tag.
 func (s *Signers) check(payload, signature []byte) error {
 	if blocks(signature) > 1 {
-		return errors.New("carries several signatures; sign it once")
+		return errSeveral
+	}
+	if len(signature) > maxSignatureBytes {
+		return fmt.Errorf("has a signature of %d bytes, more than %d", len(signature), maxSignatureBytes)
 	}
 	switch {
 	case bytes.HasPrefix(signature, []byte("-----BEGIN SSH SIGNATURE-----")):
@@ -231,6 +238,9 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	if err != nil {
 		return fmt.Errorf("carries an OpenPGP signature that can't be read: %w", err)
 	}
+	if _, header, size, _ := headerOf(signature); len(signature) > header+int(size) { //nolint:gosec // at most len(signature)
+		return errSeveral
+	}
 	name := issuer(signature)
 	_, err = openpgp.CheckDetachedSignature(s.pgp, bytes.NewReader(payload), bytes.NewReader(signature), nil)
 	switch {
@@ -258,6 +268,9 @@ func unarmor(armored []byte) ([]byte, error) {
 	signature, err := io.ReadAll(block.Body)
 	if err != nil {
 		return nil, err
+	}
+	if len(signature) == 0 {
+		return nil, errMalformedPacket
 	}
 	return signature, guardPackets(signature, tagsOfSignatures)
 }

@@ -351,6 +351,26 @@ func TestDigestsTellVerificationsApart(t *testing.T) {
 	}
 }
 
+// Only the highest versions of a repository with very many are compared with a range.
+func TestHighestVersionOfMany(t *testing.T) {
+	var tags []string
+	for i := range 2*maxVersions + 2 {
+		tags = append(tags, fmt.Sprintf("1.0.%d", i))
+	}
+	lowest := maxVersions + 2 // of those that count
+	for text, want := range map[string]string{
+		"1.x": fmt.Sprintf("1.0.%d", len(tags)-1), fmt.Sprintf("<=1.0.%d", lowest): fmt.Sprintf("1.0.%d", lowest), fmt.Sprintf("<1.0.%d", lowest): "",
+	} {
+		for range 2 {
+			got, err := highest(text, tags)
+			if got != want || (want == "") != errors.Is(err, ErrRefNotFound) {
+				t.Errorf("%s: got %s, %v, want %q", text, got, err, want)
+			}
+			slices.Reverse(tags)
+		}
+	}
+}
+
 func TestHighestVersion(t *testing.T) {
 	tags := []string{"v1.0.0", "1.2.0", "v1.2.0", "v1.10.0", "v2.0.0-rc.1", "1.3", "latest", "v01.9.0", "release-3.0.0"}
 	for wanted, want := range map[string]string{
