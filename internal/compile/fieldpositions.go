@@ -4,6 +4,8 @@
 package compile
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,13 +81,13 @@ func (o *Object) Rename(name func(file string) string) {
 	}
 }
 
-// positionsOf finds the positions of an object's fields, if the options request them.
-func (c *compilation) positionsOf(p *pkg, v cue.Value) map[string]Position {
+// positionsOf finds the positions of the fields of an object with value v, if the options request them.
+func (c *compilation) positionsOf(p *pkg, v cue.Value, object map[string]any) map[string]Position {
 	if !c.positions {
 		return nil
 	}
 	w := &fieldWalk{compilation: c, pkg: p, found: map[string]Position{}, labels: selectors(v.Path())}
-	w.children("", v, token.Position{})
+	w.children("", v, object, token.Position{})
 	return w.found
 }
 
@@ -97,26 +99,18 @@ type fieldWalk struct {
 	labels []string // from the root of the package to the current value
 }
 
-// children visits the fields or elements of a struct or list at a position. It reports whether the user wrote any of
-// them.
-func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (written bool) {
-	switch v.IncompleteKind() {
-	case cue.StructKind:
-		fields, err := v.Fields()
-		if err != nil {
-			return false
+// children visits the fields or elements of a struct or list at a position. content is its JSON, which has the labels of
+// the fields: CUE would sort them topologically, which takes long. children reports whether the user wrote any of them.
+func (w *fieldWalk) children(path string, v cue.Value, content any, at token.Position) (written bool) {
+	switch content := content.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(content)) {
+			written = w.visit(FieldOf(path, name), name, v.LookupPath(cue.MakePath(cue.Str(name))), content[name], at) || written
 		}
-		for fields.Next() {
-			name := fields.Selector().Unquoted()
-			written = w.visit(FieldOf(path, name), name, fields.Value(), at) || written
-		}
-	case cue.ListKind:
+	case []any:
 		elements, err := v.List()
-		if err != nil {
-			return false
-		}
-		for i := 0; elements.Next(); i++ {
-			written = w.visit(ElementOf(path, i), strconv.Itoa(i), elements.Value(), at) || written
+		for i := 0; err == nil && i < len(content) && elements.Next(); i++ {
+			written = w.visit(ElementOf(path, i), strconv.Itoa(i), elements.Value(), content[i], at) || written
 		}
 	}
 	return written
@@ -124,7 +118,10 @@ func (w *fieldWalk) children(path string, v cue.Value, at token.Position) (writt
 
 // visit records the position of a value, and reports whether the user wrote the value. It records no position for a
 // value that the schema added.
-func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position) (written bool) {
+func (w *fieldWalk) visit(path, label string, v cue.Value, content any, around token.Position) (written bool) {
+	if !v.Exists() {
+		return false
+	}
 	w.labels = append(w.labels, label)
 	defer func() { w.labels = w.labels[:len(w.labels)-1] }()
 	if fallback, ok := v.Default(); ok {
@@ -139,7 +136,7 @@ func (w *fieldWalk) visit(path, label string, v cue.Value, around token.Position
 		return true
 	}
 	at := w.pkg.position(w.labels, v.Pos())
-	if !w.children(path, v, at) && len(own) == 0 {
+	if !w.children(path, v, content, at) && len(own) == 0 {
 		return false
 	}
 	w.note(path, at, around)

@@ -54,7 +54,7 @@ func (c *compilation) addHooksAccounts() {
 			if annotations := pool.Spec.AnnotationsOfObjects(); len(annotations) > 0 {
 				manifest.SetAnnotations(annotations)
 			}
-			if !c.fits(0) {
+			if !c.fits(len(c.objects), 0) {
 				return
 			}
 			c.objects = append(c.objects, Object{Manifest: manifest, File: o.File, Line: o.Line, Column: o.Column, Path: o.Path})

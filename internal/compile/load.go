@@ -42,6 +42,9 @@ type pkg struct {
 	own map[string]bool
 	// faulty holds the paths of values that contain an error.
 	faulty map[string]bool
+	// objects are the objects of the package that the schema accepts, and values are their values.
+	objects []Object
+	values  []cue.Value
 }
 
 // compileModule evaluates the packages of one module and collects their objects.
@@ -215,6 +218,7 @@ func (c *compilation) compilePackage(instance *build.Instance, packages []*build
 	findings, _ := findingsOf(p.value.Validate(cue.Concrete(true), cue.Final()), nil, nil)
 	p.faulty = faultyPaths(findings)
 	c.collect(p, p.value)
+	c.keep(p)
 	before := len(c.problems)
 	c.reportFindings(p, findings)
 	if len(findings) > 0 && len(c.problems) == before { // a package with an error must have a problem

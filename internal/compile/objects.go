@@ -6,13 +6,16 @@ package compile
 import (
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/wording"
@@ -82,7 +85,7 @@ func isObject(v cue.Value) bool {
 
 func has(v cue.Value, field string) bool { return v.LookupPath(cue.MakePath(cue.Str(field))).Exists() }
 
-// compileObject checks one object against the schema and keeps it, unless it contains a known error.
+// compileObject checks one object against the schema and adds it to the package's objects, unless it contains a known error.
 func (c *compilation) compileObject(p *pkg, v cue.Value) {
 	if p.faulty[strings.Join(selectors(v.Path()), "\x00")] {
 		return
@@ -96,7 +99,7 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 		c.reportError(p, err, v)
 		return
 	}
-	if !c.fits(len(data)) {
+	if !c.fits(len(c.objects)+len(p.objects), len(data)) {
 		return
 	}
 	o := Object{Path: v.Path().String()}
@@ -104,13 +107,47 @@ func (c *compilation) compileObject(p *pkg, v cue.Value) {
 		c.reportError(p, err, v)
 		return
 	}
-	if c.refused(p, v, o.Manifest.Object) {
-		return
-	}
 	at := p.position(selectors(v.Path()), v.Pos())
 	o.File, o.Line, o.Column = at.Filename, at.Line, at.Column
-	o.Positions = c.positionsOf(p, v)
-	c.objects = append(c.objects, o)
+	p.objects, p.values = append(p.objects, o), append(p.values, v)
+}
+
+// keep keeps the package's objects that the check accepts.
+func (c *compilation) keep(p *pkg) {
+	refusals := c.checkAll(p.objects)
+	for i, o := range p.objects {
+		if len(refusals[i]) > 0 {
+			c.reportRefusals(p, p.values[i], refusals[i])
+			continue
+		}
+		o.Positions = c.positionsOf(p, p.values[i], o.Manifest.Object)
+		c.objects = append(c.objects, o)
+	}
+}
+
+// checkAll returns the errors that the check finds in each object. It runs the check for several objects at once.
+func (c *compilation) checkAll(objects []Object) []field.ErrorList {
+	refusals := make([]field.ErrorList, len(objects))
+	if c.check == nil {
+		return refusals
+	}
+	panics := make([]any, len(objects))
+	var checks errgroup.Group
+	checks.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range objects {
+		checks.Go(func() error {
+			defer func() { panics[i] = recover() }()
+			refusals[i] = c.check(objects[i].Manifest.Object)
+			return nil
+		})
+	}
+	_ = checks.Wait()
+	for _, value := range panics {
+		if value != nil {
+			panic(value) // Compile reports it
+		}
+	}
+	return refusals
 }
 
 // reportParameters reports required fields that are not set in the parameters of an object, such as the row of a table. CUE
@@ -139,12 +176,8 @@ func (p *pkg) isParameter(v cue.Value) bool {
 	return len(declared) > 1
 }
 
-// refused reports the errors that the check finds in an object, each at its field. It returns whether there are any.
-func (c *compilation) refused(p *pkg, v cue.Value, object map[string]any) bool {
-	if c.check == nil {
-		return false
-	}
-	refusals := c.check(object)
+// reportRefusals reports the errors that the check found in an object, each at its field.
+func (c *compilation) reportRefusals(p *pkg, v cue.Value, refusals field.ErrorList) {
 	var findings []finding
 	for _, r := range refusals {
 		labels := labelsOf(r.Field)
@@ -160,7 +193,6 @@ func (c *compilation) refused(p *pkg, v cue.Value, object map[string]any) bool {
 		})
 	}
 	c.reportFindings(p, findings)
-	return len(refusals) > 0
 }
 
 // labelsOf returns the labels of a field's path in Kubernetes' notation, for example
@@ -200,12 +232,12 @@ func (c *compilation) checkObject(p *pkg, v cue.Value, kind string) ([]byte, err
 	return checked.MarshalJSON()
 }
 
-// fits counts another object with size bytes of JSON, and reports whether it is within the limits.
-func (c *compilation) fits(size int) bool {
+// fits counts another object with size bytes of JSON, after count others, and reports whether it is within the limits.
+func (c *compilation) fits(count, size int) bool {
 	c.outputBytes += size
 	var message string
 	switch {
-	case len(c.objects) >= MaxObjects:
+	case count >= MaxObjects:
 		message = fmt.Sprintf("more than %d objects, the most that a tree may declare", MaxObjects)
 	case c.outputBytes > MaxOutputBytes:
 		message = fmt.Sprintf("the objects take more than %d bytes of JSON, the most that a tree may declare", MaxOutputBytes)
