@@ -349,7 +349,7 @@ func TestTenantAllowsAGoodPod(t *testing.T) {
 func TestTenantWithExceptions(t *testing.T) {
 	source := tenant()
 	source.Library.PodSecurity = &v1alpha1.PodSecurityRules{Level: "baseline"}
-	source.Library.Secrets = &v1alpha1.NameRules{Allowed: v1alpha1.AllowedNames{"npm-*"}}
+	source.Library.Secrets = &v1alpha1.SecretRules{Allowed: v1alpha1.AllowedNames{"npm-*"}}
 	allowed := trick{spec: `"imagePullSecrets":[{"name":"npm-read"}]`, container: `"securityContext":{"runAsUser":0}`}
 	if found := denials(t, bind(t, source), allowed.pod(t)); len(found) > 0 {
 		t.Error(found)
@@ -362,7 +362,7 @@ func TestTenantWithExceptions(t *testing.T) {
 
 // Checks each field of the Kubernetes pod API that refers to a Secret.
 func TestNoFieldNamesASecretUnseen(t *testing.T) {
-	bound, found := bind(t, policy.Source{Library: &v1alpha1.PolicyLibrary{Secrets: &v1alpha1.NameRules{}}}), 0
+	bound, found := bind(t, policy.Source{Library: &v1alpha1.PolicyLibrary{Secrets: &v1alpha1.SecretRules{}}}), 0
 	var walk func(at reflect.Type, path []string, names bool, above []reflect.Type)
 	walk = func(at reflect.Type, path []string, names bool, above []reflect.Type) {
 		switch {

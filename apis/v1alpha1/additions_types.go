@@ -47,7 +47,7 @@ type ObjectMetadata struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Labels map[string]LabelValue `json:"labels,omitempty"`
-	// annotations, with the same restriction.
+	// annotations. Annotations that other tools use to recognize their own objects are refused.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]AnnotationValue `json:"annotations,omitempty"`
@@ -89,10 +89,10 @@ func checkKeys[V any](field string, of map[string]V, as func(string) string) err
 		}
 		domain, _, hasDomain := strings.Cut(key, "/")
 		if hasDomain && strings.HasSuffix("."+domain, "."+GroupVersion.Group) {
-			return fmt.Errorf("%s: keys of %s are the controller's own", at, domain)
+			return fmt.Errorf("%s: keys of %s are reserved for Corral", at, domain)
 		}
 		if slices.Contains(foreignKeys, key) || hasDomain && slices.Contains(foreignKeys, domain+"/") {
-			return fmt.Errorf("%s: by it a tool knows what it applied itself, and would delete what it didn't; choose another key", at)
+			return fmt.Errorf("%s: another tool uses this key to recognize the objects that it applied, and would delete objects that it did not apply; choose another key", at)
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 
 // Defaults of CacheSpec.
 const (
-	// DefaultCacheTimeToLive is how long a free claim is kept after a runner took it last.
+	// DefaultCacheTimeToLive is how long a free claim is kept after a runner last used it.
 	DefaultCacheTimeToLive = 7 * 24 * time.Hour
 	// DefaultCacheAccessMode makes Kubernetes itself admit only one pod.
 	DefaultCacheAccessMode = corev1.ReadWriteOncePod
@@ -72,7 +72,7 @@ type CacheSpec struct {
 	// +kubebuilder:validation:Maximum=1000
 	MaxClaims int32 `json:"maxClaims"`
 
-	// timeToLive is how long a free claim is kept after a runner took it last. Default: 168h.
+	// timeToLive is how long a free claim is kept after a runner last used it. Default: 168h.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64

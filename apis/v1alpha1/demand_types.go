@@ -93,7 +93,7 @@ type DemandSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	Boosts []Boost `json:"boosts,omitempty"`
 
-	// metrics that Corral queries in intervals. If several report jobs, the largest number counts.
+	// metrics that Corral queries at intervals. If several report jobs, the largest number counts.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -181,8 +181,8 @@ type Boost struct {
 	Duration *metav1.Duration `json:"duration,omitempty"`
 }
 
-// MetricSource is a number that Corral reads in intervals: exactly one of jobs, busy, prometheus and external. While the
-// source has no current value, the pool does not fall below the last number that it requested.
+// MetricSource is a number that Corral reads at intervals: exactly one of jobs, busy, prometheus and external. While the
+// source has no current value, the number of runners does not fall below the last number that the source requested.
 // +kubebuilder:validation:XValidation:rule="[has(self.jobs), has(self.busy), has(self.prometheus), has(self.external)].filter(x, x).size() == 1",message="exactly one of jobs, busy, prometheus and external must be set"
 // +kubebuilder:validation:XValidation:rule="!(self.name in ['webhook', 'scaleSet'])",message="name must be another than webhook and scaleSet, which are sources of demand of their own"
 type MetricSource struct {
@@ -269,7 +269,8 @@ type PrometheusMetric struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Server string `json:"server"`
-	// query in PromQL that returns one number. An empty result, NaN or an outdated number counts as no current value.
+	// query in PromQL that returns one number. If the result is empty, NaN or older than maxAge, the source has no current
+	// value.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
@@ -421,8 +422,8 @@ const (
 
 // ScalingRules limit changes in one direction.
 type ScalingRules struct {
-	// stabilizationWindowSeconds is the period of earlier desired numbers to consider. The number rises only to the smallest
-	// of them, and falls only to the largest. Default: 0.
+	// stabilizationWindowSeconds is how far Corral looks back at earlier desired numbers. The number of runners rises only
+	// to the smallest desired number in this period, and falls only to the largest. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
@@ -499,13 +500,13 @@ type DemandStatus struct {
 	Stale bool `json:"stale,omitempty"`
 }
 
-// ScheduleStatus contains the numbers of spec.scale after the active schedules.
+// ScheduleStatus contains the numbers of spec.scale after the active schedules are applied.
 type ScheduleStatus struct {
 	// active lists the names of the active schedules.
 	// +optional
 	// +listType=atomic
 	Active []string `json:"active,omitempty"`
-	// min in force, before policies.
+	// min in force, before policies are applied.
 	Min int32 `json:"min"`
 	// idle in force.
 	Idle int32 `json:"idle"`

@@ -9,8 +9,9 @@ import (
 	"slices"
 )
 
-// An API server with newer definitions may store enum values that this version does not know. Corral must not treat them as the default: a pool
-// with an unknown mode must not act. Decoding refuses such a value, and the object stalls with the name of the field.
+// If newer CRDs are installed, the API server may store enum values that this version does not know. Corral must not treat
+// them as the default: a pool with an unknown mode must not act. Decoding therefore refuses such a value, and the object
+// becomes Stalled with a message that names the field.
 
 func decodeWord[T ~string](data []byte, into *T, known ...T) error {
 	var word string
@@ -18,7 +19,7 @@ func decodeWord[T ~string](data []byte, into *T, known ...T) error {
 		return fmt.Errorf("must be a string, not %.*s", maxValueBytes, data)
 	}
 	if *into = T(word); word != "" && !slices.Contains(known, *into) {
-		return fmt.Errorf("%.*q is not known to this version of Corral, which knows %q: upgrade Corral, or correct the word", maxValueBytes, word, known)
+		return fmt.Errorf("%.*q is not known to this version of Corral, which knows %q: upgrade Corral, or correct the value", maxValueBytes, word, known)
 	}
 	return nil
 }

@@ -20,11 +20,11 @@ func TestWhatAnExitAddsToAReason(t *testing.T) {
 		"OOMKilled (exit code 137)":           {killed, " on node n1, tainted spot=gone:NoExecute"},
 		"OOMKilled (exit code 137), in a job": {killed, "; it ended on node n1, tainted spot=gone:NoExecute"},
 		"Completed (exit code 0)":             {v1alpha1.RunnerExit{Node: "n1"}, " on node n1"},
-		"Error (exit code 1)":                 {elsewhere, " on a node tainted spot=gone:NoExecute; it said last: bye"},
+		"Error (exit code 1)":                 {elsewhere, " on a node tainted spot=gone:NoExecute; last output: bye"},
 		"Evicted: The node was low on memory": {v1alpha1.RunnerExit{Code: 137, Reason: "Evicted", Node: "n1"}, "; exit code 137 on node n1"},
 		"Terminated: the node shuts down":     {v1alpha1.RunnerExit{Reason: "Terminated", Node: "n1"}, "; on node n1"},
 		"its pod is being removed":            {v1alpha1.RunnerExit{Reason: "Deleted", Node: "n1"}, "; Deleted on node n1"},
-		"ended":                               {elsewhere, "; exit code 1 on a node tainted spot=gone:NoExecute; it said last: bye"},
+		"ended":                               {elsewhere, "; exit code 1 on a node tainted spot=gone:NoExecute; last output: bye"},
 	} {
 		if got := tc.exit.After(reason); got != tc.want {
 			t.Errorf("%s%s, want %q", reason, got, tc.want)

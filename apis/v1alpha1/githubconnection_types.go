@@ -91,7 +91,7 @@ type GitHubConnectionSpec struct {
 
 	// allowedNamespaces lists other namespaces whose pools may use this connection: names, or patterns in which * matches
 	// any characters, such as ci-* or *. The connection registers the runners of these pools. Its credentials for GitHub are
-	// never copied to these namespaces. The credentials of its proxy are, with the proxy.scope ControllerAndRunners.
+	// never copied to these namespaces. If proxy.scope is ControllerAndRunners, its proxy's credentials are copied.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -187,8 +187,8 @@ type ProxyServer struct {
 	// +kubebuilder:validation:Pattern=`^https?://[^/?#@\s]+/?$`
 	URL string `json:"url,omitempty"`
 
-	// secretRef names a Secret with the username and password for the proxy and, under address, the same URL as url, so that
-	// Corral sends the password to no other server. It has the format of a PoolSource's proxySecretRef.
+	// secretRef names a Secret with the keys username, password and address. The address must be the same URL as url, so
+	// that Corral sends the password to no other server. The Secret in a PoolSource's proxySecretRef has the same format.
 	// +optional
 	SecretRef *LocalObjectReference `json:"secretRef,omitempty"`
 }
@@ -234,7 +234,7 @@ type GitHubConnectionStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
+	// causes explain the conditions in machine-readable form, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -256,8 +256,8 @@ type GitHubConnectionStatus struct {
 	// +optional
 	CredentialsHash string `json:"credentialsHash,omitempty"`
 
-	// networkHash identifies the proxy and CA with which they were verified, without revealing them; empty without a proxy
-	// and CA.
+	// networkHash identifies the proxy and CA with which Corral verified the credentials, without revealing them; empty
+	// without a proxy and CA.
 	// +optional
 	NetworkHash string `json:"networkHash,omitempty"`
 
@@ -274,8 +274,8 @@ type GitHubConnectionStatus struct {
 	// +optional
 	Outage *GitHubOutage `json:"outage,omitempty"`
 
-	// missingFeatures are features of GitHub that Corral uses and that the server does not have, or does not show to these credentials. The
-	// connection is ready without them.
+	// missingFeatures are features that Corral uses, but that the GitHub server does not have or does not let these
+	// credentials use. The connection is ready without them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -330,13 +330,13 @@ func (c *GitHubConnection) EventsRefused() string {
 	return ""
 }
 
-// MissingFeature is a feature that GitHub does not have, or does not show to the credentials.
+// MissingFeature is a feature that GitHub does not have, or does not let the credentials use.
 type MissingFeature struct {
 	// name of the feature: ScaleSets, SeveralLabels, RunnerReleases, RunnerGroups, Deliveries or Events.
 	// +required
 	Name string `json:"name"`
 
-	// message has the consequence for pools, and GitHub's answer.
+	// message describes the consequence for pools, and contains GitHub's answer.
 	// +required
 	Message string `json:"message"`
 }

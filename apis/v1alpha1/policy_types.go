@@ -54,15 +54,15 @@ type PolicyRules struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name.endsWith('.rego'))",message="modules are named NAME.rego"
 	Modules map[string]string `json:"modules,omitempty"`
 
-	// data that rules read below data, as a JSON object.
+	// data is a JSON object whose fields rules read as data.NAME.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
-	// +kubebuilder:validation:XValidation:rule="!has(self.library) && !has(self.parameters)",message="data must not have the keys library and parameters: rules read spec.library and spec.parameters there"
+	// +kubebuilder:validation:XValidation:rule="!has(self.library) && !has(self.parameters)",message="data must not have the keys library and parameters: in rules, data.library is spec.library and data.parameters is spec.parameters"
 	Data *runtime.RawExtension `json:"data,omitempty"`
 
-	// parameters that the policy's own rules read as data.parameters, as a JSON object.
+	// parameters is a JSON object that the policy's own rules read as data.parameters.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -147,7 +147,7 @@ type RunnerPolicyStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
+	// causes explain the conditions in machine-readable form, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -191,7 +191,7 @@ type AuditFinding struct {
 	Pool string `json:"pool"`
 	// decision is scaling, template or update.
 	Decision string `json:"decision"`
-	// message has the change and the rule that would cause it.
+	// message describes the change and names the rule that would cause it.
 	Message string `json:"message"`
 }
 

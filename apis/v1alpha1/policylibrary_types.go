@@ -9,7 +9,7 @@ import (
 )
 
 // PolicyLibrary enables families of rules of the built-in library by setting their
-// parameters. Rules read the parameters below data.library.
+// parameters. Rules read the parameters as data.library.
 type PolicyLibrary struct {
 	// preset enables several families. Tenant is for pools of teams that share a cluster:
 	// podSecurity at the level restricted, resources (requests for cpu and memory, limits for memory), serviceAccounts,
@@ -36,7 +36,7 @@ type PolicyLibrary struct {
 
 	// secrets that pods may read, through any field, in addition to the Secret of their own registration.
 	// +optional
-	Secrets *NameRules `json:"secrets,omitempty"`
+	Secrets *SecretRules `json:"secrets,omitempty"`
 
 	// scheduling lists the nodes, classes and schedulers that pods may choose.
 	// +optional
@@ -57,7 +57,7 @@ type PolicyLibrary struct {
 	// fields of pods and containers that are rarely needed: host aliases, DNS, shared processes, lifecycle hooks, and
 	// fields that a newer Kubernetes adds. It does not check fields that another family checks.
 	// +optional
-	Fields *NameRules `json:"fields,omitempty"`
+	Fields *FieldRules `json:"fields,omitempty"`
 
 	// persistent lists the pools that may have runners for several jobs.
 	// +optional
@@ -107,9 +107,16 @@ type ServiceAccountRules struct {
 	Signers AllowedNames `json:"signers,omitempty"`
 }
 
-// NameRules list allowed names.
-type NameRules struct {
-	// allowed Secrets, for example npm-*; or fields by the last part of their path: hostAliases, dnsPolicy=None, exec.
+// SecretRules list the Secrets that pods may read.
+type SecretRules struct {
+	// allowed Secrets by name, for example npm-*.
+	// +optional
+	Allowed AllowedNames `json:"allowed,omitempty"`
+}
+
+// FieldRules list the rarely needed fields that pods and containers may set.
+type FieldRules struct {
+	// allowed fields by the last part of their path: hostAliases, dnsPolicy=None, exec.
 	// +optional
 	Allowed AllowedNames `json:"allowed,omitempty"`
 }
@@ -124,11 +131,13 @@ type PersistentRules struct {
 // SchedulingRules limit where pods may run. No pod may name its node, wait at a gate, join a group, or
 // select pods of other namespaces.
 type SchedulingRules struct {
-	// nodeLabels that selectors and node affinity may use: workload=ci. A key alone allows any value, and
-	// operators other than In. Always allowed: kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/*.
+	// nodeLabels that node selectors and node affinity may use. An entry KEY=VALUE, such as workload=ci, allows this value,
+	// and in node affinity only the operator In. An entry KEY allows all values and operators. Always allowed:
+	// kubernetes.io/arch, kubernetes.io/os, topology.kubernetes.io/*.
 	// +optional
 	NodeLabels AllowedNames `json:"nodeLabels,omitempty"`
-	// tolerations, given by the taint: ci=true. A key alone allows any value, and operators other than Equal.
+	// tolerations by the taint that they tolerate. An entry KEY=VALUE, such as ci=true, allows this value with the operator
+	// Equal. An entry KEY allows all values and operators.
 	// +optional
 	Tolerations AllowedNames `json:"tolerations,omitempty"`
 	// priorityClasses that are allowed.
@@ -144,8 +153,10 @@ type SchedulingRules struct {
 
 // VolumeRules list the allowed volumes. Volumes in memory must have a size, and raw devices must be listed as kinds.
 type VolumeRules struct {
-	// kinds of volumes, sources of projected volumes and fields of claims that are allowed in addition to the safe ones: for example nfs, or
-	// volumeMode=Block with volumeDevices. If podSecurity is set, it decides about hostPath.
+	// kinds of volumes, sources of projected volumes, and fields of the claims of ephemeral volumes that are allowed in
+	// addition to the default ones: for example nfs, or volumeMode=Block with volumeDevices. The default allows the kinds
+	// configMap, csi, downwardAPI, emptyDir, ephemeral, image, persistentVolumeClaim, projected and secret, all projected
+	// sources, and claims for new, empty file systems. If podSecurity is set, it decides about hostPath.
 	// +optional
 	Kinds AllowedNames `json:"kinds,omitempty"`
 	// claims (PersistentVolumeClaims) that may be mounted.
@@ -154,7 +165,8 @@ type VolumeRules struct {
 	// drivers of CSI and FlexVolume volumes that pods may use.
 	// +optional
 	Drivers AllowedNames `json:"drivers,omitempty"`
-	// storageClasses of ephemeral volumes and caches, and their volume attributes classes. The cluster's default is always allowed.
+	// storageClasses lists the storage classes that ephemeral volumes and caches may use, and the volume attributes classes
+	// that ephemeral volumes may use. The cluster's default storage class is always allowed.
 	// +optional
 	StorageClasses AllowedNames `json:"storageClasses,omitempty"`
 	// caches that pools may declare. Default: any number and size.
@@ -199,15 +211,16 @@ type MetadataRules struct {
 // ImageRules list the images that containers, init containers and volumes may use.
 // +kubebuilder:validation:MinProperties=1
 type ImageRules struct {
-	// allowed lists the images that pods may use: a registry (ghcr.io/), a path in it (ghcr.io/acme/, and all
-	// below), or one image (ghcr.io/acme/runner, with any tag; ghcr.io/acme/runner:v2, this tag only). In
-	// the host, * stands for any characters except /; in the path, for any characters: ghcr.io/acme-*/runner. As in
-	// images, an entry without a host belongs to docker.io: library/alpine. * alone is any image. Default: any.
+	// allowed lists the images that pods may use. An entry is a registry (ghcr.io/), a path in a registry (ghcr.io/acme/),
+	// an image with any tag (ghcr.io/acme/runner), or an image with one tag (ghcr.io/acme/runner:v2). A registry or path
+	// includes everything below it. An entry without a host belongs to docker.io: library/alpine. In a host, * matches any
+	// characters except /. In a path, it matches any characters: ghcr.io/acme-*/runner. The entry * allows any image.
+	// Default: any image.
 	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="self.all(p, p == '*' || p.matches('^[A-Za-z0-9._:*-]+/[A-Za-z0-9._:/@*-]*$'))",message="an allowed image has a slash, as ghcr.io/, ghcr.io/acme/ and library/alpine have, or is *"
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p == '*' || p.matches('^[A-Za-z0-9._:*-]+/[A-Za-z0-9._:/@*-]*$'))",message="an allowed image must be * or contain a slash, such as ghcr.io/, ghcr.io/acme/ or library/alpine"
 	// +listType=set
 	Allowed []string `json:"allowed,omitempty"`
 
@@ -229,11 +242,11 @@ type PodSecurityRules struct {
 	// byTrust is the level by the pool's spec.trust.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 63)",message="a trust has at most 63 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 63)",message="a trust must have at most 63 characters"
 	ByTrust map[string]PodSecurityLevel `json:"byTrust,omitempty"`
 
-	// hostPaths that pods may mount, with everything below them, although their level forbids it: /var/cache/ci.
-	// Anyone who can write there can create links to other places of the node.
+	// hostPaths that pods may mount, with everything below them, even if the pod's level forbids hostPath volumes:
+	// /var/cache/ci. Anyone who can write there can create links to other places of the node.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -247,18 +260,19 @@ type PodSecurityRules struct {
 // +kubebuilder:validation:MinProperties=1
 type ResourceRules struct {
 	// requireRequests lists resources that every container, including init containers, must request: cpu, memory. A limit
-	// also counts, because Kubernetes uses it as the request. Resources of the whole pod count for each container.
+	// also counts, because Kubernetes uses it as the request. A request or limit of the pod itself (spec.resources) counts
+	// for every container.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name must have at most 317 characters"
 	RequireRequests []corev1.ResourceName `json:"requireRequests,omitempty"`
 
 	// requireLimits lists resources for which every container, including init containers, must have a limit.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name must have at most 317 characters"
 	RequireLimits []corev1.ResourceName `json:"requireLimits,omitempty"`
 
 	// maxPerPod is the maximum for the sum of a pod's requests, and for the sum of its limits, computed as Kubernetes
@@ -266,7 +280,7 @@ type ResourceRules struct {
 	// set requireLimits as well.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
-	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name must have at most 317 characters"
 	MaxPerPod map[corev1.ResourceName]Quantity `json:"maxPerPod,omitempty"`
 }
 
@@ -275,7 +289,7 @@ type ResourceRules struct {
 // Times are local times in timeZone. When clocks go back, the repeated hour counts only once: no window
 // opens or closes twice. When clocks go forward, a window that would begin or end in the skipped hour
 // does so at that moment.
-// +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed needs open: it applies outside of these windows"
+// +kubebuilder:validation:XValidation:rule="!has(self.closed) || has(self.open)",message="closed requires open: closed applies outside of the open windows"
 type HourRules struct {
 	// timeZone is the name of a zone in the IANA database: Europe/Berlin. Default: UTC.
 	// +optional
@@ -419,7 +433,7 @@ const (
 
 // Ceiling is the maximum number of runners that a group of pools has together. A pool counts with its
 // grant, which is the larger of its existing and its desired number of runners.
-// +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.by != 'All'",message="overrides need by: Namespace, Connection or Label"
+// +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.by != 'All'",message="overrides require that by is Namespace, Connection or Label"
 // +kubebuilder:validation:XValidation:rule="(self.by == 'Label') == has(self.labelKey)",message="labelKey must be set when by is Label, and only then"
 type Ceiling struct {
 	// name of the ceiling.
@@ -446,7 +460,7 @@ type Ceiling struct {
 	// of their label.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
-	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name has at most 317 characters"
+	// +kubebuilder:validation:XValidation:rule="self.all(name, size(name) <= 317)",message="a name must have at most 317 characters"
 	Overrides map[string]CeilingMax `json:"overrides,omitempty"`
 
 	// share is Fair (default): each pool that needs runners may have an equal part, and borrow

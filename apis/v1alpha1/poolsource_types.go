@@ -241,7 +241,7 @@ type PoolSourceStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
+	// causes explain the conditions in machine-readable form, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -37,13 +37,14 @@ type RunnerSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 
-	// templateDigest is the SHA-256 of the revision's template when Corral created the runner. Its pod is created from no other template.
+	// templateDigest is the SHA-256 of the revision's template when Corral created the runner. Corral creates the runner's
+	// pod only from a template with this digest.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TemplateDigest string `json:"templateDigest,omitempty"`
 
-	// hooksAccount is the ServiceAccount as which the runner's container hooks create pods. Corral deletes left-over objects
-	// of the hooks as this account. Absent if the template has no hooks.
+	// hooksAccount is the ServiceAccount that the runner's container hooks use to create pods. Corral uses the same account
+	// to delete objects that the hooks leave behind. Absent if the template has no hooks.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	HooksAccount string `json:"hooksAccount,omitempty"`
@@ -71,7 +72,7 @@ func (s *RunnerSpec) StartsWithin(declared time.Duration) time.Duration {
 
 // RESTRegistration configures how a runner registers with GitHub's REST API.
 type RESTRegistration struct {
-	// url of the connection when the runner was created. Another connection with that name may have another URL.
+	// url of the connection when the runner was created. If the connection is deleted and created again, its URL may differ.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	URL string `json:"url,omitempty"`
@@ -95,9 +96,9 @@ type RESTRegistration struct {
 type RunnerState string
 
 const (
-	// RunnerPending means that the runner is registered or will be, and its container does not run yet.
+	// RunnerPending means that the runner's container has not started yet. The runner may not be registered yet.
 	RunnerPending RunnerState = "Pending"
-	// RunnerIdle means that the runner runs and has no job.
+	// RunnerIdle means that the runner is running and has no job.
 	RunnerIdle RunnerState = "Idle"
 	// RunnerBusy means that the runner has a job.
 	RunnerBusy RunnerState = "Busy"
@@ -140,8 +141,8 @@ const (
 	CauseSlow RunnerCause = "Slow"
 	// CauseNode means that the node refuses or stops the pod because of the node's own state, or is lost.
 	CauseNode RunnerCause = "Node"
-	// CauseDeadline means that activeDeadlineSeconds of the pod ended while the runner had no job, although it had had
-	// enough time to take one.
+	// CauseDeadline means that the pod's activeDeadlineSeconds expired while the runner had no job. If the container ran for
+	// less than a minute, the cause is Config instead.
 	CauseDeadline RunnerCause = "Deadline"
 )
 
@@ -199,7 +200,7 @@ type RunnerStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
+	// causes explain the conditions in machine-readable form, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -288,7 +289,8 @@ type RunnerExit struct {
 	// code is the container's exit code. It is also 0 if the container never started, or still runs while its pod is being removed.
 	Code int32 `json:"code"`
 
-	// reason is Kubernetes' reason for the end of the pod, such as Evicted, or else for the end of the container, such as OOMKilled.
+	// reason that Kubernetes reports for the end of the pod, such as Evicted. If it reports none, this is the reason for the
+	// end of the container, such as OOMKilled.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -300,7 +302,8 @@ type RunnerExit struct {
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// taints of the node at that time, as KEY=VALUE:EFFECT, at most 10. A node that is reclaimed, drained or lost has one.
+	// taints of the node at that time, as KEY=VALUE:EFFECT, at most 10. A node that is being reclaimed or drained, or that
+	// is lost, has at least one.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
@@ -343,12 +346,13 @@ func (e *RunnerExit) rest() string {
 		text += " on node " + e.Node
 	}
 	if e.Message != "" {
-		text += "; it said last: " + e.Message
+		text += "; last output: " + e.Message
 	}
 	return text
 }
 
-// After returns the addition to a reason that may already contain the exit code, or "".
+// After returns the text to append to a runner's reason: the facts about the exit that the reason does not contain yet.
+// It returns "" if there are none.
 func (e *RunnerExit) After(reason string) string {
 	if e == nil {
 		return ""

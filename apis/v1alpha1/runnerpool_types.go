@@ -28,8 +28,8 @@ const (
 	DefaultMaxSurge = "25%"
 	// MaxPoolBytes is the maximum size of a RunnerPool's spec in JSON, including the template.
 	MaxPoolBytes = 256 << 10
-	// MaxPoolLabels is the maximum number of a RunnerPool's own labels. The API server limits only their size. Pools with a
-	// label in common form a group in input.usage.
+	// MaxPoolLabels is the maximum number of a RunnerPool's own labels. The API server limits only their size. Each label
+	// adds work, because policies count the runners of all pools with the same label together (input.usage.labels).
 	MaxPoolLabels = 64
 	// MaxPoolAnnotations is the maximum number of a RunnerPool's own annotations.
 	MaxPoolAnnotations = 256
@@ -62,7 +62,7 @@ type RunnerPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('corral-owner-')",message="scaleSetName must not begin with corral-owner-: without runnerLabels it is the label of the runners"
+	// +kubebuilder:validation:XValidation:rule="!self.lowerAscii().startsWith('corral-owner-')",message="scaleSetName must not begin with corral-owner-: this prefix is reserved in runner labels, and scaleSetName is the default of runnerLabels"
 	ScaleSetName string `json:"scaleSetName,omitempty"`
 
 	// runnerGroup is the name of the runner group on GitHub. Default: default.
@@ -82,7 +82,8 @@ type RunnerPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(l, !l.lowerAscii().startsWith('corral-owner-'))",message="runnerLabels must not begin with corral-owner-: the controller identifies its own runners by this prefix"
 	RunnerLabels []string `json:"runnerLabels,omitempty"`
 
-	// registration is ScaleSet (default), or REST for runners without a scale set. With REST, only the sources in demand report jobs.
+	// registration is ScaleSet (default), or REST for runners without a scale set. With REST, only the sources in
+	// spec.demand report jobs.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="registration is immutable: create another pool"
 	// +kubebuilder:default=ScaleSet
@@ -320,7 +321,7 @@ type RunnerPoolStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// causes explain the conditions in a form for programs, beginning with the causes of Ready.
+	// causes explain the conditions in machine-readable form, beginning with the causes of Ready.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -342,7 +343,8 @@ type RunnerPoolStatus struct {
 	// +optional
 	Jobs *int32 `json:"jobs,omitempty"`
 
-	// jobsWaiting is the number of further jobs that wait because the pool accepts no more jobs.
+	// jobsWaiting is the number of jobs that wait because the pool currently accepts no more jobs, for example because it
+	// has reached its max.
 	// +optional
 	JobsWaiting int32 `json:"jobsWaiting,omitempty"`
 
@@ -353,7 +355,7 @@ type RunnerPoolStatus struct {
 	// +listMapKey=name
 	Demand []DemandStatus `json:"demand,omitempty"`
 
-	// schedule contains the numbers of spec.scale after the active schedules.
+	// schedule contains the numbers of spec.scale after the active schedules are applied.
 	// +optional
 	Schedule *ScheduleStatus `json:"schedule,omitempty"`
 
@@ -406,7 +408,8 @@ type HealthStatus struct {
 	// circuit counts runners that failed for a cause that may be permanent, such as an image that cannot be pulled.
 	// +optional
 	Circuit *FailureCount `json:"circuit,omitempty"`
-	// rounds counts attempts in which no runner worked because of other causes, such as nodes that refuse pods.
+	// rounds counts consecutive rounds in which no runner worked because of other causes, such as nodes that refuse pods. A
+	// round consists of the runners that Corral created before it noticed the first failure of the round.
 	// +optional
 	Rounds *FailureCount `json:"rounds,omitempty"`
 	// interruption reports that nodes, users or other controllers stop the pool's runners.
@@ -449,7 +452,8 @@ type Interruption struct {
 // GetJobs returns the number of jobs; 0 until they are counted.
 func (s *RunnerPoolStatus) GetJobs() int32 { return ptr.Deref(s.Jobs, 0) }
 
-// InForce returns the revision of new runners other than canaries: the previous revision until the update proceeds.
+// InForce returns the revision of new runners that are not canaries. During an update, this is the previous revision,
+// unless the phase is Rolling.
 func (s *RunnerPoolStatus) InForce() string {
 	if u := s.Update; u != nil && u.Phase != UpdateRolling {
 		return u.From
@@ -538,7 +542,7 @@ type DecidedNumbers struct {
 	Max int32 `json:"max"`
 }
 
-// DecidedLimits are a pool's limits after policies.
+// DecidedLimits are a pool's limits after policies are applied.
 type DecidedLimits struct {
 	// min runners.
 	Min int32 `json:"min"`
@@ -550,7 +554,8 @@ type DecidedLimits struct {
 	// assignedJobs is Wait if jobs that GitHub has assigned above max must wait; otherwise it is absent.
 	// +optional
 	AssignedJobs AssignedJobs `json:"assignedJobs,omitempty"`
-	// shared is true if rules read the grants of other pools.
+	// shared is true if rules read the grants of other pools. A grant is the number of runners that Corral reserves for a
+	// pool.
 	// +optional
 	Shared bool `json:"shared,omitempty"`
 	// until is when Corral makes the next decision at the latest.
@@ -721,7 +726,7 @@ func (u *UpdateStatus) Way(noun string) string {
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || (size(self.metadata.name) <= 48 && !self.metadata.name.contains('.'))",optionalOldSelf=true,message="a pool's name must have at most 48 characters and no dots: the names of its objects derive from it"
-// +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('corral-owner-')",message="a pool's name must not begin with corral-owner-: without runnerLabels it is the label of the runners"
+// +kubebuilder:validation:XValidation:rule="!self.metadata.name.startsWith('corral-owner-')",message="a pool's name must not begin with corral-owner-: this prefix is reserved in runner labels, and the name is the default of runnerLabels"
 type RunnerPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -34,8 +34,8 @@ type ConnectionReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the connection. Default: the namespace of the object. A connection of another namespace must allow it in its
-	// spec.allowedNamespaces.
+	// namespace of the connection. Default: the namespace of the object. A connection in another namespace must list the
+	// object's namespace in spec.allowedNamespaces.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`

@@ -20,8 +20,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Unread records the fields of a stored object that Go cannot decode, for example after an older CRD accepted them. Decoding
-// itself must not fail: one such object would hide all others of its kind from a list, in every namespace.
+// Unread records the fields of a stored object that Go cannot decode, for example fields that were stored while an older
+// CRD with fewer checks was installed. Decoding itself must not fail: one such object would hide all others of its kind
+// from a list, in every namespace.
 type Unread struct {
 	// Fields that cannot be decoded, each with its problem. They have zero values in Go, so Corral must not act on the
 	// object.
@@ -41,7 +42,7 @@ func (u *Unread) Unreadable() error {
 // LostStatus returns the fields of the status that cannot be decoded, or "".
 func (u *Unread) LostStatus() string { return strings.Join(u.Status, "\n") }
 
-// read decodes an object that embeds u.
+// read decodes JSON into an object that embeds u. It leaves out the fields that Go cannot decode, and records them in u.
 func (u *Unread) read(data []byte, into any) error {
 	*u = Unread{}
 	if kjson.UnmarshalCaseSensitivePreserveInts(data, into) == nil {
@@ -109,7 +110,7 @@ func (r *Runner) UnmarshalJSON(data []byte) error { return r.read(data, r.strict
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *RunnerPool) UnmarshalJSON(data []byte) error {
 	err := p.read(data, p.strict())
-	if refused := CheckPoolMetadata(len(p.Labels), len(p.Annotations)); refused != nil { // otherwise they would be kept, compared and sorted
+	if refused := CheckPoolMetadata(len(p.Labels), len(p.Annotations)); refused != nil { // dropped, so that Corral does not cache, compare or sort them
 		p.Labels, p.Annotations = nil, nil
 		p.Fields = append(p.Fields, "metadata: "+refused.Error())
 	}
@@ -120,7 +121,7 @@ func (p *RunnerPool) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &as); err != nil {
 		return err
 	}
-	if err := CheckPoolSize(len(as.Spec)); err != nil { // otherwise it would be kept, compared and copied
+	if err := CheckPoolSize(len(as.Spec)); err != nil { // dropped, so that Corral does not cache, compare or copy it
 		p.Spec, p.Fields = RunnerPoolSpec{}, append(p.Fields, "spec: "+err.Error())
 	}
 	return nil
@@ -137,7 +138,7 @@ func CheckPoolSize(bytes int) error {
 // CheckPoolMetadata returns an error if a RunnerPool has too many labels or annotations.
 func CheckPoolMetadata(labels, annotations int) error {
 	if labels > MaxPoolLabels || annotations > MaxPoolAnnotations {
-		return fmt.Errorf("it has %d labels and %d annotations, more than %d or %d: remove some", labels, annotations, MaxPoolLabels, MaxPoolAnnotations)
+		return fmt.Errorf("it has %d labels and %d annotations, but may have at most %d labels and %d annotations: remove some", labels, annotations, MaxPoolLabels, MaxPoolAnnotations)
 	}
 	return nil
 }
@@ -161,8 +162,8 @@ func Strict(into any) any {
 	return into
 }
 
-// Sift decodes JSON without the fields that do not fit a Go type, and returns the problem of each. These include quantities that
-// would take long to parse, so decode only its result into Kubernetes types.
+// Sift decodes JSON and removes the fields that do not fit a Go type. faults describes the problem of each of them. Sift
+// also removes quantities that would take long to parse, so decode only its result into Kubernetes types.
 func Sift(data []byte, t reflect.Type) (content any, faults []string, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()

@@ -32,8 +32,8 @@ const (
 
 var outcomes = [...]string{taken: "taken", known: "known", unmatched: "unmatched", irrelevant: "irrelevant", foreign: "foreign", overloaded: "overloaded"}
 
-// Accept records an event in memory. It returns webhook.ErrNotReady if this process does not lead or does not know the
-// connection yet. An event may arrive more than once.
+// Accept records an event in memory. It returns webhook.ErrNotReady if this process is not the leader or does not
+// know the connection yet. An event may arrive more than once.
 func (k *JobTracker) Accept(ctx context.Context, d webhook.Delivery) error {
 	c, leads := k.connection(d.Connection)
 	if !leads || c == nil || !c.isReady(d, k.GitHub) {
@@ -72,9 +72,9 @@ type owners map[string]types.NamespacedName
 // in returns the pool of a space whose Runner has the job; nil if there is none.
 func (o owners) in(s *space) *pool { return s.members[o[s.pools].Name] }
 
-// ownersOf returns the pools whose Runner has the job of an event. It returns none if the runner of the job is not a Runner
-// of a pool that may use connections of this namespace, or is another registration with the same name. The client's cache
-// contains the Runner, because Corral creates it long before it gets a job.
+// ownersOf returns the pools whose Runner has the job of an event. It considers only pools that may use connections of the
+// event's namespace. A Runner with the same name as the job's runner but another registration does not count. The client's
+// cache contains the Runner, because Corral creates it long before it gets a job.
 func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	if d.Job == nil {
 		return nil
@@ -82,8 +82,8 @@ func (k *JobTracker) ownersOf(ctx context.Context, d webhook.Delivery) owners {
 	return k.poolsOf(ctx, k.spacesOf(d.Connection.Namespace), d.Job.RunnerName, d.Job.RunnerID)
 }
 
-// poolsOf looks for Runners with a name in the namespaces of the spaces, and returns their pools. A Runner without a scale
-// set must be registered with the ID, unless one of the two IDs is unknown.
+// poolsOf looks for Runners with the given name in the namespaces of the spaces, and returns their pools. A Runner without a
+// scale set counts only if id is known, and equals the Runner's own ID unless that is still unknown.
 func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, id int64) owners {
 	if name == "" {
 		return nil
@@ -102,8 +102,8 @@ func (k *JobTracker) poolsOf(ctx context.Context, spaces []*space, name string, 
 }
 
 // stateOf returns a job's state according to an event; 0 if the event contains no known state. If action and status differ,
-// the later state counts, because the status is the one at the time when GitHub sent the event. The exception is a job that
-// waits for an approval: its action is queued and its status is waiting.
+// the later state counts, because status is the job's status when GitHub sent the event, and the action may be older. The
+// exception is a job that waits for an approval: its action is queued and its status is waiting.
 func stateOf(action, status string) reservation.State {
 	states := map[string]reservation.State{
 		"waiting": reservation.Waiting, "pending": reservation.Waiting, "requested": reservation.Waiting, "queued": reservation.Queued,
@@ -119,14 +119,14 @@ func stateOf(action, status string) reservation.State {
 const oldest = 31 * 24 * time.Hour
 
 // isStale reports whether an event is about a waiting job that GitHub has ended long ago. This happens if an old delivery is
-// sent again.
+// redelivered.
 func isStale(d webhook.Delivery, state reservation.State, now time.Time) bool {
 	return state <= reservation.Queued && !d.Job.CreatedAt.IsZero() && now.Sub(d.Job.CreatedAt) > oldest
 }
 
 // acceptJob assigns the job of an event to a pool, once among the pools that have runners and once among the pools that only
-// observe. If too many events wait for a comparison with a namespace's pools, it skips them, and a comparison with GitHub's
-// lists finds the job later.
+// observe. If too many events wait for a comparison with a namespace's pools, acceptJob skips this namespace, and a later
+// comparison with GitHub's lists finds the job.
 func (k *JobTracker) acceptJob(job jobmatch.Job, d webhook.Delivery, owners owners, now time.Time) outcome {
 	state := stateOf(d.Action, d.Job.Status)
 	if state == 0 || isStale(d, state, now) {
@@ -198,7 +198,7 @@ func (u update) isOwned() bool {
 // enter assigns a job to a pool, or passes the update to the pool that already has it.
 func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome {
 	holder := s.holder(u.key())
-	if u.isOwned() && u.owner != holder { // the pool whose runner has the job gets it, wherever it was expected
+	if u.isOwned() && u.owner != holder { // the pool whose runner has the job gets it, even if another pool was expected to
 		if holder != nil {
 			s.enterAt(holder, u.event, now)
 		}
@@ -226,8 +226,8 @@ func (s *space) enter(u update, fits map[*candidate]bool, now time.Time) outcome
 	return taken
 }
 
-// enterAt records an event of a job in a pool's ledger, and wakes the pool if it then needs another number of runners. It
-// reports whether the ledger changed.
+// enterAt records an event of a job in a pool's ledger, and wakes the pool if it then needs a different number of runners.
+// It reports whether the ledger changed.
 func (s *space) enterAt(p *pool, e reservation.Event, now time.Time) bool {
 	before := p.ledger.Counts()
 	changed := false

@@ -12,19 +12,19 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// Tenants choose how many pools they have, and how many patterns each has. So events are compared with pools without
-// holding any lock, and only with pools that ask for the event's kind and one of its labels.
+// The cost of a comparison is up to the tenants, who choose the number of their pools and patterns. Therefore, events are
+// compared with pools without holding a lock, and only with pools that ask for the event's kind and one of its labels.
 const (
-	// littleWork is the size of a small comparison, in characters. Larger comparisons of a space run one after the other, so
-	// that it uses at most one CPU, and yield after each part of this size. 64 pools with a few patterns are below the
-	// limit.
+	// littleWork is the maximum size of a small comparison, in characters, which suffices for 64 pools with a few patterns.
+	// Larger comparisons of a space run one after the other, so that the space uses at most one CPU. They yield the CPU
+	// after each part of this size.
 	littleWork = 64 << 10
 	// overhead is the fixed cost of a comparison, in characters.
 	overhead = 512
 	// maxName is the length of the longest OWNER/NAME on GitHub.
 	maxName = 140
-	// maxWaiting is the maximum number of events that wait for a large comparison with the pools of a space, because each of
-	// them occupies the webhook server. Further events are not compared with these pools.
+	// maxWaiting is the maximum number of events that wait for a large comparison with the pools of a space. Each of them
+	// occupies a request of the webhook server. Further events are not compared with these pools.
 	maxWaiting = 32
 )
 
@@ -40,7 +40,7 @@ type candidate struct {
 	placed   bool // its connection is known and allows the pool
 	match    jobmatch.Pool
 	triggers []trigger
-	// ofJob is the effort of a comparison with a job's repository, and ofEvent of a comparison with another event.
+	// ofJob is the cost of comparing the pool with a job's repository, and ofEvent with any other event.
 	ofJob, ofEvent effort
 }
 
@@ -56,8 +56,8 @@ func (e *effort) add(lists ...[]string) {
 	}
 }
 
-// with returns an upper bound of the characters that a comparison with a text of a length reads: each pattern, and the text
-// once per pattern.
+// with returns an upper bound for the number of characters that a comparison with a text of the given length reads: each
+// pattern, and the text once per pattern.
 func (e *effort) with(length int) int { return overhead + e.characters + e.patterns*length }
 
 // candidateOf returns the candidate of a pool, without the scope of the pool's connection.
@@ -135,10 +135,10 @@ func (t *trigger) fits(d webhook.Delivery) bool {
 // candidates is a set of candidates.
 type candidates map[*candidate]struct{}
 
-// asked is a kind of event or, for jobs, a label that a pool asks for.
+// asked is a key of the index of a space: a kind of event and, for jobs, optionally a label.
 type asked struct{ event, label string }
 
-// asks returns the kinds and labels that a pool asks for; none while it is not placed.
+// asks returns the keys under which the index lists the candidate; none while it is not placed.
 func (c *candidate) asks() []asked {
 	if !c.placed {
 		return nil
@@ -181,8 +181,8 @@ func (s *space) list(c *candidate, isListed bool) {
 	}
 }
 
-// asking returns the candidates that may serve jobs with the labels. A pool must have all requested labels, so it is enough
-// to return the candidates of the label that has the fewest.
+// asking returns the candidates to compare with a job that requests the labels. A pool must have all requested labels, so
+// only the candidates for the rarest label can match.
 func (s *space) asking(labels []string) (fewest candidates) {
 	for i, label := range labels {
 		if those := s.index[asked{webhook.WorkflowJobEvent, label}]; i == 0 || len(those) < len(fewest) {
@@ -192,9 +192,9 @@ func (s *space) asking(labels []string) (fewest candidates) {
 	return fewest
 }
 
-// settle calls decide for each candidate of a set, without the lock of the space. It returns the results, with the lock
-// held, once there is a result for every current candidate: candidates that were added in the meantime need another round.
-// If the number of comparisons that wait for their turn exceeds most, it returns false, also with the lock held.
+// settle calls decide for each candidate of a set, without the lock of the space. It repeats this for candidates that were
+// added in the meantime, until every current candidate has a result. If too many comparisons wait for their turn (more than
+// most), it returns false. It always returns with the lock held.
 func settle[T any](s *space, most int32, of func() candidates, work func(*candidate) int, decide func(*candidate) T) (map[*candidate]T, bool) {
 	decided := map[*candidate]T{}
 	for {
@@ -216,8 +216,8 @@ func settle[T any](s *space, most int32, of func() candidates, work func(*candid
 	}
 }
 
-// compare calls do for each candidate. Unless the work is small, it first waits for the space's turn. If the number of
-// comparisons that wait for their turn exceeds most, it calls nothing and returns false.
+// compare calls do for each candidate. Unless the work is small, it first waits for its turn in the space. If too many
+// comparisons wait for their turn (more than most), it returns false and does not call do.
 func (s *space) compare(most int32, list []*candidate, work func(*candidate) int, do func(*candidate)) bool {
 	total := 0
 	for _, c := range list {

@@ -27,15 +27,15 @@ const (
 	cursorKey = "cursor"
 )
 
-// cursor records up to when the deliveries of a webhook have been processed.
+// cursor records the time up to which the deliveries of a webhook have been processed.
 type cursor struct {
-	// Looked is when the last check of all deliveries began. Deliveries that failed before that were recovered.
+	// Looked is when the last check of all deliveries began. All deliveries that failed before then have been recovered.
 	Looked metav1.Time `json:"looked"`
 	// Durable is the time before which everything received has been stored.
 	Durable metav1.Time `json:"durable"`
 }
 
-// DeliveriesName returns the name of the ConfigMap that records up to when a connection's deliveries have been processed.
+// DeliveriesName returns the name of the ConfigMap that holds a connection's cursor.
 func DeliveriesName(connection string) string { return connection + "-deliveries" }
 
 // cursorFile is a cursor and the state of its ConfigMap.
@@ -48,7 +48,7 @@ type cursorFile struct {
 	version   string // of the ConfigMap; empty if unknown or if there is none
 }
 
-// getCursor reads the ConfigMap of a connection; nil if there is none, or if it is foreign.
+// getCursor reads the ConfigMap of a connection; nil if there is none, or if the connection does not own it.
 func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, owner types.UID) (*corev1.ConfigMap, error) {
 	config := &corev1.ConfigMap{}
 	err := k.Client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: DeliveriesName(key.Name)}, config)
@@ -58,7 +58,7 @@ func (k *JobTracker) getCursor(ctx context.Context, key types.NamespacedName, ow
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s: %w", DeliveriesName(key.Name), err)
 	case !isOwnedBy(config, owner):
-		return nil, nil //nolint:nilnil // nor is a foreign one
+		return nil, nil //nolint:nilnil // treated as missing: another object owns it
 	}
 	return config, nil
 }
@@ -85,7 +85,7 @@ func (k *JobTracker) readCursor(ctx context.Context, c *connection) error {
 	}
 	f.version = config.ResourceVersion
 	if err := json.Unmarshal(config.BinaryData[cursorKey], &f.now); err != nil {
-		f.now = cursor{} // the first check then covers the same time as without a cursor
+		f.now = cursor{} // the first check then looks back as far as if there were no cursor
 	}
 	f.written, f.inherited = f.now, f.now
 	return nil

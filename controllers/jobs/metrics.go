@@ -39,11 +39,11 @@ const (
 	// pollSpread is the period over which the first polls of metrics are spread.
 	pollSpread = 2 * time.Second
 	// pollsAtOnce is the maximum number of concurrent polls at one endpoint, which is a server or a connection to GitHub. An
-	// endpoint that does not answer blocks no more polls than this. A pool may have one of the polls at an endpoint, and a
-	// namespace a quarter.
+	// endpoint that does not answer blocks no more polls than this. At each endpoint, a pool may have one poll at a time,
+	// and a namespace a quarter of pollsAtOnce.
 	pollsAtOnce = 32
-	// endpointsAtOnce is the number of endpoints at which a namespace may have all its polls at once. It limits the polls of
-	// a namespace, because pools name endpoints, and may name any number of them.
+	// endpointsAtOnce is the number of endpoints at which a namespace may use its full quarter at once. This limits the
+	// namespace's polls at all endpoints together, because its pools may name any number of endpoints.
 	endpointsAtOnce = 8
 	// mostBegun limits the number of entries in Poller.begun. One namespace may have a quarter. A namespace whose entry was
 	// dropped counts as if it had never polled the endpoint.
@@ -80,7 +80,7 @@ type SetFinder interface {
 	Get(ctx context.Context, id int64) (*scaleset.Set, error)
 }
 
-// Prometheus queries a server, which it knows by name.
+// Prometheus queries one of the configured servers, given by its name.
 type Prometheus interface {
 	Query(ctx context.Context, server, query string, maxAge time.Duration) (float64, error)
 }
@@ -122,8 +122,8 @@ type Poller struct {
 	mu      sync.Mutex
 	targets map[types.NamespacedName]*target
 	running map[pollPlace]int             // number of running polls
-	begun   *share.Map[pollPlace, uint64] // when a namespace last began a poll at an endpoint, as a count of all polls
-	looks   uint64
+	begun   *share.Map[pollPlace, uint64] // number of the last poll that a namespace began at an endpoint
+	looks   uint64                        // number of polls that have begun
 	work    sync.WaitGroup
 }
 
@@ -147,7 +147,7 @@ type probe struct {
 	due     time.Time
 	running bool
 	asked   bool
-	// partly is since when the result has been incomplete; zero while it is complete.
+	// partly is when the result became incomplete; zero while it is complete.
 	partly time.Time
 	// signal is the last result, and last is the last result that contained a number. Their names are empty if the probe
 	// reports no demand.
@@ -318,7 +318,7 @@ const lookedAtOnce = 64
 var betweenParts = func() {}
 
 // first returns the polls that are due and may begin, and the delay until the next one. For each namespace, it returns no
-// more polls than may run at once. The caller holds the lock, which first releases in between.
+// more polls than may run at once. The caller must hold the lock, which this method releases from time to time.
 func (p *Poller) first(now time.Time) (due []look, next time.Duration) {
 	firsts, seen := map[string]shares{}, 0 // by namespace
 	next = pollRest
@@ -377,14 +377,15 @@ func (p *Poller) add(to shares, d look) {
 	to[own] = some[:min(len(some), pollsAtOnce/4)]
 }
 
-// lastAt returns when a namespace last began a poll at an endpoint, as a count of all polls; 0 if it never did.
+// lastAt returns the number of the last poll that a namespace began at an endpoint; 0 if it never began one. Polls are
+// numbered in the order in which they begin.
 func (p *Poller) lastAt(of pollPlace) uint64 {
 	at, _ := p.begun.Get(of.namespace, of)
 	return at
 }
 
-// first returns, for each endpoint, the metric that has been due longest. It lowers next to the delay until another metric
-// is due.
+// first returns, for each endpoint, the metric that has been due longest. If another metric is due sooner than next, first
+// sets next to the delay until then.
 func (t *target) first(now time.Time, next *time.Duration) (firsts map[string]*probe) {
 	for _, q := range t.probes {
 		switch left := q.due.Sub(now); {
@@ -430,7 +431,7 @@ func (at pollPlace) most() int {
 	return pollsAtOnce / 4
 }
 
-// share returns the place of a namespace at an endpoint.
+// share returns the limit for the polls of the namespace at the endpoint.
 func (d look) share() pollPlace { return pollPlace{d.probe.endpoint, d.target.key.Namespace} }
 
 // places returns all limits that apply to a poll.
@@ -548,7 +549,7 @@ func (p *Poller) spread(interval time.Duration) time.Duration {
 	return time.Duration(float64(interval) * (0.9 + 0.2*p.Random()))
 }
 
-// Reading returns the demand of a pool according to its metrics. It is unknown until each metric was polled once.
+// Reading returns the demand of a pool according to its metrics. It is unknown until each metric has been polled once.
 func (p *Poller) Reading(key types.NamespacedName) demand.Reading {
 	p.mu.Lock()
 	defer p.mu.Unlock()

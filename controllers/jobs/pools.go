@@ -91,7 +91,7 @@ func (p *pool) signals(now time.Time) []demand.Signal {
 	return all
 }
 
-// learn updates the pool from its object, except for what the candidate contains.
+// learn updates the pool from its object, except for the data in the candidate.
 func (p *pool) learn(obj *v1alpha1.RunnerPool) {
 	p.owner = *metav1.NewControllerRef(obj, v1alpha1.GroupVersion.WithKind("RunnerPool"))
 	p.conn = obj.Spec.ConnectionRef.From(obj.Namespace)
@@ -143,7 +143,7 @@ func (s *space) claim(p *pool, now time.Time) {
 	})
 }
 
-// dropJob removes a job from a pool, because another one has it.
+// dropJob removes a job from a pool, because another pool has it.
 func (s *space) dropJob(p *pool, id int64, now time.Time) {
 	p.ledger.Drop(id)
 	s.noteChanged(p, now)
@@ -161,8 +161,8 @@ func (s *space) holder(key jobKey) *pool {
 	return p
 }
 
-// hold records that a pool has a job. When there are tidyAt entries, it removes the entries of
-// jobs that the ledgers no longer contain.
+// hold records that a pool has a job. When held has tidyAt entries, hold removes the entries of jobs that the ledgers no
+// longer contain.
 func (s *space) hold(key jobKey, p *pool) {
 	s.held[key] = p
 	if len(s.held) < s.tidyAt {

@@ -18,8 +18,8 @@ import (
 	"github.com/corral-dev/corral/internal/webhook"
 )
 
-// recordFor is how long the JobTracker retries to record a runner's job. After that, only the collector of runners can find
-// the job.
+// recordFor is how long the JobTracker keeps trying to record a runner's job. After that, only the collector of runners can
+// find the job.
 const recordFor = 10 * time.Minute
 
 // record holds the job events of a runner that are not stored yet.
@@ -71,7 +71,7 @@ func jobEvent(d webhook.Delivery) (scaleset.JobEvent, bool) {
 	return e, true
 }
 
-// resultOf converts a conclusion to the terms of scale sets.
+// resultOf converts the conclusion in a webhook event to the result that a scale set would report.
 func resultOf(conclusion string) string {
 	switch conclusion {
 	case "success":

@@ -94,7 +94,7 @@ func (k *JobTracker) save(ctx context.Context, p *pool) error {
 }
 
 // errTaken means that the name of the pool's ConfigMap is taken by a ConfigMap that does not belong to the pool.
-var errTaken = errors.New("it is not of this pool: it is left alone, and a restart forgets the pool's jobs; rename or delete it")
+var errTaken = errors.New("it does not belong to this pool, so Corral does not change it, and loses the pool's jobs on a restart: rename or delete it")
 
 // read restores the stored state, unless it was read already.
 func (k *JobTracker) read(ctx context.Context, p *pool) error {

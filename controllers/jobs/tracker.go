@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs determines how many runners pools need when no scale set reports it. Its JobTracker receives GitHub's events,
-// assigns each job to a pool, stores the assignments, recovers lost events, and compares the jobs with GitHub's lists. Its
-// Poller reads metrics.
+// Package jobs determines how many runners pools need, from sources other than scale sets. Its JobTracker receives GitHub's
+// events, assigns each job to a pool, stores the assignments, recovers lost events, and compares the jobs with GitHub's
+// lists. Its Poller reads metrics.
 package jobs
 
 import (
@@ -60,8 +60,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// JobTracker tracks jobs, with one lock per space, and lets workers handle the consequences of changes. It is a
-// manager.Runnable that runs on the leader. Until it runs, it accepts no events.
+// JobTracker tracks jobs. Each space has its own lock. Workers write changes and query GitHub in the background. JobTracker
+// is a manager.Runnable that runs on the leader. Until it runs, it accepts no events.
 type JobTracker struct {
 	Config
 	// Events wakes pools when their demand changes.
@@ -128,7 +128,7 @@ func (k *JobTracker) load(ctx context.Context) error {
 	return nil
 }
 
-// close stores pending changes. The workers have ended.
+// close stores pending changes after the workers have ended.
 func (k *JobTracker) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func (k *JobTracker) Reading(key types.NamespacedName) demand.Reading {
 	return p.reading(k.Now())
 }
 
-// AtMax sets whether a pool has all the runners that it may have. While it does, its waiting jobs do not expire.
+// AtMax records whether a pool has reached its maximum number of runners. Meanwhile, its waiting jobs do not expire.
 func (k *JobTracker) AtMax(key types.NamespacedName, atMax bool) {
 	if p := k.lock(key); p != nil {
 		defer p.space.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// maxUnmatched is the maximum number of jobs without a pool that are remembered for a space.
+	// maxUnmatched is the maximum number of jobs without a pool that one space remembers.
 	maxUnmatched = 2_048
-	// UnmatchedMemory limits the bytes of such jobs in all namespaces, and unmatchedEach in one. A job with a hundred labels
-	// takes 30 kB.
+	// UnmatchedMemory limits the memory for these jobs in all namespaces together, and unmatchedEach in one namespace, both
+	// in bytes. A job with a hundred labels takes 30 kB.
 	UnmatchedMemory, unmatchedEach = 32 << 20, 4 << 20
-	// unmatchedSize is the approximate size of such a job without its texts.
+	// unmatchedSize is the approximate size of such a job without its strings.
 	unmatchedSize = 512
 )
 
@@ -35,8 +35,8 @@ type unmatchedJob struct {
 	size   int64
 }
 
-// unmatchedOf returns the part of an update to remember. Of the event's data about the job, it keeps only the part that is
-// measured.
+// unmatchedOf returns an update in the form in which it is remembered. From the event's data about the job, it keeps only
+// the fields that the metrics of jobs need.
 func unmatchedOf(u update, at time.Time) unmatchedJob {
 	size := unmatchedSize + len(u.job.Repository) + len(u.job.Enterprise)
 	for _, label := range u.job.Labels {
@@ -53,7 +53,7 @@ func unmatchedOf(u update, at time.Time) unmatchedJob {
 func (s *space) keepUnmatched(u update, now time.Time) {
 	key := u.key()
 	if u.observes {
-		return // placeUnmatched also offers the job to observing pools
+		return // the update for active pools is kept, and placeUnmatched offers it to observing pools too
 	}
 	if u.event.State > reservation.Queued || isHosted(u.job.Labels) {
 		s.removeUnmatched(key)
@@ -82,10 +82,10 @@ func (s *space) removeUnmatched(key jobKey) {
 	s.memory.Add(-size)
 }
 
-// beginUnmatched resets the remembered jobs, at the beginning or when other namespaces need the memory.
+// beginUnmatched starts with no remembered jobs: in a new space, or after other namespaces needed the memory.
 func (s *space) beginUnmatched() {
 	s.unmatched, s.remembered = map[jobKey]unmatchedJob{}, 0
-	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // not inline, because a lock is held
+	s.memory = s.tracker.unmatched.Hold(s.pools, func() { go s.loseUnmatched() }) // a goroutine, because a lock is held
 }
 
 // loseUnmatched forgets all remembered jobs, unless the space was dropped in the meantime.
@@ -97,7 +97,8 @@ func (s *space) loseUnmatched() {
 	}
 }
 
-// isHosted reports whether a job requests no label, or one of GitHub's own runners, whose number is unlimited:
+// isHosted reports whether a job requests no labels, or a label of GitHub's own runners. Such jobs are not remembered,
+// because there may be any number of them:
 // https://docs.github.com/actions/reference/runners/github-hosted-runners
 func isHosted(labels []string) bool {
 	return len(labels) == 0 || slices.ContainsFunc(labels, func(l string) bool {

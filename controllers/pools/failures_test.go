@@ -192,7 +192,7 @@ func TestEachRunnerThatFailedHasALineInTheLog(t *testing.T) {
 	}
 	revision := b.pool().Status.Revision
 	want := []string{
-		fmt.Sprintf(`"level"=0 "msg"="Runner failed" "runner"="a" "revision"=%q "cause"="Crash" "reason"="Error (exit code 1)" "node"="n1" "hadJob"=false "exit"="exit code 1; it said last: no such file: run.sh"`, revision),
+		fmt.Sprintf(`"level"=0 "msg"="Runner failed" "runner"="a" "revision"=%q "cause"="Crash" "reason"="Error (exit code 1)" "node"="n1" "hadJob"=false "exit"="exit code 1; last output: no such file: run.sh"`, revision),
 		fmt.Sprintf(`"level"=0 "msg"="Runner failed" "runner"="b" "revision"=%q "cause"="Removed" "reason"="the pod is gone" "node"="n1" "hadJob"=false`, revision),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

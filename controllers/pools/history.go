@@ -144,7 +144,7 @@ func (r *Reconciler) readHistory(ctx context.Context, pool *v1alpha1.RunnerPool,
 // nameTaken reports, once, a ConfigMap that has the history's name but does not belong to the pool. It emits no event for
 // the ConfigMap of an earlier pool with this name, which Kubernetes will soon delete.
 func (r *Reconciler) nameTaken(pool *v1alpha1.RunnerPool, h *history, config *corev1.ConfigMap) error {
-	err := fmt.Errorf("ConfigMap %s is not of this pool: it is left alone, and no history is kept; rename or delete it", config.Name)
+	err := fmt.Errorf("ConfigMap %s does not belong to this pool, so Corral does not change it, and keeps no history: rename or delete it", config.Name)
 	owner := metav1.GetControllerOf(config)
 	former := owner != nil && owner.Kind == "RunnerPool" && owner.Name == pool.Name
 	if !former && h.trouble != err.Error() {

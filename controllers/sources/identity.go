@@ -43,8 +43,8 @@ func NewImpersonator(config *rest.Config, options client.Options) *Impersonator 
 	return &Impersonator{config: config, options: options, known: lru.New(identities)}
 }
 
-// As returns a client that acts as a service account. It does not use a cache, so it cannot read what the account may not
-// read.
+// As returns a client that acts as a service account. The client has no cache, so it never returns an object that the
+// account may not read.
 func (i *Impersonator) As(account types.NamespacedName) (client.Client, error) {
 	if known, ok := i.known.Get(account); ok {
 		return known.(client.Client), nil
@@ -59,7 +59,7 @@ func (i *Impersonator) As(account types.NamespacedName) (client.Client, error) {
 	return c, nil
 }
 
-// username returns the name of a service account as a user:
+// username returns the user name of a service account:
 // https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens
 func username(account types.NamespacedName) string {
 	return "system:serviceaccount:" + account.Namespace + ":" + account.Name

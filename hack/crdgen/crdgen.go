@@ -131,7 +131,7 @@ func declareReserved(spec map[string]any) {
 	keys := map[string]any{}
 	for _, name := range []string{"library", "parameters"} {
 		keys[name] = map[string]any{
-			"description": name + " must not be set: rules read spec." + name + " there.",
+			"description": name + " must not be set: in rules, data." + name + " is spec." + name + ".",
 			"type":        "object", "x-kubernetes-preserve-unknown-fields": true,
 		}
 	}

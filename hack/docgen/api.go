@@ -29,7 +29,7 @@ func apiPages(folder string) (map[string]string, error) {
 	}
 	pages := map[string]string{}
 	var index strings.Builder
-	index.WriteString(notice + "# API reference\n\nAll kinds are of `corral.dev/v1alpha1`. What they mean: [specs](../../README.md#kinds).\n\n| kind | short name | is |\n|---|---|---|\n")
+	index.WriteString(notice + "# API reference\n\nAll kinds are of `corral.dev/v1alpha1`. See [kinds](../../README.md#kinds) for their meaning.\n\n| kind | short name | is |\n|---|---|---|\n")
 	for _, path := range paths {
 		crd, err := readCRD(path)
 		if err != nil {
@@ -64,7 +64,7 @@ func kindPage(crd *apiextensionsv1.CustomResourceDefinition) string {
 	names, version := crd.Spec.Names, crd.Spec.Versions[0]
 	root := version.Schema.OpenAPIV3Schema
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s# %s\n\n%s\n\n`apiVersion: %s/%s`, `kind: %s`. What it means and how it behaves: [%s](../../spec/%s.md).\n",
+	fmt.Fprintf(&b, "%s# %s\n\n%s\n\n`apiVersion: %s/%s`, `kind: %s`. See [%s](../../spec/%s.md) for its meaning and behavior.\n",
 		notice, names.Kind, root.Description, crd.Spec.Group, version.Name, names.Kind, names.Kind, strings.ToLower(names.Kind))
 	for _, part := range []string{"spec", "status"} {
 		s, ok := root.Properties[part]
@@ -113,6 +113,9 @@ func (f *fields) add(path string, s schema) {
 	}
 }
 
+// quantityUnits is a part of the pattern of quantities, and of no other pattern.
+const quantityUnits = "[KMGTPE]i"
+
 func typeOf(s schema) string {
 	switch {
 	case s.Type == "array" && s.Items != nil && s.Items.Schema != nil:
@@ -121,6 +124,10 @@ func typeOf(s schema) string {
 		return "map of " + typeOf(*s.AdditionalProperties.Schema)
 	case s.Format == "date-time":
 		return "time"
+	case s.XIntOrString && strings.Contains(s.Pattern, quantityUnits):
+		return "quantity"
+	case s.XIntOrString:
+		return "integer or string"
 	}
 	return s.Type
 }

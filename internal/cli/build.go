@@ -24,7 +24,7 @@ with code 1, so that a tool that prunes objects never sees an incomplete list.
 The command warns on standard error about files that Git ignores and about files in
 submodules, because a PoolSource reads neither.
 
-With --argocd, the command is an Argo CD config management plugin. In addition to its flags,
+With --argocd, the command acts as an Argo CD config management plugin. In addition to its flags,
 it reads the parameters of the Application, "tags" (a map, or an array of NAME=VALUE) and
 "namespace" (a string), and the variables CORRAL_TAGS (NAME=VALUE,...) and CORRAL_NAMESPACE
 of its plugin.env. An Application cannot change values that the command line sets. File names

@@ -87,7 +87,7 @@ type calendarOptions struct {
 func bindCalendar(c *cobra.Command) *calendarOptions {
 	o := &calendarOptions{timeOptions: &timeOptions{}, days: 7, most: 100}
 	o.bind(c, "from", "start `time` of the calendar, such as 2026-07-05T18:00:00Z (default now)",
-		"time zone of the controller and of the printed times (default: UTC, and the zone of a pool's schedules for its times)")
+		"time zone for policies and for the printed times (default: UTC for policies, and the time zone of a pool's schedules for its printed times)")
 	c.Flags().IntVar(&o.days, "days", o.days, fmt.Sprintf("days that the calendar covers, 1 to %d", maxDays))
 	c.Flags().IntVar(&o.most, "most", o.most, "maximum number of periods printed for each pool")
 	c.Flags().StringArrayVar(&o.pools, "pool", nil, "print only this pool, NAME or NAMESPACE/NAME; may be repeated (default: all)")
@@ -99,11 +99,12 @@ func newCalendar() *cobra.Command {
 		Use:   "calendar [DIR]",
 		Short: "Print which min, idle and max apply over time",
 		Long: `Print which min, idle and max apply over time to the pools defined in DIR (default: the current
-folder) and below. The command starts from the numbers of the schedules, and applies the policies
-in DIR and the policies of --policy.
+folder) and below. The command applies the schedules of each pool, then the policies in DIR and
+the policies of --policy.
 
 The command evaluates policies for an idle pool at each schedule boundary and when an answer
-expires. If a rule depends on the time but sets no until, its answer may change in between.
+expires. If a rule depends on the time but does not set until in its answer, the answer may change
+in between.
 
 Times follow the local clock of a zone. If a time occurs twice because clocks go back, the first
 occurrence counts. If a time does not exist because clocks go forward, the moment of the change

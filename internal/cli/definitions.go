@@ -40,7 +40,7 @@ type definitions struct {
 func bindDefinitions(c *cobra.Command) *definitions {
 	d := &definitions{tags: tags{}}
 	c.Args = cobra.MaximumNArgs(1)
-	c.Flags().VarP(d.tags, "tag", "t", "set @tag(NAME) to VALUE, as NAME=VALUE, or make @if(NAME) true, as NAME; may be repeated")
+	c.Flags().VarP(d.tags, "tag", "t", "NAME=VALUE sets @tag(NAME) to VALUE, and NAME alone makes @if(NAME) true; may be repeated")
 	return d
 }
 

@@ -22,7 +22,7 @@ func TestReferencesBetweenObjectsAreChecked(t *testing.T) {
 		"the Secret of a connection": {`image: "a:1"`, `image: "a:1", envFrom: [{secretRef: name: "github"}]`,
 			`pools/other.cue:5:72: pools.other.spec.template.spec.containers[0].envFrom[0]: Secret "github" holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it`, exitError},
 		"the Secret of another runner": {`image: "a:1"`, `image: "a:1", envFrom: [{secretRef: name: "linux-small-1-jit"}]`,
-			`is named like a runner's registration (*-jit); a runner may not read another's`, exitError},
+			`has a name that is reserved for runners' registrations (*-jit): a runner may not read another runner's registration`, exitError},
 		"a pod that restarts": {`containers:`, `{restartPolicy: "Always"} & {containers:`, `restartPolicy`, exitError},
 	} {
 		t.Run(name, func(t *testing.T) {

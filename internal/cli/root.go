@@ -39,7 +39,7 @@ var (
 )
 
 const longHelp = `Corral runs fleets of GitHub Actions runners on Kubernetes. Pools are declared in CUE
-and stored in Git. Corral compiles them to objects on which its controllers act.
+and stored in Git. Corral compiles them to Kubernetes objects that its controllers reconcile.
 
 Exit codes: 0 success, 1 an error, a problem or an invalid definition, 2 denied by a policy,
 3 changes (review --exit-code, fmt --check), differences (conformance), or objects that could not be

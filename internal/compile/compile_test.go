@@ -105,8 +105,8 @@ func TestDiagnosticsSayWhereAndWhat(t *testing.T) {
 				`pools.cue:8:64: pools.linux.spec.template.spec.containers[0].imagePullPolicy: invalid value "always": must be "Always" or "IfNotPresent" or "Never"`,
 				"pools.cue:8:98: pools.linux.spec.template.spec.containers[0].resources.limits.cpu: invalid value \"8GiB\": must be a quantity such as 500m or 8Gi"}},
 		"a label of the controller's": {pool(`template: {metadata: {labels: team: "a", labels: "corral.dev/pool": "b", annotations: "x.corral.dev/y": "z"}, spec: containers: [{name: "runner"}]}`), []string{
-			`pools.cue:8:50: pools.linux.spec.template.metadata.labels."corral.dev/pool": keys of corral.dev are the controller's own`,
-			`pools.cue:8:87: pools.linux.spec.template.metadata.annotations."x.corral.dev/y": keys of corral.dev are the controller's own`}},
+			`pools.cue:8:50: pools.linux.spec.template.metadata.labels."corral.dev/pool": keys of corral.dev are reserved for Corral`,
+			`pools.cue:8:87: pools.linux.spec.template.metadata.annotations."x.corral.dev/y": keys of corral.dev are reserved for Corral`}},
 		"no container runs the runner": {pool(`template: spec: containers: [{name: "runer"}]`), []string{
 			"pools.cue:8:11: pools.linux.spec.template.spec: no container is named runner"}},
 		"a required field is missing": {pool(""), []string{

@@ -125,14 +125,14 @@ template: {metadata: {labels: {team: own}}, spec: {containers: [{name: runner, i
 		t.Errorf("labels %v, annotations %v, %v", pod.Labels, pod.Annotations, err)
 	}
 	for metadata, want := range map[string]string{
-		"labels: {app.kubernetes.io/instance: x}":                                  "spec.objectMetadata.labels[app.kubernetes.io/instance]: by it a tool knows",
-		"annotations: {argocd.argoproj.io/tracking-id: x}":                         "spec.objectMetadata.annotations[argocd.argoproj.io/tracking-id]: by it a tool knows",
-		"annotations: {kubectl.kubernetes.io/last-applied-configuration: x}":       "spec.objectMetadata.annotations[kubectl.kubernetes.io/last-applied-configuration]: by it",
-		"labels: {kustomize.toolkit.fluxcd.io/name: x}":                            "spec.objectMetadata.labels[kustomize.toolkit.fluxcd.io/name]: by it",
-		"labels: {kapp.k14s.io/app: x}":                                            "spec.objectMetadata.labels[kapp.k14s.io/app]: by it a tool knows",
-		"annotations: {objectset.rio.cattle.io/id: x}":                             "spec.objectMetadata.annotations[objectset.rio.cattle.io/id]: by it a tool knows",
-		"labels: {addonmanager.kubernetes.io/mode: Reconcile}":                     "spec.objectMetadata.labels[addonmanager.kubernetes.io/mode]: by it a tool knows",
-		"labels: {corral.dev/pool: x}":                                             "spec.objectMetadata.labels[corral.dev/pool]: keys of corral.dev are the controller's own",
+		"labels: {app.kubernetes.io/instance: x}":                                  "spec.objectMetadata.labels[app.kubernetes.io/instance]: another tool uses this key",
+		"annotations: {argocd.argoproj.io/tracking-id: x}":                         "spec.objectMetadata.annotations[argocd.argoproj.io/tracking-id]: another tool uses this key",
+		"annotations: {kubectl.kubernetes.io/last-applied-configuration: x}":       "spec.objectMetadata.annotations[kubectl.kubernetes.io/last-applied-configuration]: another tool uses this key",
+		"labels: {kustomize.toolkit.fluxcd.io/name: x}":                            "spec.objectMetadata.labels[kustomize.toolkit.fluxcd.io/name]: another tool uses this key",
+		"labels: {kapp.k14s.io/app: x}":                                            "spec.objectMetadata.labels[kapp.k14s.io/app]: another tool uses this key",
+		"annotations: {objectset.rio.cattle.io/id: x}":                             "spec.objectMetadata.annotations[objectset.rio.cattle.io/id]: another tool uses this key",
+		"labels: {addonmanager.kubernetes.io/mode: Reconcile}":                     "spec.objectMetadata.labels[addonmanager.kubernetes.io/mode]: another tool uses this key",
+		"labels: {corral.dev/pool: x}":                                             "spec.objectMetadata.labels[corral.dev/pool]: keys of corral.dev are reserved for Corral",
 		"labels: {'a b': x}":                                                       "spec.objectMetadata.labels[a b]: is no key: ",
 		"labels: {app.kubernetes.io/name: x}, annotations: {Example.com/Owner: x}": "",
 		"labels: {Example.com/owner: x}":                                           "spec.objectMetadata.labels[Example.com/owner]: is no key",

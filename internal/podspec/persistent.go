@@ -95,11 +95,11 @@ func checkPersistent(spec *corev1.PodSpec, runner int) error {
 	command := slices.Concat(container.Command, container.Args)
 	switch p := cmp.Or(spec.RestartPolicy, corev1.RestartPolicyAlways); {
 	case p != corev1.RestartPolicyAlways:
-		return fmt.Errorf("spec.template.spec.restartPolicy: must be Always, a persistent runner runs again; found %s", p)
+		return fmt.Errorf("spec.template.spec.restartPolicy: must be Always, because a persistent runner starts again; found %s", p)
 	case container.RestartPolicy != nil && *container.RestartPolicy != corev1.ContainerRestartPolicyAlways:
-		return fmt.Errorf("%s.restartPolicy: must be Always, a persistent runner runs again; found %s", field, *container.RestartPolicy)
+		return fmt.Errorf("%s.restartPolicy: must be Always, because a persistent runner starts again; found %s", field, *container.RestartPolicy)
 	case len(container.RestartPolicyRules) > 0:
-		return fmt.Errorf("%s.restartPolicyRules: must not be set, a persistent runner runs again however it ended", field)
+		return fmt.Errorf("%s.restartPolicyRules: must not be set, because a persistent runner always starts again", field)
 	case len(container.Command) == 0 && isWindows(spec):
 		return fmt.Errorf("%s.command: must be set with os.name windows: one that registers a persistent runner and runs it", field)
 	case len(container.Command) == 0 && len(container.Args) > 0:

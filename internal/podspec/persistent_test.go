@@ -66,8 +66,8 @@ func TestATemplateMayRegisterByItself(t *testing.T) {
 
 func TestWhatKeepsARunnerFromStayingIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ spec, want string }{
-		"never runs again":        {`"restartPolicy": "Never", "containers": [{"name": "runner"}]`, "spec.template.spec.restartPolicy: must be Always, a persistent runner runs again; found Never"},
-		"its container doesn't":   {`"containers": [{"name": "runner", "restartPolicy": "OnFailure"}]`, "spec.template.spec.containers[0].restartPolicy: must be Always, a persistent runner runs again; found OnFailure"},
+		"never runs again":        {`"restartPolicy": "Never", "containers": [{"name": "runner"}]`, "spec.template.spec.restartPolicy: must be Always, because a persistent runner starts again; found Never"},
+		"its container doesn't":   {`"containers": [{"name": "runner", "restartPolicy": "OnFailure"}]`, "spec.template.spec.containers[0].restartPolicy: must be Always, because a persistent runner starts again; found OnFailure"},
 		"rules":                   {`"containers": [{"name": "runner", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]}]`, "spec.template.spec.containers[0].restartPolicyRules: must not be set"},
 		"only runs":               {`"containers": [{"name": "a"}, {"name": "runner", "command": ["/home/runner/run.sh"]}]`, "spec.template.spec.containers[1].command: leave it out: a persistent runner registers before it runs run.sh"},
 		"arguments of nothing":    {`"containers": [{"name": "runner", "args": ["run.sh"]}]`, "spec.template.spec.containers[0].args: leave them out"},

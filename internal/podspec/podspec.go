@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podspec builds a runner's pod from a pool's template. It is pure.
+// Package podspec builds a runner's pod from a pool's template. It does no I/O.
 package podspec
 
 import (
@@ -49,14 +49,15 @@ const (
 	jitSuffix = "-jit"
 	// revisionLength is the number of hexadecimal digits of a template's digest in the name of a revision.
 	revisionLength = 10
-	// revisionNames is the maximum number of templates with the same digits that can be stored at once.
+	// revisionNames is the maximum number of templates whose digests begin with the same digits and that can be stored at
+	// once.
 	revisionNames = 10
 )
 
 // Runner describes the runner for which a pod is built.
 type Runner struct {
 	Namespace, Name, Pool, Revision string
-	// UID is the UID of the Runner, and NamespaceUID of its namespace. Without NamespaceUID, the pod gets no owners.
+	// UID is the UID of the Runner. NamespaceUID is the UID of its namespace; if it is empty, the pod gets no owners.
 	UID, NamespaceUID types.UID
 	// ID of the registration on GitHub; 0 if there is none yet.
 	ID int64
@@ -91,7 +92,7 @@ func Digest(template []byte) (string, error) {
 		return "", fmt.Errorf("decoding the template: %w", err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return "", errors.New("decoding the template: something follows it")
+		return "", errors.New("decoding the template: unexpected data after the JSON value")
 	}
 	canonical, err := json.Marshal(content)
 	if err != nil {
@@ -193,7 +194,7 @@ func checkMetadata(t *corev1.PodTemplateSpec) error {
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			domain, _, ok := strings.Cut(key, "/")
 			if ok && strings.HasSuffix("."+domain, "."+v1alpha1.GroupVersion.Group) {
-				return fmt.Errorf("spec.template.metadata.%s[%s]: keys of %s are the controller's own", field, key, domain)
+				return fmt.Errorf("spec.template.metadata.%s[%s]: keys of %s are reserved for Corral", field, key, domain)
 			}
 		}
 		return nil
@@ -208,14 +209,14 @@ func checkRestarts(spec *corev1.PodSpec, runner int, persists bool) error {
 		return cmp.Or(checkPersistent(spec, runner), checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
 	}
 	if p := spec.RestartPolicy; p != "" && p != corev1.RestartPolicyNever {
-		return fmt.Errorf("spec.template.spec.restartPolicy: must be Never, a runner takes one job; found %s", p)
+		return fmt.Errorf("spec.template.spec.restartPolicy: must be Never, because a runner takes only one job; found %s", p)
 	}
 	container := &spec.Containers[runner]
 	if p := container.RestartPolicy; p != nil && *p != corev1.ContainerRestartPolicyNever {
-		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicy: must be Never, a runner takes one job; found %s", runner, *p)
+		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicy: must be Never, because a runner takes only one job; found %s", runner, *p)
 	}
 	if len(container.RestartPolicyRules) > 0 {
-		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicyRules: must not be set, a runner takes one job", runner)
+		return fmt.Errorf("spec.template.spec.containers[%d].restartPolicyRules: must not be set, because a runner takes only one job", runner)
 	}
 	return cmp.Or(checkRules("containers", spec.Containers), checkRules("initContainers", spec.InitContainers))
 }
@@ -297,8 +298,8 @@ func trimState(state corev1.ContainerState) corev1.ContainerState {
 	return state
 }
 
-// memoryLimits keeps the runner's container with its memory limit. Corral needs the limit to find the cause if the
-// container runs out of memory: without a limit, the node had too little memory.
+// memoryLimits keeps the runner's container with its memory limit. If the container runs out of memory, Corral uses the
+// limit to find the cause: a container without a limit was killed because the node had too little memory.
 func memoryLimits(containers []corev1.Container) []corev1.Container {
 	for _, c := range containers {
 		if c.Name != v1alpha1.RunnerContainerName {
@@ -416,7 +417,7 @@ func CheckSecrets(pod *corev1.Pod, credentials []string) error {
 		case slices.Contains(credentials, ref.name):
 			return &FieldError{"spec.template." + ref.path, fmt.Sprintf("Secret %q holds the credentials of a GitHubConnection or a PoolSource; a runner may not read it", ref.name)}
 		case strings.HasSuffix(ref.name, jitSuffix):
-			return &FieldError{"spec.template." + ref.path, fmt.Sprintf("Secret %q is named like a runner's registration (*%s); a runner may not read another's", ref.name, jitSuffix)}
+			return &FieldError{"spec.template." + ref.path, fmt.Sprintf("Secret %q has a name that is reserved for runners' registrations (*%s): a runner may not read another runner's registration", ref.name, jitSuffix)}
 		}
 	}
 	return nil

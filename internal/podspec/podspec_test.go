@@ -134,7 +134,7 @@ func TestCheckSecrets(t *testing.T) {
 		"csi":                  {`"volumes": [{"name": "v", "csi": {"driver": "d", "nodePublishSecretRef": {"name": "github"}}}]`, "volumes[0]"},
 		"options of a driver":  {`"volumes": [{"name": "v", "csi": {"driver": "d", "volumeAttributes": {"adminSecretName": "github"}}}]`, "volumes[0]"},
 		"a flexible volume's":  {`"volumes": [{"name": "v", "flexVolume": {"driver": "d", "options": {"secret": "github"}}}]`, "volumes[0]"},
-		"another runner's JIT": {`"volumes": [{"name": "v", "secret": {"secretName": "linux-xyz-jit"}}]`, "named like a runner's registration"},
+		"another runner's JIT": {`"volumes": [{"name": "v", "secret": {"secretName": "linux-xyz-jit"}}]`, "reserved for runners' registrations"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -99,14 +99,14 @@ type Template struct {
 	Audit    []Audit
 }
 
-// Update is the answer of corral.update: the bounds of an update. It is the most careful combination of all answers and
+// Update is the answer of corral.update: the bounds of an update. It is the strictest combination of all answers and
 // of the pool's own settings.
 type Update struct {
 	ID     string
 	Digest string
 	// Hold is true if the update must not continue.
 	Hold bool
-	// Bounds are the declared bounds or more careful ones, without the pause of a canary: policies do not decide on it.
+	// Bounds are the declared bounds or stricter ones, without the pause of a canary: policies do not decide on it.
 	rollout.Bounds
 	// Until is when the decision must be repeated; the zero time for never.
 	Until time.Time

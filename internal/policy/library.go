@@ -89,12 +89,12 @@ func withPreset(given *v1alpha1.PolicyLibrary) *v1alpha1.PolicyLibrary {
 		PodSecurity:       &v1alpha1.PodSecurityRules{Level: "restricted"},
 		Resources:         &v1alpha1.ResourceRules{RequireRequests: []corev1.ResourceName{cpu, memory}, RequireLimits: []corev1.ResourceName{memory}},
 		ServiceAccounts:   &v1alpha1.ServiceAccountRules{},
-		Secrets:           &v1alpha1.NameRules{},
+		Secrets:           &v1alpha1.SecretRules{},
 		Scheduling:        &v1alpha1.SchedulingRules{},
 		Volumes:           &v1alpha1.VolumeRules{},
 		ExtendedResources: &v1alpha1.ExtendedResourceRules{},
 		Metadata:          &v1alpha1.MetadataRules{},
-		Fields:            &v1alpha1.NameRules{},
+		Fields:            &v1alpha1.FieldRules{},
 		Persistent:        &v1alpha1.PersistentRules{},
 	}
 	to := reflect.ValueOf(whole).Elem()

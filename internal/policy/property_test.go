@@ -249,7 +249,7 @@ func (g *game) neverWidens(t *testing.T, with decided) {
 	careless := u.Hold && !w.Hold && w.Strategy != v1alpha1.OnIdle || slices.Index(strictness, w.Strategy) < slices.Index(strictness, u.Strategy) ||
 		w.MaxSurge > u.MaxSurge || w.MaxUnavailable > u.MaxUnavailable || u.Canary > 0 && (w.Canary == 0 || w.Canary > u.Canary)
 	if careless {
-		t.Errorf("%s makes %+v less careful: %+v", added.name, u, w)
+		t.Errorf("%s makes %+v less strict: %+v", added.name, u, w)
 	}
 }
 

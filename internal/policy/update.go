@@ -27,7 +27,7 @@ type updateRule struct {
 	Rule        v1alpha1.RuleReference  `json:"rule"`
 }
 
-// strictness lists the strategies, least careful first.
+// strictness lists the strategies, least strict first.
 var strictness = []v1alpha1.UpdateStrategy{v1alpha1.Recreate, v1alpha1.RollingUpdate, v1alpha1.OnIdle}
 
 // Update decides how a change may roll out.
@@ -73,7 +73,7 @@ func (e *element) optional(name string) *int32 {
 	return &n
 }
 
-// merge returns the most careful combination of the declared settings and all rules. The order of the rules does not
+// merge returns the strictest combination of the declared settings and all rules. The order of the rules does not
 // matter.
 func merge(declared Change, rules []updateRule) Update {
 	u := Update{Bounds: rollout.Bounds{
@@ -97,7 +97,7 @@ func merge(declared Change, rules []updateRule) Update {
 	return u
 }
 
-// add applies a rule, which can only make the update more careful.
+// add applies a rule, which can only make the update stricter.
 func (u *Update) add(r updateRule) {
 	u.Hold = u.Hold || r.Hold
 	if slices.Index(strictness, r.Strategy) > slices.Index(strictness, u.Strategy) {

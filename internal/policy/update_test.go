@@ -26,7 +26,7 @@ func rollouts(elements ...string) Source {
 	return namespaced(b.String())
 }
 
-func TestTheMostCarefulUpdateWins(t *testing.T) {
+func TestTheStrictestUpdateWins(t *testing.T) {
 	because := func(line int32) UpdateReason {
 		return UpdateReason{Message: "r", Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/p", Name: "corral.update.rollout", File: "p.rego", Line: line}}
 	}
@@ -45,11 +45,11 @@ func TestTheMostCarefulUpdateWins(t *testing.T) {
 		"hold": {[]string{`{"hold": true, "reason": "r", "until": "2026-05-02T00:00:00Z"}`, `{"hold": false, "reason": "r"}`}, rolling, with(func(u *Update) {
 			u.Hold, u.Until, u.Reasons = true, time.Date(2026, 5, 2, 0, 0, 0, 0, time.UTC), []UpdateReason{because(2)}
 		})},
-		"the most careful strategy": {[]string{`{"strategy": "OnIdle", "reason": "r"}`, `{"strategy": "Recreate", "reason": "r"}`}, rolling, with(func(u *Update) {
+		"the strictest strategy": {[]string{`{"strategy": "OnIdle", "reason": "r"}`, `{"strategy": "Recreate", "reason": "r"}`}, rolling, with(func(u *Update) {
 			u.Strategy, u.Reasons = v1alpha1.OnIdle, []UpdateReason{because(2)}
 		})},
-		"a strategy less careful than declared": {[]string{`{"strategy": "RollingUpdate", "reason": "r"}`}, Change{Strategy: "OnIdle"}, Update{Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle}}},
-		"a strategy more careful than declared": {
+		"a strategy less strict than declared": {[]string{`{"strategy": "RollingUpdate", "reason": "r"}`}, Change{Strategy: "OnIdle"}, Update{Bounds: rollout.Bounds{Strategy: v1alpha1.OnIdle}}},
+		"a strategy stricter than declared": {
 			[]string{`{"strategy": "RollingUpdate", "reason": "r"}`}, Change{Strategy: "Recreate", MaxSurge: 1},
 			Update{Bounds: rollout.Bounds{Strategy: v1alpha1.RollingUpdate, MaxSurge: 1}, Reasons: []UpdateReason{because(2)}},
 		},

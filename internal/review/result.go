@@ -360,7 +360,7 @@ type Finding struct {
 type Rollout struct {
 	// Hold is true if a policy holds the rollout or fails, or if spec.update.paused of the pool is true.
 	Hold bool `json:"hold,omitempty"`
-	// Strategy is the declared strategy, or a more careful one.
+	// Strategy is the declared strategy, or a stricter one.
 	Strategy v1alpha1.UpdateStrategy `json:"strategy"`
 	// MaxSurge, MaxUnavailable and Canary are the declared values, restricted by policies. Percentages refer to the effective
 	// max, or to 1 if there is none.

@@ -57,8 +57,8 @@ func (b Bounds) Within(room, desired int32) Bounds {
 }
 
 // Narrowed returns the bounds after policies have narrowed them. asked are the bounds that the policies received, and
-// answer the bounds that they returned. The strategy always comes from the answer; a number applies only if it is more
-// careful.
+// answer the bounds that they returned. The strategy always comes from the answer; a number applies only if it is
+// stricter.
 func (b Bounds) Narrowed(asked, answer Bounds) Bounds {
 	b.Strategy = answer.Strategy
 	if answer.MaxSurge < asked.MaxSurge {

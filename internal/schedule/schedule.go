@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Corral Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schedule computes the numbers of a pool that its schedules determine at a time, and the time of the
-// next change.
+// Package schedule computes a pool's min, idle and max at a given time, according to its schedules, and the time of
+// the next change.
 package schedule
 
 import (
@@ -28,14 +28,14 @@ type entry struct {
 
 // span is the time during which a schedule is active.
 type span interface {
-	// at reports whether the schedule is active at a time, and returns the time of the next change. The zero
+	// at reports whether the schedule is active at the time now, and returns the time of the next change. The zero
 	// time means that there is no change within the horizon.
 	at(now time.Time) (holds bool, until time.Time)
 }
 
-// Now contains the pool's numbers and its active schedules at a time.
+// Now contains a pool's min, idle and max, and its active schedules, at a given time.
 type Now struct {
-	// Scale holds the pool's numbers at that time.
+	// Scale holds the pool's min, idle and max at that time.
 	v1alpha1.Scale
 	// Active lists the names of the active schedules, in the order of the list.
 	Active []string
@@ -43,20 +43,20 @@ type Now struct {
 	Next time.Time
 }
 
-// Change is the state that begins at a time.
+// Change is the state that begins at the time At.
 type Change struct {
 	At time.Time
 	Now
 }
 
-// At applies the schedules to a pool's own numbers at a time. The first active schedule in the list that
-// sets a number determines it. Then At lowers min and idle to max.
+// At applies the schedules that are active at the given time to a pool's own min, idle and max. Of several active
+// schedules that set the same number, the first in the list applies. At then lowers min and idle to max if they exceed it.
 func (p *Plan) At(now time.Time, scale v1alpha1.ScaleSpec) Now {
 	return p.walk(now).now(scale)
 }
 
-// Changes returns the state after each start or end of a schedule between two times, both exclusive: the
-// first most changes, in order.
+// Changes returns the state after each start or end of a schedule between two times, both exclusive. It
+// returns the earliest changes in order, and no more than the number in most.
 func (p *Plan) Changes(from, to time.Time, scale v1alpha1.ScaleSpec, most int) []Change {
 	var changes []Change
 	w := p.walk(from)
@@ -86,7 +86,7 @@ func (p *Plan) walk(now time.Time) *walk {
 	return w
 }
 
-// advance moves to a time that is not after next.
+// advance moves the position to a time that must not be after w.next().
 func (w *walk) advance(now time.Time) {
 	for i, s := range w.states {
 		if !s.until.IsZero() && !s.until.After(now) {
@@ -95,7 +95,7 @@ func (w *walk) advance(now time.Time) {
 	}
 }
 
-// next returns the time when the state of a schedule changes; zero if none does.
+// next returns the time when the first schedule changes its state; zero if none does.
 func (w *walk) next() time.Time {
 	var next time.Time
 	for _, s := range w.states {

@@ -31,7 +31,7 @@ func TestMistakesInPodsAreNamedWhereTheyAreDeclared(t *testing.T) {
 		"overhead":                {pod: `overhead: {cpu: 1},`, want: []string{nested + "overhead: must not be set without runtimeClassName, whose RuntimeClass declares it"}},
 		"a container of the mode": {spec: `containerMode: {type: Docker},`, pod: `initContainers: [{name: a, image: b, ports: [{containerPort: 0}]}],`, want: []string{nested + "initContainers[0].ports[0].containerPort: must be set"}},
 		"no runner can be made": {pod: `restartPolicy: Always, initContainers: [{name: b, image: " b"}],`, want: []string{
-			nested + "restartPolicy: must be Never, a runner takes one job; found Always",
+			nested + "restartPolicy: must be Never, because a runner takes only one job; found Always",
 			nested + `initContainers[0].image: invalid value " b": must not have leading or trailing whitespace`}},
 	} {
 		t.Run(name, func(t *testing.T) {
