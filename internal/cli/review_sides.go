@@ -23,6 +23,7 @@ import (
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/gitsource"
 	"github.com/corral-dev/corral/internal/review"
+	"github.com/corral-dev/corral/internal/wording"
 )
 
 const (
@@ -85,7 +86,7 @@ func (o *reviewOptions) sides(ctx context.Context, args []string, in *review.Inp
 	if err != nil {
 		return nil, err
 	}
-	notes = append(slices.Concat(head.notes, goneSources(sources[0], sources[1])), converted(unpriced, func(d v1alpha1.Diagnostic) string { return "The base's costs aren't known: " + compile.Format(d) })...)
+	notes = append(slices.Concat(head.notes, sourceNotes(covering, sources)), converted(unpriced, func(d v1alpha1.Diagnostic) string { return "The base's costs aren't known: " + compile.Format(d) })...)
 	unpriced, err = o.side(ctx, head, results[1], &in.Head)
 	in.Head.Diagnostics = append(in.Head.Diagnostics, unpriced...)
 	return notes, err
@@ -105,15 +106,39 @@ func (t namedTree) sourcesAround() (covering *declaredSource, below []*declaredS
 	return nil, slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 }
 
-// goneSources returns notes on PoolSources that the base has and the head does not.
-func goneSources(base, head []*declaredSource) (notes []string) {
+// sourceNotes returns notes on PoolSources that the base has and the head does not, and on tags that only the head's sources
+// set. The tags select what is reviewed, and the cluster may have the source from elsewhere, with other tags. covering and
+// below are the results of sourcesAround for the base and the head.
+func sourceNotes(covering [2]*declaredSource, below [2][]*declaredSource) (notes []string) {
+	for i, s := range covering {
+		if s != nil {
+			below[i] = []*declaredSource{s}
+		}
+	}
+	base, head, before := below[0], below[1], map[string]*declaredSource{}
 	for _, s := range base {
+		before[s.name()] = s
 		if !slices.ContainsFunc(head, func(o *declaredSource) bool { return o.name() == s.name() }) {
 			notes = append(notes, fmt.Sprintf("The head declares no %s for a folder of this repository. Its spec.deletionPolicy decides what happens to its pools.", s.name()))
 		}
 	}
+	for _, s := range head {
+		var set []string
+		old := cmp.Or(before[s.name()], &declaredSource{})
+		for _, name := range slices.Sorted(maps.Keys(s.Spec.Tags)) {
+			if value := s.Spec.Tags[name]; old.Spec.Tags[name] != value {
+				set = append(set, fmt.Sprintf("%.60s=%.60s", name, value))
+			}
+		}
+		if len(set) > 0 {
+			notes = append(notes, fmt.Sprintf("The head sets tags of %s that the base does not set: %s. Definitions that need other tags are not reviewed.", s.name(), wording.List(set, maxTagsNamed)))
+		}
+	}
 	return notes
 }
+
+// maxTagsNamed is the maximum number of tags that a note names.
+const maxTagsNamed = 3
 
 // assignSides sets the namespaces of the objects of both sides to the namespaces of their PoolSources. If a side has no
 // source for a folder, assignSides uses the source of the other side, so that a new source does not appear to move pools.

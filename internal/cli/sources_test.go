@@ -261,6 +261,7 @@ func TestReviewsCompileWithTheTagsOfSources(t *testing.T) {
 		folder     string // below the repository
 		args       []string
 		want       []string
+		notes      []string
 	}{
 		"the folder of a source alone": {
 			base:   map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
@@ -274,9 +275,20 @@ func TestReviewsCompileWithTheTagsOfSources(t *testing.T) {
 			want: []string{"Allowed", "Changed ci-prod/web-build 50 60"},
 		},
 		"another tag": {
-			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
-			head: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
-			want: []string{"Allowed", "Changed ci-web/web-build 5 50"},
+			base:  map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
+			head:  map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			want:  []string{"Allowed", "Changed ci-web/web-build 5 50"},
+			notes: []string{"The head sets tags of PoolSource ci-web/pools that the base does not set: env=prod. Definitions that need other tags are not reviewed."},
+		},
+		"a source that only the head has hides a pool": {
+			base: map[string]string{"teams/web/pools.cue": pools("50") + "\nseen: *\"no\" | string @tag(seen)\n"},
+			head: map[string]string{
+				"teams/web/pools.cue": pools("50") + "\nseen: *\"no\" | string @tag(seen)\nif seen == \"no\" {pools: \"web-other\": pools[\"web-build\"]}\n",
+				"cluster/web.yaml":    tagged("ci-web", "seen: done, env: dev"),
+			},
+			folder: "teams/web",
+			want:   []string{"Allowed"},
+			notes:  []string{"The head sets tags of PoolSource ci-web/pools that the base does not set: env=dev, seen=done. Definitions that need other tags are not reviewed."},
 		},
 		"a tag of the flags": {
 			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
@@ -324,6 +336,9 @@ func TestReviewsCompileWithTheTagsOfSources(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n%s%s", diff, out.stdout, out.stderr)
+			}
+			if diff := cmp.Diff(tc.notes, r.Notes); tc.notes != nil && diff != "" {
+				t.Error(diff)
 			}
 		})
 	}
