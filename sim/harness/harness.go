@@ -8,11 +8,14 @@ package harness
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -30,6 +33,18 @@ type World struct {
 	*world.World
 	// Binary is the path of the corral command.
 	Binary string
+}
+
+// storiesAtOnce is the maximum number of a package's stories that run in parallel.
+const storiesAtOnce = 8
+
+// Parallel sets how many stories of a package run in parallel, unless the flag -parallel is set. Stories mostly wait, so there
+// are two for each processor, and at least four. With more, a machine with two processors is so busy that stories fail.
+func Parallel() {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set(strconv.Itoa(min(storiesAtOnce, max(4, 2*runtime.NumCPU())))) // a number is always valid
+	}
 }
 
 // Run starts a world for the tests of a package, passes it to ready, runs the tests and stops the world. It returns the

@@ -8,7 +8,6 @@ package abuse
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,16 +48,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	must := func(err error) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	if flag.Lookup("test.parallel").Value.String() == flag.Lookup("test.parallel").DefValue {
-		must(flag.Set("test.parallel", "8")) // tests mostly wait
-	}
+	harness.Parallel()
 	options := world.Options{GitHub: githubsim.Options{SessionExpiry: 3 * time.Second, LostAfter: 20 * time.Second}}
 	os.Exit(harness.Run(m, options, func(made *harness.World) (func() error, error) {
 		w = made

@@ -7,7 +7,6 @@ package suite
 
 import (
 	"context"
-	"flag"
 	"os"
 	"slices"
 	"strings"
@@ -29,9 +28,6 @@ import (
 // shared is the world of all stories. They run in parallel, each in namespaces of its own.
 var shared *harness.World
 
-// atOnce is the number of stories that run in parallel. They mostly wait.
-const atOnce = "8"
-
 // Aliases for functions of the harness.
 var (
 	must       = harness.Must
@@ -41,12 +37,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-		if err := f.Value.Set(atOnce); err != nil {
-			panic(err)
-		}
-	}
+	harness.Parallel()
 	os.Exit(harness.Run(m, world.Options{Audit: true}, func(made *harness.World) (func() error, error) {
 		shared = made
 		return func() error { return checkRights(context.Background(), shared) }, nil
