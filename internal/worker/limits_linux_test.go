@@ -32,7 +32,7 @@ func TestAChildComesAfterItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	its, err := unix.Getpriority(unix.PRIO_PROCESS, child.pid())
-	if want := max(1, own-5); err != nil || its != want {
+	if want := max(1, own-niceness); err != nil || its != want {
 		t.Errorf("the child has priority %d, want %d, its parent has %d (more comes first): %v", its, want, own, err)
 	}
 }
@@ -51,7 +51,7 @@ func TestACompilationHasALowerPriorityThanItsParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := result.Diagnostics[0].Message, fmt.Sprint(min(19, 20-own+5)); !strings.HasSuffix(got, want) {
+	if got, want := result.Diagnostics[0].Message, fmt.Sprint(min(19, 20-own+niceness)); !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want the nice value %s", got, want)
 	}
 }
@@ -66,7 +66,7 @@ func TestWhatAThreadStartsComesAfterItWhateverItsPriority(t *testing.T) {
 		if err := comeSecond(); err != nil {
 			t.Fatal(err)
 		}
-		if its, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || its != max(1, own-5) {
+		if its, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || its != max(1, own-niceness) {
 			t.Errorf("after %d it is %d (more comes first): %v", own, its, err)
 		}
 	}
