@@ -521,13 +521,11 @@ func (s *Story) change(ctx context.Context, r *Result) error {
 	})
 }
 
-// send sends signed events of the tenant until ctx ends.
+// send sends signed events of the tenant until ctx ends. An event whose connection is lost, because the machine is too busy
+// to send it in time, is not taken. GitHub would send it again.
 func (s *Story) send(ctx context.Context, r *Result) error {
 	return each(ctx, eventEach, func(n int) error {
-		status, err := s.post(ctx, n)
-		if err != nil {
-			return fmt.Errorf("sending an event: %w", err)
-		}
+		status, _ := s.post(ctx, n)
 		atomic.AddInt64(&r.Sent, 1)
 		if status == http.StatusAccepted {
 			atomic.AddInt64(&r.Taken, 1)

@@ -307,14 +307,15 @@ func TestAFloodOfForgedWebhooks(t *testing.T) {
 			}
 		}()
 	}
-	counts := map[int]int{}
+	counts, began := map[int]int{}, time.Now()
 	for i := range cap(answers) {
 		counts[<-answers]++
 		if i%750 == 0 { // six times
 			s.tell("queued", 100+i)
 		}
 	}
-	if counts[http.StatusUnauthorized]+counts[http.StatusTooManyRequests] != cap(answers) || counts[http.StatusTooManyRequests] == 0 {
+	isFlood := time.Since(began) < time.Duration(cap(answers))*time.Second/300 // a busy machine may be too slow
+	if counts[http.StatusUnauthorized]+counts[http.StatusTooManyRequests] != cap(answers) || isFlood && counts[http.StatusTooManyRequests] == 0 {
 		t.Errorf("answers %v", counts)
 	}
 	s.awaitJobs(6)
