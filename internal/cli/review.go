@@ -250,6 +250,8 @@ func costError(limit float64, word string, r *review.Result) error {
 		return fmt.Errorf("%s %s more per month, %w", review.Money(c.After.Typical-c.Before.Typical), c.Currency, errFailOn)
 	case n > 0:
 		return fmt.Errorf("%s without a price or without a max, so --fail-on %s cannot be evaluated", wording.Count(n, "pool"), word)
+	case len(c.Frequent) > 0:
+		return fmt.Errorf("the limits of %s change too often, so --fail-on %s cannot be evaluated", wording.Count(len(c.Frequent), "pool"), word)
 	}
 	return nil
 }

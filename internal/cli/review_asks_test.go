@@ -5,6 +5,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -82,6 +83,38 @@ func TestAPoolThatLosesItsMaxIsNoSaving(t *testing.T) {
 	const uncounted = "Error: 1 pool without a price or without a max, so --fail-on cost>10000 cannot be evaluated\n"
 	if got := corral(t, unbounded, "review", "base", "head", "--at", reviewedAt, "--fail-on", "cost>10000"); got.code != exitError || got.stderr != uncounted {
 		t.Errorf("a pool loses its max: %+v", got)
+	}
+}
+
+// The author of schedules can choose the minute of a review, and the number of changes. Neither hides what they cost.
+func TestSchedulesHideNoCost(t *testing.T) {
+	const hourly = `{name: "low", cron: {schedule: "0 * * * *", duration: "1m"}, scale: {min: 0, max: 1}}, {name: "high", cron: {schedule: "20 * * * *", duration: "20m"}, scale: {min: 999, max: 999}}`
+	often := ""
+	for i := range 32 {
+		often += fmt.Sprintf(`{name: "s%d", cron: {schedule: "*/2 * * * *", duration: "%ds"}, scale: max: %d}, `, i, 61+i, i)
+	}
+	const frequent = "Error: the limits of 1 pool change too often, so --fail-on cost>50000 cannot be evaluated\n"
+	for name, tc := range map[string]struct {
+		at, schedules string
+		code          int
+		stderr        string
+	}{
+		"before the low minute": {"2026-07-07T10:05:00Z", hourly, exitFailOn, ""},
+		"in the low period":     {"2026-07-07T10:25:00Z", hourly, exitFailOn, ""},
+		"too often":             {"2026-07-07T10:05:00Z", often, exitError, frequent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := editedReview(t, "01-scale", "pools.cue", func(text string) string {
+				return strings.Replace(text, "scale: max: 8", "scale: {min: 1000, max: 1000, schedules: ["+tc.schedules+"]}", 1)
+			})
+			if err := os.RemoveAll(filepath.Join(folder, "head/policies")); err != nil {
+				t.Fatal(err)
+			}
+			got := corral(t, folder, "review", "base", "head", "--at", tc.at, "--fail-on", "cost>50000")
+			if got.code != tc.code || tc.stderr != "" && got.stderr != tc.stderr {
+				t.Errorf("it ended with %d, want %d: %s", got.code, tc.code, got.stderr)
+			}
+		})
 	}
 }
 

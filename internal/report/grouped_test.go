@@ -5,6 +5,7 @@ package report
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -82,9 +83,9 @@ func TestCostsNameFewOfThePoolsThatTheyLeaveOut(t *testing.T) {
 		return all
 	}
 	both := &review.Amounts{Max: new(float64)}
-	c := &review.Cost{Currency: "EUR", Before: both, After: both, Unknown: names(30), UnknownBefore: names(30), Unbounded: names(5)}
+	c := &review.Cost{Currency: "EUR", Before: both, After: both, Unknown: names(30), UnknownBefore: names(30), Unbounded: names(5), Frequent: names(1)}
 	const want = "min 0.00, typical 0.00, max 0.00 EUR; left out, because their price is unknown: p00, p01, p02, p03, p04 and 25 more" +
-		"; left out of max after, because they have no max: p00, p01, p02, p03, p04"
+		"; left out of max after, because they have no max: p00, p01, p02, p03, p04; left out, because their limits change too often: p00"
 	if diff := cmp.Diff(want, text(words.Phrase("cost", c))); diff != "" {
 		t.Error(diff)
 	}
@@ -102,6 +103,34 @@ func TestPoolsTogetherCostNothingKnownIfOneDoesnt(t *testing.T) {
 		blocks := renderReview(r).blocks
 		if got := strings.Join(blocks[0].body(), "\n"); len(blocks) != 1 || (want == "") != (got == "") || !strings.Contains(got, want) {
 			t.Errorf("%d blocks of %d pools, with %q instead of %q", len(blocks), len(of), got, want)
+		}
+	}
+}
+
+// The number of changed fields includes the fields that the result does not list. Pools with such fields are not merged,
+// because these fields may differ.
+func TestFieldsThatAreNotListedAreCounted(t *testing.T) {
+	r := &review.Result{Verdict: review.Allowed}
+	for _, name := range []string{"a", "b"} {
+		p := review.Pool{Name: name, Change: review.Changed, Classes: []review.Class{review.Settings}, MoreFields: 190}
+		for i := range 60 {
+			p.Fields = append(p.Fields, review.FieldChange{Path: fmt.Sprintf("metadata.annotations.a%d", i), Class: review.Settings})
+		}
+		r.Pools = append(r.Pools, p)
+	}
+	for name, tt := range map[string]struct {
+		write func(io.Writer) error
+		want  []string
+	}{
+		"text":     {func(w io.Writer) error { return ReviewText(w, r) }, []string{"pool a: settings · 250 fields\n", "a59: – → –  ()\n  and 190 more fields\n"}},
+		"markdown": {func(w io.Writer) error { return ReviewMarkdown(w, "m", r) }, []string{"<summary>250 fields</summary>", "- and 210 more fields\n"}},
+	} {
+		var b strings.Builder
+		err := tt.write(&b)
+		for _, want := range tt.want {
+			if n := strings.Count(strings.ReplaceAll(b.String(), "pool b", "pool a"), want); n != 2 || err != nil {
+				t.Errorf("%s: %q occurs %d times in\n%.300s (%v)", name, want, n, b.String(), err)
+			}
 		}
 	}
 }

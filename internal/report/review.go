@@ -93,7 +93,8 @@ func ReviewText(w io.Writer, r *review.Result) error {
 	t := renderReview(r)
 	lines := append([]string{t.headline}, t.summary...)
 	for _, b := range t.blocks {
-		lines = slices.Concat(lines, []string{"", b.heading()}, each("  ", b.body()), each("  ", b.differences()), each("    ", b.diff))
+		fields := append(b.differences(), rest(b.more, "field")...)
+		lines = slices.Concat(lines, []string{"", b.heading()}, each("  ", b.body()), each("  ", fields), each("    ", b.diff))
 	}
 	if len(t.notes) > 0 {
 		lines = slices.Concat(lines, []string{"", "Assumptions and unknowns:"}, each("  ", t.notes))

@@ -39,10 +39,19 @@ type block struct {
 	// single subject.
 	Lines, Details, Own, Alone []string
 	Cost                       *review.Cost
-	// fields are the fields that differ, and diff is a unified diff. Formats that support it show both collapsed.
-	fields []review.FieldChange
-	diff   []string
+	// Formats that support it show the fields that differ, and diff, which is a unified diff, collapsed.
+	fieldList
+	diff []string
 }
+
+// fieldList contains fields that differ. more is the number of further fields that the result does not list.
+type fieldList struct {
+	fields []review.FieldChange
+	more   int
+}
+
+// count returns the number of fields that differ.
+func (l fieldList) count() int { return len(l.fields) + l.more }
 
 // class determines the severity and the rule of a block. A block without a rule is not a finding.
 type class struct {
@@ -121,9 +130,10 @@ func (t *renderedReview) addBlocks(r *review.Result) {
 
 // add adds a block. If there is a block with the same statement, lines and fields, add adds the subjects, places and costs
 // to that block instead. Blocks without known are merged only if their names and places are equal. Otherwise a report would
-// show only the first of several places with the same mistake.
+// show only the first of several places with the same mistake. The same applies to blocks with fields that are not listed,
+// because these fields may differ.
 func (t *renderedReview) add(b block) {
-	parts := []any{b.class, when(b.known == "", "%q %v", b.Names, b.places), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
+	parts := []any{b.class, when(b.known == "" || b.more > 0, "%q %v", b.Names, b.places), b.Statement, afterSpec(b.Path), b.source, b.Lines, b.Details}
 	for _, f := range b.fields {
 		parts = append(parts, f.Path, f.Before, f.After)
 	}
@@ -185,7 +195,7 @@ func listed(names []string, most int) string {
 // body returns the lines below the heading.
 func (b *block) body() []string { return words.Sentences("body", b) }
 
-// differences returns a line for each field.
+// differences returns a line for each field that the result lists.
 func (b *block) differences() []string { return words.Sentences("fields", b.fields) }
 
 // ReviewFindings returns the blocks of a review that have a rule, for annotations and SARIF. Refused definitions, failed
@@ -284,26 +294,26 @@ func changed(at review.Places, fields []review.FieldChange, class review.Class) 
 // otherChanges adds the policies, the connections and the prices that change.
 func (t *renderedReview) otherChanges(o *review.OtherChanges) {
 	for _, p := range o.Policies {
-		statement, fields := withFields(words.Phrase("policy", p), p.Fields)
+		statement, fields := withFields(words.Phrase("policy", p), fieldList{p.Fields, p.MoreFields})
 		t.add(block{
 			class: classOf("policy"), Kind: "policy", Names: []string{p.Policy}, places: []Place{changed(p.Places, p.Fields, "")},
-			Statement: statement, fields: fields, Lines: words.Sentences("moves", p), Details: words.Sentences("mode", p),
+			Statement: statement, fieldList: fields, Lines: words.Sentences("moves", p), Details: words.Sentences("mode", p),
 		})
 	}
 	for _, c := range o.Connections {
-		statement, fields := withFields(words.Phrase("connection", c), c.Fields)
+		statement, fields := withFields(words.Phrase("connection", c), fieldList{c.Fields, c.MoreFields})
 		kind := classOf("connection")
 		if c.Class == review.Replaced {
 			kind.Label, kind.level = classOf("replaced").Label, Warning
 		}
 		t.add(block{
 			class: kind, Kind: "connection", Names: []string{wording.Qualified(c.Namespace, c.Name)}, places: []Place{changed(c.Places, c.Fields, c.Class)},
-			Statement: statement, fields: fields, Lines: words.Sentences("connection-effects", c),
+			Statement: statement, fieldList: fields, Lines: words.Sentences("connection-effects", c),
 		})
 	}
 	if p := o.Prices; p != nil {
-		statement, fields := withFields("prices", p.Fields)
+		statement, fields := withFields("prices", fieldList{p.Fields, p.MoreFields})
 		file := &Place{File: cmp.Or(p.HeadFile, p.BaseFile)}
-		t.add(block{class: classOf("prices"), places: []Place{changed(review.Places{HeadAt: file}, p.Fields, "")}, Statement: statement, fields: fields})
+		t.add(block{class: classOf("prices"), places: []Place{changed(review.Places{HeadAt: file}, p.Fields, "")}, Statement: statement, fieldList: fields})
 	}
 }

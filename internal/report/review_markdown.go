@@ -31,10 +31,10 @@ const (
 // The marker must not contain "--" or ">".
 func ReviewMarkdown(w io.Writer, marker string, r *review.Result) error {
 	t := renderReview(r)
-	text := fmt.Sprintf("<!-- %s -->\n### %s\n\n", marker, marked(t.headline)) + list(MaxMarkdown, len(t.summary), "- ", "line", t.summary, marked)
+	text := fmt.Sprintf("<!-- %s -->\n### %s\n\n", marker, marked(t.headline)) + list(MaxMarkdown, len(t.summary), "- ", "line", t.summary, 0, marked)
 	notes := ""
 	if len(t.notes) > 0 {
-		notes = folded("Assumptions and unknowns", list(notesShare, len(t.notes), "- ", "note", t.notes, marked))
+		notes = folded("Assumptions and unknowns", list(notesShare, len(t.notes), "- ", "note", t.notes, 0, marked))
 	}
 	room := MaxMarkdown - len(notes) - 1000
 	for i, b := range t.blocks {
@@ -67,17 +67,29 @@ func counted(blocks []*block) string {
 }
 
 // list returns the lines, each with the prefix word, until there are most lines or the room in bytes is used up. It then
-// adds a line with the number of the remaining lines.
-func list(room, most int, word, kind string, lines []string, shown func(string) string) string {
+// adds a line with the number of the remaining lines. more is the number of further lines that the caller does not have.
+func list(room, most int, word, kind string, lines []string, more int, shown func(string) string) string {
 	var b strings.Builder
 	for i, line := range lines {
 		line = word + shown(line) + "\n"
 		if i == most || b.Len()+len(line) > room {
-			return b.String() + word + "and " + wording.Count(len(lines)-i, "more "+kind) + "\n"
+			more += len(lines) - i
+			break
 		}
 		b.WriteString(line)
 	}
+	for _, line := range rest(more, kind) {
+		b.WriteString(word + line + "\n")
+	}
 	return b.String()
+}
+
+// rest returns the last line of a list from which entries are missing; none if no entry is missing.
+func rest(missing int, kind string) []string {
+	if missing == 0 {
+		return nil
+	}
+	return []string{"and " + wording.Count(missing, "more "+kind)}
 }
 
 // folded returns a text in a collapsed section.
@@ -86,12 +98,12 @@ func folded(title, text string) string {
 }
 
 func (b *block) markdown() string {
-	text := "\n#### " + marked(b.heading()) + "\n\n" + list(MaxMarkdown, maxLines, "- ", "line", b.body(), marked)
-	if n := len(b.fields); n > 0 { // a list, because a table is too wide for a phone
-		text += folded(wording.Count(n, "field"), list(MaxMarkdown, maxLines, "- ", "field", b.differences(), marked))
+	text := "\n#### " + marked(b.heading()) + "\n\n" + list(MaxMarkdown, maxLines, "- ", "line", b.body(), 0, marked)
+	if n := b.count(); n > 0 { // a list, because a table is too wide for a phone
+		text += folded(wording.Count(n, "field"), list(MaxMarkdown, maxLines, "- ", "field", b.differences(), b.more, marked))
 	}
 	if len(b.diff) > 0 {
-		diff := list(MaxMarkdown/3, len(b.diff), "", "line", b.diff, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
+		diff := list(MaxMarkdown/3, len(b.diff), "", "line", b.diff, 0, func(line string) string { return wording.TruncateRunes(clean(line), maxLine) })
 		fence := fenceOf(diff, "```")
 		text += folded("diff", fence+"diff\n"+diff+fence+"\n")
 	}

@@ -39,10 +39,10 @@ func poolBlock(p *review.Pool, name string, policies []review.PolicyChange) bloc
 			at = changed(cause.Places, cause.Fields, "")
 		}
 	}
-	statement, fields := withFields(cmp.Or(changeLabels[p.Change], words.Phrase("classes", p)), p.Fields)
+	statement, fields := withFields(cmp.Or(changeLabels[p.Change], words.Phrase("classes", p)), fieldList{p.Fields, p.MoreFields})
 	return block{
 		class: classOf(cmp.Or(changeLabels[p.Change], p.Class().Text())), Kind: "pool", Names: []string{both(p.Former, name)}, places: []Place{at},
-		Statement: statement, fields: fields, known: keyOf([]any{text(statement), p.Effects}), Lines: slices.Concat(p.Effects, limitLines(p)),
+		Statement: statement, fieldList: fields, known: keyOf([]any{text(statement), p.Effects}), Lines: slices.Concat(p.Effects, limitLines(p)),
 		Alone: words.Sentences("rollout", p.Rollout), Own: words.Sentences("live", live{p.Live, name}), Cost: p.Cost,
 	}
 }
@@ -69,12 +69,12 @@ const (
 // withFields adds the changed fields to a statement, with their values if these are short, and returns the fields to list
 // below the heading. If there are more than maxShort, it adds only their number. A single field with short values is not
 // listed again.
-func withFields(statement string, fields []review.FieldChange) (heading string, below []review.FieldChange) {
-	if len(fields) > maxShort {
-		return statement + " · " + wording.Count(len(fields), "field"), fields
+func withFields(statement string, all fieldList) (heading string, below fieldList) {
+	if all.count() > maxShort {
+		return statement + " · " + wording.Count(all.count(), "field"), all
 	}
 	isShort := true
-	for _, f := range fields {
+	for _, f := range all.fields {
 		name := f.Path[len(around.FindString(f.Path)):]
 		was, is := readable(f.Before), readable(f.After)
 		if prefix := image.FindString(was); prefix == image.FindString(is) {
@@ -87,10 +87,10 @@ func withFields(statement string, fields []review.FieldChange) (heading string, 
 			statement += " " + code(was) + arrow + code(is)
 		}
 	}
-	if len(fields) == 1 && isShort {
-		fields = nil
+	if all.count() == 1 && isShort {
+		return statement, fieldList{}
 	}
-	return statement, fields
+	return statement, all
 }
 
 // around matches the part of a field's path that a heading omits.

@@ -59,6 +59,7 @@ func allParts() *review.Result {
 					{Path: "spec.runnerLabels", Before: json.RawMessage(`["linux","x64"]`), After: json.RawMessage(`["a|b"]`), Places: review.Places{BaseAt: at("pools.cue", 9), HeadAt: at("labels.cue", 1)}, Class: review.ReroutesJobs},
 					{Path: "spec.trust", After: json.RawMessage("\"two `lines`\\n\""), Places: review.Places{HeadAt: at("pools.cue", 10)}, Class: review.Settings},
 				},
+				MoreFields: 7,
 				InForce: review.InForce{Before: &review.Limits{Declared: policy.Scale{Max: 50, Min: 1}, Effective: &policy.Scale{Max: 40, Min: 1}, Conflicts: []string{"old"},
 					Bounds: []v1alpha1.LimitBound{{Field: "max", Declared: 50, Value: 40, Reason: "a team has 40",
 						Rule: v1alpha1.RuleReference{Policy: "RunnerPolicy/ci/repository", Name: "corral.scaling.limit", File: "policies/old.rego", Line: 3}}},
@@ -96,7 +97,7 @@ func allParts() *review.Result {
 			Overlaps: []review.Overlap{{Pool: "ci/web", Other: "ci/moved", At: *at("labels.cue", 1), Labels: []string{"linux"}, Message: "Jobs that request linux also match ci/moved: either pool may get them."}},
 			Prices:   &review.PriceChange{HeadFile: "prices.yaml", Fields: []review.FieldChange{{Path: "perVCPUHour", After: json.RawMessage(`0.03`), Places: review.Places{HeadAt: at("prices.yaml", 2)}}}}},
 		Cost: &review.Cost{Currency: "EUR", Before: &review.Amounts{Typical: 3}, After: &review.Amounts{Typical: 4, Max: amount(99.994)}, Unknown: []string{"ci/x", "ci/y"}, UnknownBefore: []string{"ci/x"},
-			Unbounded: []string{"ci/web"}, UnboundedBefore: []string{"ci/gone"}, Assumptions: []string{"A month has 730 hours."}},
+			Unbounded: []string{"ci/web"}, UnboundedBefore: []string{"ci/gone"}, Frequent: []string{"ci/often"}, Assumptions: []string{"A month has 730 hours."}},
 		Recorded: &review.Recorded{Decisions: 300, Skipped: 2, Unbound: 1, From: noon, To: noon.Add(time.Hour), Differ: 202, Drifted: 1, Changed: []review.RecordedChange{
 			{Time: noon, Pool: "ci/web", Decision: "scaling", ID: "x", Before: "max 50", After: "max 40", Rules: []v1alpha1.RuleReference{rule}, Waiting: 7, Inexact: true}}},
 		Notes: []string{"Only the pools of this repository are known."},

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/template"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/corral-dev/corral/apis/v1alpha1"
 	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/policy"
@@ -68,18 +70,13 @@ func isWithin(path, field string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// classesOf returns the classes of a pool's change, the most far-reaching first. The classes of a renamed or deleted pool
-// always include Replaced.
-func classesOf(p *Pool) []Class {
+// classesOf returns the classes of a pool's change, the most far-reaching first, given the classes of its fields. The classes
+// of a renamed or deleted pool always include Replaced.
+func classesOf(change Change, fields sets.Set[Class]) []Class {
 	return slices.DeleteFunc(slices.Clone(classes), func(class Class) bool {
-		isGone := (p.Change == Renamed || p.Change == Deleted) && class == Replaced
-		return !isGone && !slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return f.Class == class })
+		isGone := (change == Renamed || change == Deleted) && class == Replaced
+		return !isGone && !fields.Has(class)
 	})
-}
-
-// touches reports whether the field, or a field below it, differs.
-func (p *Pool) touches(path string) bool {
-	return slices.ContainsFunc(p.Fields, func(f FieldChange) bool { return isWithin(f.Path, path) })
 }
 
 // maxTakers is the maximum number of pools that a sentence names as taking over jobs.
@@ -133,7 +130,7 @@ func (p *pair) effects() {
 
 // compare fills in the facts about a pool that both sides have.
 func (p *pair) compare(f *facts) {
-	f.From, f.To, f.Touches = p.base.connectionName(), p.head.connectionName(), p.shown.touches
+	f.From, f.To, f.Touches = p.base.connectionName(), p.head.connectionName(), p.fields.touches
 	before, after := p.base.GetRunnerLabels(), p.head.GetRunnerLabels()
 	takers := func(label string) []string { return p.c.head.takers(p.head, label) }
 	f.Lost = grouped(without(before, after), takers)
@@ -143,10 +140,10 @@ func (p *pair) compare(f *facts) {
 			!p.base.Spec.Observes() && !p.head.Spec.IsREST() && f.From == f.To
 		return
 	}
-	if p.shown.touches("spec.registration") {
+	if p.fields.touches("spec.registration") {
 		f.Refused = append(f.Refused, p.refuse("registration", "registration is immutable: create another pool"))
 	}
-	if p.shown.touches("spec.lifetime") {
+	if p.fields.touches("spec.lifetime") {
 		f.Refused = append(f.Refused, p.refuse("lifetime", "lifetime is immutable: create another pool"))
 	}
 	if p.head.Spec.Observes() && !p.base.Spec.Observes() {

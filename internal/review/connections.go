@@ -76,7 +76,11 @@ func (c *comparison) compareConnections() {
 			shown.HeadAt = new(fieldPlace(after.object, ""))
 		}
 		if shown.Change == Changed {
-			shown.Fields = diff(before.object, after.object, connectionClasses.of)
+			fields := diff(before.object, after.object, connectionClasses.of)
+			shown.Fields, shown.MoreFields = fields.fields()
+			if all := classesOf(Changed, fields.classes); len(all) > 0 {
+				shown.Class = all[0]
+			}
 		}
 		if shown.Change != Changed || len(shown.Fields) > 0 {
 			c.describeConnection(&shown, before, after)
@@ -103,7 +107,6 @@ func (c *comparison) describeConnection(s *Connection, before, after *connection
 	}{Change: s.Change, Before: before, After: after, Pools: len(s.Pools)}
 	switch s.Change {
 	case Changed:
-		s.Class = classesOf(&Pool{Fields: s.Fields})[0]
 		f.IsReachedOtherwise = !reflect.DeepEqual(before.Spec.Proxy, after.Spec.Proxy) || !reflect.DeepEqual(before.Spec.CA, after.Spec.CA)
 		f.Lost, f.Gained = beyond(before.Spec.AllowedNamespaces, after.Spec.AllowedNamespaces), beyond(after.Spec.AllowedNamespaces, before.Spec.AllowedNamespaces)
 		if before.Spec.URL != after.Spec.URL {

@@ -159,8 +159,8 @@ func TestAmountsSayWhatTheyLeaveOutOnEitherSide(t *testing.T) {
 	}
 }
 
-// A rule that keeps requesting another evaluation and reads the clock is evaluated hourly. If schedules of its pool change
-// more often, changes within an hour are combined after some time.
+// A rule that keeps requesting another evaluation and reads the clock is evaluated hourly for all numbers that schedules set
+// in the hour.
 func TestPoliciesThatChangeTheirMindOftenAreAskedWithinBounds(t *testing.T) {
 	often := `package corral.scaling
 
@@ -182,11 +182,10 @@ limit contains {"field": "max", "atMost": 10, "reason": "often", "until": input.
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"For 1 pool, policies announce more than 30 changes in the week: later changes within six hours are combined."}
-	if diff := cmp.Diff(want, r.Notes); diff != "" || asked > 60+7*24 {
-		t.Errorf("evaluated %d times, %s", asked, diff)
+	if len(r.Notes) > 0 || asked > 2*(7*24+1) {
+		t.Errorf("evaluated %d times, %q", asked, r.Notes)
 	}
-	if got := amounts(r.Cost.After); got != "400 1100.15 1800.3" {
+	if got := amounts(r.Cost.After); got != "400 1150 1900" {
 		t.Error(got)
 	}
 }

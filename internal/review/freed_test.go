@@ -61,7 +61,7 @@ func TestDataOfPoliciesIsToldAsSuch(t *testing.T) {
 		},
 		"in CUE": {
 			files{"p.cue": pools, "q.cue": inCUE(30)}, files{"p.cue": pools, "q.cue": change(t, inCUE(60), `"b"`, `"c"`)},
-			[]string{"[data parameters]", "data.grants.ads 30 60 q.cue:7 q.cue:7", `parameters.note ["a","b"] ["a","c"] q.cue:8 q.cue:8`},
+			[]string{"[data parameters]", `parameters.note ["a","b"] ["a","c"] q.cue:8 q.cue:8`, "data.grants.ads 30 60 q.cue:7 q.cue:7"},
 		},
 		"rules and data": {
 			files{"p.cue": pools, "r/g.rego": rego(granting), "r/data.yaml": "grants: {ads: 30}\n"},

@@ -38,8 +38,10 @@ type judgement struct {
 	// week computes the profile on the first call. If a judgement of the base also holds for the head, both judgements share
 	// the profile.
 	week func() profile
-	// rate is the monthly cost of one runner; 0 if it is unknown or there are no runners.
-	rate float64
+	// rate is the monthly cost of one runner; 0 if the cost is unknown or there are no runners. isFrequent is true if the cost
+	// is unknown because the limits change too often.
+	rate       float64
+	isFrequent bool
 }
 
 // holdsFor reports whether a judgement of the base also applies to the pool at the head, so that it need not be evaluated
@@ -141,8 +143,12 @@ type scaled struct {
 
 // scaling evaluates which limits apply at a time to an idle pool in an idle fleet.
 func (s *side) scaling(ctx context.Context, p *pool, at time.Time) scaled {
+	return s.decide(ctx, p, p.plan.At(at, p.Spec.Scale), at)
+}
+
+// decide evaluates which limits apply to an idle pool with the given numbers of schedules.
+func (s *side) decide(ctx context.Context, p *pool, now schedule.Now, at time.Time) scaled {
 	in := policy.ScalingInput{Pool: p.input, Now: at.UnixNano(), Zone: s.in.Zone, Usage: p.usage}
-	now := p.plan.At(at, p.Spec.Scale)
 	in.Pool.Scale = now.Scale
 	return scaled{now, p.bound.Scaling(ctx, in), p.last}
 }

@@ -100,6 +100,17 @@ limit contains {"field": "max", "atMost": 5000, "reason": "none", "until": "2026
 	}
 }
 
+// If schedules change too often to find a later difference, the review does not claim that there is none.
+func TestFrequentSchedulesHideNoLaterDifference(t *testing.T) {
+	odd := cron("odd", "*/2 * * * *", "1m", "max: 9")
+	december := `{name: "rush", once: {from: "2026-12-24T08:00:00Z", to: "2026-12-26T08:00:00Z"}, scale: max: 5000},`
+	r := compareSides(t, files{"p.cue": withScale(t, "max: 50", odd)}, files{"p.cue": withScale(t, "max: 50", december, odd)})
+	want := []string{"For 1 pool, schedules change too often to find all times of the year at which limits will differ."}
+	if diff := cmp.Diff(want, r.Notes); diff != "" || len(r.Pools) != 1 || len(r.Pools[0].Effects) > 0 {
+		t.Error(diff, r.Pools)
+	}
+}
+
 // Rules that read the clock are evaluated for each pool and each hour of the week, and once per hour only. Other rules are
 // evaluated once.
 func TestTheClockIsSampledInBounds(t *testing.T) {

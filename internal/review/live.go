@@ -37,7 +37,8 @@ func liveOf(p *pair, runs *v1alpha1.RunnerPool) *Live {
 	}
 	l := &Live{Jobs: explain.Known(&runs.Status), Runners: runs.Status.Runners, Decision: runs.Status.Decision}
 	if p.base != nil {
-		for _, f := range diff(specOf(p.base.RunnerPool), specOf(runs), poolClasses.of) {
+		fields, _ := diff(specOf(p.base.RunnerPool), specOf(runs), poolClasses.of).fields()
+		for _, f := range fields {
 			l.Differs = append(l.Differs, f.Path)
 		}
 		l.Differs = l.Differs[:min(len(l.Differs), maxDiffering)]

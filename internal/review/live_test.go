@@ -55,7 +55,7 @@ func TestWhatRunsIsTold(t *testing.T) {
 		}},
 		"a cluster that is not the base": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) {
 			pools["ci/linux"].Spec.StopPolicy, pools["ci/linux"].Spec.Scale.Max = v1alpha1.StopDrain, nil
-		}, []string{"20 8/4 [spec.scale.max spec.stopPolicy]", "4 runners have no job and will be replaced. 8 runners are busy: each finishes its job."}},
+		}, []string{"20 8/4 [spec.stopPolicy spec.scale.max]", "4 runners have no job and will be replaced. 8 runners are busy: each finishes its job."}},
 		"a pool that the cluster hasn't": {files{"p.cue": newImage}, func(pools map[string]*v1alpha1.RunnerPool) { clear(pools) }, []string{"absent"}},
 	}
 	for name, tt := range tests {

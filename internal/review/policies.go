@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -36,9 +35,9 @@ func (c *comparison) comparePolicy(ref string) (PolicyChange, bool) {
 	p.Before, p.BaseAt = c.base.stateOf(before)
 	p.After, p.HeadAt = c.head.stateOf(after)
 	if p.Change == Changed {
-		fields := specFields(c.base.declared[ref], c.head.declared[ref])
+		fields := specDiff(c.base.declared[ref], c.head.declared[ref])
 		p.What = whatChanged(before, after, fields)
-		p.Fields = slices.DeleteFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, "modules") })
+		p.Fields, p.MoreFields = fields.fields()
 	}
 	for _, pair := range c.pairs {
 		if pair.shown.Change == Moved && (binds(before, pair.base) || binds(after, pair.head)) {
@@ -59,21 +58,25 @@ func (s *side) stateOf(p *Policy) (*PolicyState, *Place) {
 
 func binds(p *Policy, on *pool) bool { return p != nil && on != nil && p.Binds(on.input) }
 
-// specFields returns the differences between two specs, without classes. It returns none if either object is nil.
-func specFields(was, is *compile.Object) []FieldChange {
+// specDiff compares two specs. Fields have no classes, and their paths begin below spec. Modules are left out, because they are
+// too large to list. There are no differences if either object is nil.
+func specDiff(was, is *compile.Object) *differences {
 	if was == nil || is == nil {
-		return nil
+		was, is = &compile.Object{}, &compile.Object{}
 	}
-	fields := diff(was, is, func(string) Class { return "" })
-	for i := range fields {
-		fields[i].Path = strings.TrimPrefix(fields[i].Path, "spec.")
-	}
-	return slices.DeleteFunc(fields, func(f FieldChange) bool { return isWithin(f.Path, "metadata") })
+	d := diff(was, is, func(path string) Class {
+		if isWithin(path, "metadata") || isWithin(path, "spec.modules") {
+			return unlisted
+		}
+		return ""
+	})
+	d.below = "spec."
+	return d
 }
 
 // whatChanged returns the names of the parts in which two policies differ, even if the difference affects no pool.
-func whatChanged(before, after *Policy, fields []FieldChange) []string {
-	touches := (&Pool{Fields: fields}).touches
+func whatChanged(before, after *Policy, fields *differences) []string {
+	touches := func(part string) bool { return fields.touches("spec." + part) }
 	differs := map[string]bool{
 		"rules": before.Digest() != after.Digest() && !touches("data") && !touches("parameters") || touches("modules") || touches("library"),
 		"data":  touches("data"), "parameters": touches("parameters"), "mode": before.Mode() != after.Mode(), "selector": touches("selector"),

@@ -193,15 +193,17 @@ func scaleText(s policy.Scale) string { return effects.Phrase("scale", s) }
 func (r *Rollout) text() string { return effects.Phrase("rollout", r) }
 
 // recordedRunners returns the average number of runners that a pool would have had with the recorded numbers of jobs and the
-// limits of a side. Each number of jobs counts until the next decision, but for at most an hour. The result is false if the
-// pool has fewer than two recorded decisions, or if a policy fails.
+// limits of a side at the same time of the week. Each number of jobs counts until the next decision, but for at most an hour.
+// The result is false if the pool has fewer than two recorded decisions, or if a policy fails.
 func (c *comparison) recordedRunners(j *judgement) (float64, bool) {
 	if j.limits.Effective == nil {
 		return 0, false
 	}
 	jobs := c.jobs[j.pool.name()]
-	limits, total, hours := *j.limits.Effective, 0.0, 0.0
+	total, hours := 0.0, 0.0
 	for i := range len(jobs) - 1 {
+		since := jobs[i].at.Sub(c.in.At) % lookout
+		limits := scaleAt(j.week().steps, c.in.At.Add((since+lookout)%lookout))
 		held := min(jobs[i+1].at.Sub(jobs[i].at), longestHold).Hours()
 		wanted := int64(jobs[i].jobs) + int64(limits.Idle)
 		total += held * float64(min(int64(limits.Max), max(int64(limits.Min), wanted)))

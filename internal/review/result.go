@@ -243,8 +243,11 @@ type Pool struct {
 	// Effects describe what the change does to jobs and runners, one sentence each.
 	Effects []string `json:"effects,omitempty"`
 	Places
-	// Fields that differ, in the order of their paths; none for pools that are added or deleted.
-	Fields []FieldChange `json:"fields,omitempty"`
+	// Fields that differ, at most 200; none for pools that are added or deleted. The most far-reaching classes come first.
+	// Within a class, metadata comes last, and only the first 10 fields of a map or list come before other fields. MoreFields is
+	// the number of fields that are not listed. Classes and Effects take all fields into account.
+	Fields     []FieldChange `json:"fields,omitempty"`
+	MoreFields int           `json:"moreFields,omitempty"`
 	InForce
 	// Findings are the results of policies about the pool's pod on both sides, and the policies that fail, the most severe
 	// first.
@@ -400,6 +403,9 @@ type Cost struct {
 	// side does not include these pools. Both lists are set only for several pools together.
 	Unbounded       []string `json:"unbounded,omitempty"`
 	UnboundedBefore []string `json:"unboundedBefore,omitempty"`
+	// Frequent lists the pools whose cost is unknown on a side because their limits change too often in the week. The amounts of
+	// both sides do not include these pools. The list is set only for several pools together.
+	Frequent []string `json:"frequent,omitempty"`
 	// Assumptions behind the amounts, in complete sentences. They are set only for several pools together.
 	Assumptions []string `json:"assumptions,omitempty"`
 }
@@ -409,9 +415,13 @@ type PriceChange struct {
 	// BaseFile and HeadFile are the names of the file on each side; empty if the side has no price file.
 	BaseFile string `json:"baseFile,omitempty"`
 	HeadFile string `json:"headFile,omitempty"`
-	// Fields that differ, for example perVCPUHour. Their class is empty.
-	Fields []FieldChange `json:"fields,omitempty"`
+	// Fields that differ, at most 200, for example perVCPUHour. Their class is empty. MoreFields is the number of the others.
+	Fields     []FieldChange `json:"fields,omitempty"`
+	MoreFields int           `json:"moreFields,omitempty"`
 }
+
+// count returns the number of fields that differ.
+func (p *PriceChange) count() int { return len(p.Fields) + p.MoreFields }
 
 // Amounts contains costs per month, for the limits in force.
 type Amounts struct {
@@ -431,7 +441,9 @@ type Connection struct {
 	Class     Class    `json:"class"`
 	Effects   []string `json:"effects,omitempty"`
 	Places
-	Fields []FieldChange `json:"fields,omitempty"`
+	// Fields that differ, at most 200, and the number of the others, as in Pool.
+	Fields     []FieldChange `json:"fields,omitempty"`
+	MoreFields int           `json:"moreFields,omitempty"`
 	// Pools of the head that use the connection, as NAMESPACE/NAME. For a deleted connection, the list includes pools of the
 	// base.
 	Pools []string `json:"pools,omitempty"`
@@ -445,8 +457,10 @@ type PolicyChange struct {
 	// What lists the changed parts: rules (modules and the library), data, parameters, mode, selector (of pools), and rules in
 	// ConfigMaps (the references, because a review does not read ConfigMaps).
 	What []string `json:"what,omitempty"`
-	// Fields of data, parameters, library and selector that differ, for example data.grants.ads. Their class is empty.
-	Fields []FieldChange `json:"fields,omitempty"`
+	// Fields of data, parameters, library and selector that differ, for example data.grants.ads: at most 200, data last. Their
+	// class is empty. MoreFields is the number of the others.
+	Fields     []FieldChange `json:"fields,omitempty"`
+	MoreFields int           `json:"moreFields,omitempty"`
 	// Before and After contain the state on each side; nil if the side does not have the policy.
 	Before *PolicyState `json:"before,omitempty"`
 	After  *PolicyState `json:"after,omitempty"`

@@ -98,6 +98,7 @@ type comparison struct {
 	result     *Result
 	pairs      []*pair
 	jobs       map[string][]jobsAt // recorded numbers of jobs by pool
+	unsearched int                 // pools whose schedules change too often to find all differences within a year
 }
 
 // pair is a pool on both sides. base or head is nil if that side does not have the pool.
@@ -106,6 +107,8 @@ type pair struct {
 	base, head *pool
 	before     *judgement
 	after      *judgement
+	// fields are the fields in which the sides differ; nil except while they are compared.
+	fields *differences
 	// rollout describes how a changed template rolls out, even if policies deny the template.
 	rollout *Rollout
 	// later describes when the limits of the sides begin to differ, if they are equal now.
@@ -195,7 +198,7 @@ func (c *comparison) describe(p *pair) {
 	case s.Change == Changed:
 		c.compareFields(p)
 	default:
-		s.Classes = classesOf(s)
+		s.Classes = classesOf(s.Change, nil)
 		p.effects()
 	}
 	s.LosesJobs = p.base != nil && s.Class() == Replaced && !p.base.Spec.Observes() && !p.base.Spec.IsREST()
@@ -205,13 +208,14 @@ func (c *comparison) describe(p *pair) {
 func (c *comparison) compareFields(p *pair) {
 	s := &p.shown
 	keepsRevision := sync.OnceValue(p.keepsRevision)
-	s.Fields = diff(p.base.object, p.head.object, func(path string) Class { return p.classOf(path, keepsRevision) })
+	p.fields = diff(p.base.object, p.head.object, func(path string) Class { return p.classOf(path, keepsRevision) })
+	s.Fields, s.MoreFields = p.fields.fields()
 	if p.base.name() != p.head.name() {
 		s.Change, s.Former = Renamed, p.base.name()
-	} else if len(s.Fields) == 0 {
+	} else if p.fields.total == 0 {
 		s.Change = Same
 	}
-	s.Classes = classesOf(s)
+	s.Classes = classesOf(s.Change, p.fields.classes)
 	if slices.Contains(s.Classes, ReplacesRunners) && s.Change == Changed {
 		p.rollout = c.head.rollout(c.ctx, p.head, p.after, revisionOf(p.base), revisionOf(p.head))
 		if p.isRefused() {
@@ -222,6 +226,7 @@ func (c *comparison) compareFields(p *pair) {
 	}
 	p.later = c.laterText(p)
 	p.effects()
+	p.fields = nil // it refers to copies of the objects
 	if s.Change == Same && (c.rollsOtherwise(p) || isMoved(p) || p.later != "") {
 		s.Change = Moved
 	}
@@ -332,7 +337,8 @@ func (p *Pool) rank() int { return slices.Index(reaches, cmp.Or(string(p.Class()
 func (c *comparison) notes() {
 	usage := slices.ContainsFunc(slices.Concat(c.base.order, c.head.order), func(p *pool) bool { return p.bound.Needs().Usage() })
 	say(&c.result.Notes, usage, "Rules that read usage were evaluated for an idle pool in an idle fleet: shared ceilings and fair shares may limit it further.")
-	n := len(names(c.base.coarse, c.head.coarse))
-	say(&c.result.Notes, n > 0, "For %s, policies announce more than %d changes in the week: later changes within six hours are combined.",
-		wording.Count(n, "pool"), manyChanges)
+	say(&c.result.Notes, c.unsearched > 0, "For %s, schedules change too often to find all times of the year at which limits will differ.",
+		wording.Count(c.unsearched, "pool"))
+	say(&c.result.Notes, c.base.isPartlyShared || c.head.isPartlyShared,
+		"Limits change so often that shared ceilings were evaluated for only a part of the week: in the rest, each pool counts with its own max.")
 }

@@ -30,7 +30,10 @@ type side struct {
 	declared    map[string]*compile.Object // the policies' objects, by reference
 	set         *policy.Set
 	judged      []*judgement
-	coarse      map[string]bool // pools with so many changes that close ones were combined
+	// sharedWork is what is left of the constant with this name, and questions is maxQuestions. isPartlyShared is true if shared
+	// ceilings were not evaluated for the whole week.
+	sharedWork, questions int
+	isPartlyShared        bool
 }
 
 // pool is a pool of one side.
@@ -41,6 +44,8 @@ type pool struct {
 	// input is the pool in the form of a policy input, with its declared limits.
 	input policy.Pool
 	bound *policy.Bound
+	// readsClock is true if rules of the pool read the time.
+	readsClock bool
 	// match decides which jobs the pool matches. asked contains the labels of the pool's runners, all of which a job may
 	// request.
 	match jobmatch.Pool
@@ -92,7 +97,7 @@ func fieldPlace(o *compile.Object, path string) Place { return Place(o.PositionO
 func open(s *Side, in *Input) (*side, error) {
 	o := &side{
 		Side: s, in: in, pools: map[string]*pool{}, connections: map[string]*connection{}, policies: map[string]*Policy{},
-		declared: map[string]*compile.Object{}, set: policy.NewSet(), coarse: map[string]bool{},
+		declared: map[string]*compile.Object{}, set: policy.NewSet(), sharedWork: sharedWork, questions: maxQuestions,
 	}
 	if len(s.Diagnostics) > 0 {
 		return o, nil
@@ -113,6 +118,7 @@ func open(s *Side, in *Input) (*side, error) {
 	for _, p := range o.order {
 		o.readJobs(p)
 		p.bound = o.set.For(p.input)
+		p.readsClock = p.bound.Needs().Clock()
 		p.usage = fleet.Usage(p.input, p.bound.Needs())
 	}
 	return o, nil

@@ -78,7 +78,7 @@ func Worst(r *Result) []Consequence {
 	all := slices.Concat(
 		r.problems(), r.pools(poolConsequences[0]...), r.freed, r.pools(poolConsequences[1]...), r.otherObjects(Deleted), numbers, r.rise(),
 		r.pools(poolConsequences[2]...), others("Overlaps", "%s newly matching the same jobs", "pool pair", len(r.Overlaps)),
-		r.otherObjects(Changed), r.otherObjects(Added), others("Prices", "%s changed", "price", len(cmp.Or(r.Prices, &PriceChange{}).Fields)),
+		r.otherObjects(Changed), r.otherObjects(Added), others("Prices", "%s changed", "price", cmp.Or(r.Prices, &PriceChange{}).count()),
 	)
 	first := slices.IndexFunc(all, func(c Consequence) bool { return c.Of > 0 })
 	for i, c := range all {
@@ -166,7 +166,7 @@ func (r *Result) rise() []Consequence {
 		return nil
 	}
 	more, uncounted := r.Cost.typicalRise(), r.Uncounted()
-	if more == 0 && uncounted == 0 {
+	if more == 0 && uncounted+len(r.Cost.Frequent) == 0 {
 		return nil
 	}
 	c := r.count("Cost", func(p *Pool) bool { return p.Cost != nil && p.Cost.typicalRise() != 0 })
