@@ -25,8 +25,8 @@ const (
 	// placeholdersAtOnce is the maximum number of a namespace's placeholders that one visit registers or replaces. So a
 	// namespace that changes its pools, or replaces them by new ones, uses about a fifth of GitHub's points at most.
 	placeholdersAtOnce = 20
-	// placeholdersTime limits the part of a visit that keeps placeholders, because the calls of a namespace may wait for
-	// those of others, and the rest of the connection's runners wait for the visit.
+	// placeholdersTime limits the part of a visit that keeps placeholders. Calls of one namespace may have to wait until calls
+	// of others end, and the collector does not compare the connection's runners again before the visit ends.
 	placeholdersTime = time.Minute
 )
 
@@ -49,8 +49,8 @@ func placeholderName(cluster string, p *v1alpha1.RunnerPool) string {
 // longer needed.
 //
 // The namespaces that use a connection share GitHub's limits, so keepPlaceholders makes few calls for one namespace. When
-// GitHub's limits are near, or after placeholdersTime, it stops until the next visit. The order of the pools is random, so that the same pools are not
-// always the last.
+// GitHub's limits are near, or after placeholdersTime, it stops until the next visit. The order of the pools is random, so
+// that the same pools are not always the last.
 func (v *visit) keepPlaceholders(ctx context.Context, listed []rest.Runner) {
 	ctx, cancel := context.WithTimeout(ctx, placeholdersTime)
 	defer cancel()

@@ -373,7 +373,7 @@ func TestUntrustedCertificateIsRefused(t *testing.T) {
 	}
 }
 
-// Bundles of certificates contain comments, and sometimes what nobody can read.
+// Bundles of certificates contain comments, and sometimes blocks that are not valid certificates.
 func TestCertificatesOfABundleAreTrusted(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
@@ -410,7 +410,7 @@ func TestCertificatesOfABundleAreTrusted(t *testing.T) {
 		}
 		want := x509.NewCertPool()
 		if !want.AppendCertsFromPEM([]byte(tc.bundle)) || err != nil || !roots.Equal(want) {
-			t.Errorf("%s: the certificates differ from those of crypto/x509: %v", name, err)
+			t.Errorf("%s: crypto/x509 reads other certificates: %v", name, err)
 		}
 	}
 }

@@ -35,34 +35,38 @@ var (
 
 var errMalformedPacket = errors.New("contains a malformed OpenPGP packet")
 
-// guardPackets checks OpenPGP packets before the OpenPGP library parses them. While it parses a packet, the library takes as
-// much memory as a signature of version 6 claims to need, up to 8 GiB, and validates private keys, which takes minutes for
-// some numbers. guardPackets therefore refuses both, and all other packets that do not belong there.
-func guardPackets(data []byte, tags []byte) error {
+// parsePackets checks and parses OpenPGP packets. A packet that the OpenPGP library cannot read is nil in the result.
+//
+// While the library parses a packet, it takes as much memory as a signature of version 6 claims to need, up to 8 GiB, and
+// validates private keys, which takes minutes for some numbers. parsePackets therefore refuses both before it parses them,
+// and all other packets that do not belong there.
+func parsePackets(data []byte, tags []byte) (packets []packet.Packet, err error) {
 	for len(data) > 0 {
 		tag, header, size, ok := headerOf(data)
 		if !ok || size > uint64(len(data)-header) {
-			return errMalformedPacket
+			return nil, errMalformedPacket
 		}
 		whole := data[:header+int(size)] //nolint:gosec // at most len(data)
 		switch body := whole[header:]; {
 		case tag == tagSecretKey, tag == tagSecretSubkey:
-			return errors.New("contains a private key; export only the public key")
+			return nil, errors.New("contains a private key; export only the public key")
 		case !slices.Contains(tags, tag):
-			return fmt.Errorf("contains an OpenPGP packet of type %d, which does not belong there", tag)
+			return nil, fmt.Errorf("contains an OpenPGP packet of type %d, which does not belong there", tag)
 		case tag == tagSignature || tag == tagPublicKey || tag == tagSubkey:
 			if err := guardVersion(body, tag == tagSignature, false); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		// The library looks for the next packet where it stopped reading, so it must not stop within a packet.
 		rest := bytes.NewReader(whole)
-		if _, err := packet.Read(rest); err == nil && rest.Len() > 0 {
-			return errMalformedPacket
+		parsed, err := packet.Read(rest)
+		if err == nil && rest.Len() > 0 {
+			return nil, errMalformedPacket
 		}
+		packets = append(packets, parsed)
 		data = data[len(whole):]
 	}
-	return nil
+	return packets, nil
 }
 
 // headerOf returns the tag of the first packet, and the sizes of its header and of its body. It returns false for a packet

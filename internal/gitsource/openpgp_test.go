@@ -136,7 +136,7 @@ func TestHostilePacketsOfSignaturesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets, err := unarmor(good)
+	packets, _, err := unarmor(good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestHostilePacketsOfSignaturesAreRefused(t *testing.T) {
 	}
 }
 
-// If the library stopped within a packet, it would read the rest as packets that guardPackets has not seen.
+// If the library stopped within a packet, it would read the rest as packets that parsePackets has not checked.
 func TestPacketsAreReadToTheirEnd(t *testing.T) {
 	key := &bytes.Buffer{}
 	public := packet.NewRSAPublicKey(time.Unix(1, 0), &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 1024), E: 65537})
@@ -167,7 +167,7 @@ func TestPacketsAreReadToTheirEnd(t *testing.T) {
 	}
 	hidden := append(key.Bytes()[header:], pgpPacket(tagSignature, 6, 0, 22, 8, 0xff, 0xff, 0xff, 0xff)...)
 	took := allocated(func() {
-		if err := guardPackets(pgpPacket(tagPublicKey, hidden...), tagsOfKeys); !errors.Is(err, errMalformedPacket) {
+		if _, err := parsePackets(pgpPacket(tagPublicKey, hidden...), tagsOfKeys); !errors.Is(err, errMalformedPacket) {
 			t.Errorf("got %v", err)
 		}
 	})

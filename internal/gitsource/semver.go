@@ -56,7 +56,7 @@ func highest(text string, tags []string) (string, error) {
 	}
 	some := ""
 	if total > maxVersions {
-		some = fmt.Sprintf(", of which only the %d highest count", maxVersions)
+		some = fmt.Sprintf(", but only the %d highest were compared", maxVersions)
 	}
 	return "", fmt.Errorf("%w: none of the repository's %d tags is a version in %s (%d are versions%s)", ErrRefNotFound, len(tags), text, total, some)
 }

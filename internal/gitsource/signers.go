@@ -124,10 +124,11 @@ func (s *Signers) readPGPBlock(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("is not an armored OpenPGP public key: %w", err)
 	}
-	if err := guardPackets(body, tagsOfKeys); err != nil {
+	packets, err := parsePackets(body, tagsOfKeys)
+	if err != nil {
 		return err
 	}
-	if err := s.checkCosts(body); err != nil {
+	if err := s.checkCosts(packets); err != nil {
 		return err
 	}
 	keys, err := openpgp.ReadKeyRing(bytes.NewReader(body))
@@ -140,17 +141,9 @@ func (s *Signers) readPGPBlock(data []byte) error {
 
 // checkCosts limits the time that reading the keys takes, before any signature is verified with them. It refuses DSA keys,
 // whose parameters have no limit.
-func (s *Signers) checkCosts(keys []byte) error {
-	packets := packet.NewReader(bytes.NewReader(keys))
+func (s *Signers) checkCosts(packets []packet.Packet) error {
 	var found []*packet.PublicKey
-	for {
-		next, err := packets.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading the OpenPGP keys: %w", err)
-		}
+	for _, next := range packets {
 		switch x := next.(type) {
 		case *packet.PublicKey:
 			if err := checkKey(x); err != nil {
@@ -169,6 +162,7 @@ func (s *Signers) checkCosts(keys []byte) error {
 			}
 		}
 	}
+	return nil
 }
 
 func checkKey(key *packet.PublicKey) error {
@@ -234,14 +228,14 @@ func (s *Signers) checkSSH(payload, armored []byte) error {
 }
 
 func (s *Signers) checkPGP(payload, armored []byte) error {
-	signature, err := unarmor(armored)
-	if err != nil {
+	signature, packets, err := unarmor(armored)
+	switch {
+	case err != nil:
 		return fmt.Errorf("carries an OpenPGP signature that can't be read: %w", err)
-	}
-	if _, header, size, _ := headerOf(signature); len(signature) > header+int(size) { //nolint:gosec // at most len(signature)
+	case len(packets) > 1:
 		return errSeveral
 	}
-	name := issuer(signature)
+	name := issuer(packets[0])
 	_, err = openpgp.CheckDetachedSignature(s.pgp, bytes.NewReader(payload), bytes.NewReader(signature), nil)
 	switch {
 	case err == nil:
@@ -256,31 +250,31 @@ func (s *Signers) checkPGP(payload, armored []byte) error {
 	return fmt.Errorf("claims to be signed by %s, but the signature is not valid: %w", name, err)
 }
 
-// unarmor returns the packets of an armored OpenPGP signature, if they are safe to parse.
-func unarmor(armored []byte) ([]byte, error) {
+// unarmor returns the content of an armored OpenPGP signature, and its packets. There is at least one packet.
+func unarmor(armored []byte) (content []byte, packets []packet.Packet, err error) {
 	block, err := armor.Decode(bytes.NewReader(armored))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if block.Type != openpgp.SignatureType {
-		return nil, fmt.Errorf("it is armored as %.40q", block.Type)
+		return nil, nil, fmt.Errorf("it is armored as %.40q", block.Type)
 	}
-	signature, err := io.ReadAll(block.Body)
+	content, err = io.ReadAll(block.Body)
+	if err == nil && len(content) == 0 {
+		err = errMalformedPacket
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if len(signature) == 0 {
-		return nil, errMalformedPacket
-	}
-	return signature, guardPackets(signature, tagsOfSignatures)
+	packets, err = parsePackets(content, tagsOfSignatures)
+	return content, packets, err
 }
 
 // issuer returns a description of the key that an OpenPGP signature names as its issuer.
-func issuer(packets []byte) string {
-	first, err := packet.Read(bytes.NewReader(packets))
-	signature, ok := first.(*packet.Signature)
+func issuer(p packet.Packet) string {
+	signature, isSignature := p.(*packet.Signature)
 	switch {
-	case err != nil || !ok:
+	case !isSignature:
 		return "an unknown OpenPGP key"
 	case len(signature.IssuerFingerprint) > 0:
 		return fmt.Sprintf("OpenPGP key %X", signature.IssuerFingerprint)

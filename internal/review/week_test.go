@@ -135,7 +135,7 @@ func TestCeilingsAreNotSampledAtLowTimes(t *testing.T) {
 	}
 	c := &comparison{ctx: t.Context(), in: &in, base: base, head: head, result: &Result{}}
 	c.run()
-	// 40 minutes of each hour have 400 runners, of which the ceiling allows 100.
+	// In 40 minutes of each hour, the pools ask for 400 runners, and the ceiling allows 100.
 	const alone, together = 200 * 400 * 40.0 / 60, 200 * 100 * 40.0 / 60
 	within := cmpopts.EquateApprox(0, 1)
 	if diff := cmp.Diff(&Amounts{Typical: together, Max: new(together)}, c.result.Cost.After, within); diff != "" || head.isPartlyShared {

@@ -4,11 +4,14 @@
 package worker
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/corral-dev/corral/internal/compile"
 	"github.com/corral-dev/corral/internal/wording"
 )
 
@@ -48,5 +51,32 @@ func TestMistakesInPodsAreNamedWhereTheyAreDeclared(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// Several objects of a package are checked at once. Each refusal is reported for its own object, and the others are kept.
+func TestEachObjectOfAPackageHasItsOwnRefusals(t *testing.T) {
+	source, kept, refused := "package pools\n\nimport \"corral.dev/schema\"\n\npools: schema.#Pools\n", []string(nil), []string(nil)
+	for i := range 40 {
+		name, mount := fmt.Sprintf("p%02d", i), ""
+		if i%2 == 1 {
+			mount = fmt.Sprintf(`volumeMounts: [{name: "v%d", mountPath: "/a"}]`, i)
+			refused = append(refused, fmt.Sprintf(`pools.%s.spec.template.spec.containers[0].volumeMounts[0].name: there is no volume "v%d" in volumes of the pod: add it`, name, i))
+		} else {
+			kept = append(kept, name)
+		}
+		source += fmt.Sprintf("pools: %s: spec: {connectionRef: name: \"acme\", template: spec: containers: [{name: \"runner\", image: \"a:1\", %s}]}\n", name, mount)
+	}
+	result := Compile(compile.Files{"pools.cue": []byte(source)}, compile.Options{})
+	var got [2][]string
+	for _, o := range result.Objects {
+		got[0] = append(got[0], o.Manifest.GetName())
+	}
+	for _, d := range result.Diagnostics {
+		got[1] = append(got[1], d.Path+": "+d.Message)
+	}
+	slices.Sort(got[1])
+	if diff := cmp.Diff([2][]string{kept, refused}, got); diff != "" {
+		t.Error(diff)
 	}
 }
