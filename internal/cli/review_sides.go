@@ -106,9 +106,9 @@ func (t namedTree) sourcesAround() (covering *declaredSource, below []*declaredS
 	return nil, slices.DeleteFunc(sources, func(s *declaredSource) bool { return !isWithin(t.path, s.folder) })
 }
 
-// sourceNotes returns notes on PoolSources that the base has and the head does not, and on tags that only the head's sources
-// set. The tags select what is reviewed, and the cluster may have the source from elsewhere, with other tags. covering and
-// below are the results of sourcesAround for the base and the head.
+// sourceNotes returns notes on PoolSources that the base has and the head does not, and on tags that differ. The tags select
+// what is reviewed, and the cluster may have the source from elsewhere, with other tags. covering and below are the results of
+// sourcesAround for the base and the head.
 func sourceNotes(covering [2]*declaredSource, below [2][]*declaredSource) (notes []string) {
 	for i, s := range covering {
 		if s != nil {
@@ -123,18 +123,26 @@ func sourceNotes(covering [2]*declaredSource, below [2][]*declaredSource) (notes
 		}
 	}
 	for _, s := range head {
-		var set []string
-		old := cmp.Or(before[s.name()], &declaredSource{})
-		for _, name := range slices.Sorted(maps.Keys(s.Spec.Tags)) {
-			if value := s.Spec.Tags[name]; old.Spec.Tags[name] != value {
-				set = append(set, fmt.Sprintf("%.60s=%.60s", name, value))
-			}
-		}
-		if len(set) > 0 {
-			notes = append(notes, fmt.Sprintf("The head sets tags of %s that the base does not set: %s. Definitions that need other tags are not reviewed.", s.name(), wording.List(set, maxTagsNamed)))
+		if other := otherTags(cmp.Or(before[s.name()], &declaredSource{}).Spec.Tags, s.Spec.Tags); len(other) > 0 {
+			notes = append(notes, fmt.Sprintf("The head changes tags of %s: %s. Definitions that need other tags are not reviewed.", s.name(), wording.List(other, maxTagsNamed)))
 		}
 	}
 	return notes
+}
+
+// otherTags returns the tags of the head that differ from those of the base.
+func otherTags(base, head map[string]string) (other []string) {
+	for _, name := range slices.Sorted(maps.Keys(head)) {
+		if value, isSet := base[name]; !isSet || value != head[name] {
+			other = append(other, fmt.Sprintf("%.60s=%.60s", name, head[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(base)) {
+		if _, isSet := head[name]; !isSet {
+			other = append(other, fmt.Sprintf("%.60s is not set", name))
+		}
+	}
+	return other
 }
 
 // maxTagsNamed is the maximum number of tags that a note names.

@@ -278,7 +278,7 @@ func TestReviewsCompileWithTheTagsOfSources(t *testing.T) {
 			base:  map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
 			head:  map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
 			want:  []string{"Allowed", "Changed ci-web/web-build 5 50"},
-			notes: []string{"The head sets tags of PoolSource ci-web/pools that the base does not set: env=prod. Definitions that need other tags are not reviewed."},
+			notes: []string{"The head changes tags of PoolSource ci-web/pools: env=prod. Definitions that need other tags are not reviewed."},
 		},
 		"a source that only the head has hides a pool": {
 			base: map[string]string{"teams/web/pools.cue": pools("50") + "\nseen: *\"no\" | string @tag(seen)\n"},
@@ -288,7 +288,13 @@ func TestReviewsCompileWithTheTagsOfSources(t *testing.T) {
 			},
 			folder: "teams/web",
 			want:   []string{"Allowed"},
-			notes:  []string{"The head sets tags of PoolSource ci-web/pools that the base does not set: env=dev, seen=done. Definitions that need other tags are not reviewed."},
+			notes:  []string{"The head changes tags of PoolSource ci-web/pools: env=dev, seen=done. Definitions that need other tags are not reviewed."},
+		},
+		"a tag less": {
+			base:  map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: prod")},
+			head:  map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": poolSource("ci-web", "teams/web", "")},
+			want:  []string{"Allowed", "Changed ci-web/web-build 50 5"},
+			notes: []string{"The head changes tags of PoolSource ci-web/pools: env is not set. Definitions that need other tags are not reviewed."},
 		},
 		"a tag of the flags": {
 			base: map[string]string{"teams/web/pools.cue": pools("50"), "cluster/web.yaml": tagged("ci-web", "env: dev")},
