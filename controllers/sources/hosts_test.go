@@ -4,6 +4,7 @@
 package sources
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -245,5 +246,27 @@ func TestTriesOfLateServersLeaveRoomForOthers(t *testing.T) {
 	}
 	if _, err := enter("victim", "github.com:443"); err != nil {
 		t.Errorf("the victim: %v", err)
+	}
+}
+
+type panicking struct{ *forge }
+
+func (panicking) Resolve(context.Context, gitsource.Request) (string, error) { panic("a library") }
+
+// controller-runtime recovers from a panic of a reconciler. The turn must not stay taken until the controller restarts.
+func TestAPanicEndsTheTurn(t *testing.T) {
+	w := newWorld(t, us())
+	w.reconciler.Fetcher = panicking{}
+	p := &pass{Reconciler: w.reconciler, source: us()}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the call does not panic")
+			}
+		}()
+		_, _ = p.fetchAndBuild(t.Context())
+	}()
+	if p.turn != nil {
+		t.Error("the source still has its turn")
 	}
 }

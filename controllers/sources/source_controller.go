@@ -187,9 +187,7 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 		o.done = kube.Done{Unready: []catalog.Cause{catalog.SourceSuspended.With()}}
 		return o, nil
 	}
-	o.built, err = p.fetchAndBuild(ctx)
-	p.leave(nil)
-	if err != nil {
+	if o.built, err = p.fetchAndBuild(ctx); err != nil {
 		return o, err
 	}
 	return p.carryOut(ctx, o)
@@ -198,6 +196,7 @@ func (r *Reconciler) run(ctx context.Context, source *v1alpha1.PoolSource, attem
 // fetchAndBuild returns the build of the source's current revision. With an error, it returns the revision that the error
 // concerns, if known.
 func (p *pass) fetchAndBuild(ctx context.Context) (built, error) {
+	defer p.leave(nil) // also if a library panics
 	if err := p.refer(); err != nil {
 		return built{}, err
 	}

@@ -226,10 +226,10 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 		sources = []*declaredSource{d.source}
 	}
 	c.Diagnostics = append(c.Diagnostics, d.wrongSources...)
-	declared := slices.Clone(c.Objects)
-	// Sources without tags come first, so that their objects have their namespaces when replace looks at them.
+	// Sources without tags come first, so that without knows the objects that they apply.
 	sources = slices.Clone(sources)
 	slices.SortStableFunc(sources, func(a, b *declaredSource) int { return len(a.Spec.Tags) - len(b.Spec.Tags) })
+	declared, applied, tagged := slices.Clone(c.Objects), map[place]bool{}, []compile.Object(nil)
 	for i, s := range sources {
 		if j := slices.IndexFunc(sources[:i], s.appliesToo); j >= 0 {
 			c.Diagnostics = append(c.Diagnostics, overlap(s, sources[j]))
@@ -239,19 +239,27 @@ func (d *definitions) assign(ctx context.Context, c *compiled) error {
 		if err != nil {
 			return err
 		}
-		if s.isTagged() && s != d.source && len(objects) > 0 {
-			if declared, err = d.replace(ctx, s, c, declared, objects); err != nil {
-				return err
-			}
-		}
 		if len(objects) == 0 && isWithin(c.path, s.folder) {
 			nothing := s.manifest.problem("spec.path", "%s applies %s, which declares nothing: remove the source, or declare pools in pools: of that folder", s.name(), s.folder)
 			c.Diagnostics = append(c.Diagnostics, c.hiddenIn(s.folder, nothing))
 		}
 		c.Diagnostics = append(c.Diagnostics, s.refusals(objects)...)
 		fillNamespace(objects, s.Namespace)
+		switch {
+		case !s.isTagged() || s == d.source:
+			for i := range objects {
+				applied[placeOf(&objects[i])] = true
+			}
+		case len(objects) > 0:
+			untagged, err := d.declaredBy(ctx, s, c)
+			if err != nil {
+				return err
+			}
+			declared = without(declared, untagged, applied)
+			tagged = append(tagged, objects...)
+		}
 	}
-	c.Objects = declared
+	c.Objects = merge(declared, tagged)
 	return nil
 }
 
@@ -274,25 +282,40 @@ func (s *declaredSource) refusals(objects []compile.Object) (refused []v1alpha1.
 	return refused
 }
 
-// replace returns the declared objects, in which the objects that a source compiles with its tags take the place of those
-// that its folder declares without tags. An object stays if a source without tags applies it into another namespace.
-func (d *definitions) replace(ctx context.Context, s *declaredSource, c *compiled, declared, tagged []compile.Object) ([]compile.Object, error) {
-	untagged, err := d.declaredBy(ctx, s, c)
-	if err != nil {
-		return nil, err
-	}
-	key := func(o *compile.Object) string {
-		return fmt.Sprintf("%q", []string{o.Manifest.GetKind(), o.Manifest.GetName(), o.File, o.Path})
-	}
-	gone := map[string]bool{}
+// place is the place of the definition that declares an object, which is the same with all tags.
+type place struct{ kind, name, file, path string }
+
+func placeOf(o *compile.Object) place {
+	return place{o.Manifest.GetKind(), o.Manifest.GetName(), o.File, o.Path}
+}
+
+// without returns the declared objects, except those that only sources with tags apply: the objects that the folder of such
+// a source declares without the tags. applied contains the objects that sources without tags apply.
+func without(declared, untagged []compile.Object, applied map[place]bool) []compile.Object {
+	gone := map[place]bool{}
 	for i := range untagged {
-		gone[key(&untagged[i])] = true
+		gone[placeOf(&untagged[i])] = true
 	}
-	declared = slices.DeleteFunc(declared, func(o compile.Object) bool {
-		namespace := o.Manifest.GetNamespace()
-		return gone[key(&o)] && (namespace == "" || namespace == s.Namespace)
-	})
-	return append(declared, tagged...), nil
+	return slices.DeleteFunc(declared, func(o compile.Object) bool { return gone[placeOf(&o)] && !applied[placeOf(&o)] })
+}
+
+// merge adds objects to others. An added object replaces one of the same kind, namespace and name.
+func merge(objects, added []compile.Object) []compile.Object {
+	type key struct{ kind, namespace, name string }
+	keyOf := func(o *compile.Object) key {
+		return key{o.Manifest.GetKind(), o.Manifest.GetNamespace(), o.Manifest.GetName()}
+	}
+	last := map[key]int{}
+	for i := range added {
+		last[keyOf(&added[i])] = i
+	}
+	merged := slices.DeleteFunc(objects, func(o compile.Object) bool { _, isAdded := last[keyOf(&o)]; return isAdded })
+	for i := range added {
+		if last[keyOf(&added[i])] == i {
+			merged = append(merged, added[i])
+		}
+	}
+	return merged
 }
 
 // tagsOver returns the tags of a source. Tags of the flags override them.

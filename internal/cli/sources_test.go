@@ -87,6 +87,14 @@ func TestVetChecksWhatPoolSourcesApply(t *testing.T) {
 			"cluster/z.yaml":      poolSource("ci-web-prod", "teams/web", ", tags: {env: prod}"), "cluster/web.yaml": poolSource("ci-web", "teams", ""),
 			"connections/acme.cue": strings.Replace(sharedConnection, `"ci-web"`, `"ci-*"`, 1),
 		}, want: []string{"pool ci-web-prod/web-build: asked no policy\n", "pool ci-web/web-build: asked no policy\n", "ok: 2 pools, 1 connection\n"}},
+		"two environments in one namespace": {args: "vet -v", files: map[string]string{
+			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\nif env != \"dev\" {pools: \"web-\\(env)\": spec: pools[\"web-build\"].spec}\n",
+			"cluster/a.yaml":      poolSource("ci-web", "teams/web", ", tags: {env: prod}"), "cluster/web.yaml": poolSource("ci-web", "teams/web", ", tags: {env: test}"),
+		}, want: []string{"pool ci-web/web-build: ", "pool ci-web/web-prod: ", "pool ci-web/web-test: ", "ok: 3 pools, 1 connection\n"}},
+		"a source with tags and one without in one namespace": {args: "vet -v", files: map[string]string{
+			"teams/web/pools.cue": teamPool("web", "") + "\nenv: *\"dev\" | string @tag(env)\npools: \"web-\\(env)\": spec: pools[\"web-build\"].spec\n",
+			"cluster/a.yaml":      poolSource("ci-web", "teams/web", ", tags: {env: prod}"),
+		}, want: []string{"pool ci-web/web-build: ", "pool ci-web/web-dev: ", "pool ci-web/web-prod: ", "ok: 3 pools, 1 connection\n"}},
 		"a folder that does not exist": {args: "vet", code: exitError, files: map[string]string{"cluster/data.yaml": poolSource("ci-data", "teams/dta", "")}, want: []string{
 			"cluster/data.yaml:4:", ": spec.path: PoolSource ci-data/pools applies the folder teams/dta, which does not exist"}},
 		"a ServiceAccount in another namespace": {args: "vet", code: exitError, files: map[string]string{"cluster/web.yaml": accountIn("ci-web") + poolSource("web", "teams/web", ", serviceAccountName: corral")}, want: []string{

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
@@ -35,7 +36,8 @@ var (
 
 var errMalformedPacket = errors.New("contains a malformed OpenPGP packet")
 
-// parsePackets checks and parses OpenPGP packets. A packet that the OpenPGP library cannot read is nil in the result.
+// parsePackets checks and parses OpenPGP packets. A packet that the OpenPGP library does not support is nil in the result,
+// for example a key on an unknown curve.
 //
 // While the library parses a packet, it takes as much memory as a signature of version 6 claims to need, up to 8 GiB, and
 // validates private keys, which takes minutes for some numbers. parsePackets therefore refuses both before it parses them,
@@ -60,7 +62,12 @@ func parsePackets(data []byte, tags []byte) (packets []packet.Packet, err error)
 		// The library looks for the next packet where it stopped reading, so it must not stop within a packet.
 		rest := bytes.NewReader(whole)
 		parsed, err := packet.Read(rest)
-		if err == nil && rest.Len() > 0 {
+		switch {
+		case errors.As(err, new(pgperrors.UnsupportedError)):
+			parsed = nil // the library returns a part of the packet
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", errMalformedPacket, err)
+		case rest.Len() > 0:
 			return nil, errMalformedPacket
 		}
 		packets = append(packets, parsed)

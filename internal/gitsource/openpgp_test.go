@@ -86,6 +86,7 @@ func hostilePackets() map[string]struct {
 		"a private key":                {pgpPacket(tagSecretKey, 4), "private key"},
 		"a private subkey":             {pgpPacket(tagSecretSubkey, 4), "private key"},
 		"compressed data":              {pgpPacket(8, 1), "type 8"},
+		"a subpacket without a value":  {pgpPacket(tagSignature, 4, 0, 1, 8, 0, 2, 1, 4, 0, 0), "panicked"},
 	}
 }
 
@@ -165,6 +166,10 @@ func TestPacketsAreReadToTheirEnd(t *testing.T) {
 	if !ok {
 		t.Fatal("the header is not read")
 	}
+	beyond := pgpPacket(tagPublicKey, 4, 0, 0, 0, 0, 1, 0xff, 0xff)
+	if _, err := parsePackets(beyond, tagsOfKeys); !errors.Is(err, errMalformedPacket) {
+		t.Errorf("a number beyond the packet: %v", err)
+	}
 	hidden := append(key.Bytes()[header:], pgpPacket(tagSignature, 6, 0, 22, 8, 0xff, 0xff, 0xff, 0xff)...)
 	took := allocated(func() {
 		if _, err := parsePackets(pgpPacket(tagPublicKey, hidden...), tagsOfKeys); !errors.Is(err, errMalformedPacket) {
@@ -173,6 +178,27 @@ func TestPacketsAreReadToTheirEnd(t *testing.T) {
 	})
 	if took > 1<<20 {
 		t.Errorf("reading it took %d bytes", took)
+	}
+}
+
+// Other programs still use the key that the library supports.
+func TestASubkeyOnAnUnknownCurveIsIgnored(t *testing.T) {
+	s := newSigners(t)
+	alice := &bytes.Buffer{}
+	if err := s.pgp["alice"].Serialize(alice); err != nil {
+		t.Fatal(err)
+	}
+	subkey := pgpPacket(tagSubkey, 4, 0, 0, 0, 0, 22, 1, 0)
+	known, err := ParseSigners(map[string][]byte{"alice.asc": armored(t, openpgp.PublicKeyType, alice.Bytes(), subkey)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := pgpSigner{s.pgp["alice"]}.Sign(strings.NewReader("text"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := known.check([]byte("text"), signature); err != nil {
+		t.Error(err)
 	}
 }
 

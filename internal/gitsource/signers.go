@@ -60,7 +60,7 @@ func ParseSigners(files map[string][]byte) (*Signers, error) {
 		if size += len(data); size > maxSignersBytes {
 			return nil, fmt.Errorf("%w: the keys are more than %d bytes in total", ErrNotAllowed, maxSignersBytes)
 		}
-		if err := read(data); err != nil {
+		if err := guarded(func() error { return read(data) }); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrNotAllowed, name, err)
 		}
 		fmt.Fprintf(sum, "%s %d\n%s", name, len(data), data)
@@ -70,6 +70,16 @@ func ParseSigners(files map[string][]byte) (*Signers, error) {
 	}
 	s.digest = hex.EncodeToString(sum.Sum(nil))
 	return s, nil
+}
+
+// guarded returns a panic of do as an error. The OpenPGP library panics for some malformed keys and signatures.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("cannot be read: the library panicked: %.100v", r)
+		}
+	}()
+	return do()
 }
 
 func (s *Signers) readers() map[string]func([]byte) error {
@@ -197,7 +207,7 @@ func (s *Signers) check(payload, signature []byte) error {
 	case bytes.HasPrefix(signature, []byte("-----BEGIN SSH SIGNATURE-----")):
 		return s.checkSSH(payload, signature)
 	case bytes.HasPrefix(signature, []byte("-----BEGIN PGP ")):
-		return s.checkPGP(payload, signature)
+		return guarded(func() error { return s.checkPGP(payload, signature) })
 	}
 	return errors.New("is signed with neither OpenPGP nor an SSH key (gpg.format)")
 }

@@ -54,14 +54,14 @@ func (s *side) excess(ctx context.Context) (excess, left float64) {
 	for _, p := range sharers {
 		left += p.week().most * p.rate
 	}
-	periods := s.periodsOf(sharers)
+	periods, fleet := s.periodsOf(sharers), s.idleFleet()
 	examined := periods[:min(len(periods), s.questions/(len(sharers)+1)+1)]
 	for _, period := range examined {
 		alone := 0.0
 		for _, p := range sharers {
 			alone += float64(scaleAt(p.week().steps, period.from).Max) * p.rate
 		}
-		excess += period.share() * (alone - s.fill(ctx, sharers, period.from))
+		excess += period.share() * (alone - s.fill(ctx, fleet, sharers, period.from))
 		left -= period.share() * alone
 	}
 	if len(examined) == len(periods) {
@@ -100,9 +100,12 @@ func (s *side) periodsOf(sharers []*judgement) (periods []period) {
 	return periods
 }
 
-// fill returns the monthly cost if each pool in turn gets the maximum number of runners that the pools before it leave.
-func (s *side) fill(ctx context.Context, sharers []*judgement, at time.Time) float64 {
-	fleet, total := s.idleFleet(), 0.0
+// fill returns the monthly cost if each pool in turn gets the maximum number of runners that the pools before it leave. The
+// other pools of the fleet are idle.
+func (s *side) fill(ctx context.Context, fleet *policy.Fleet, sharers []*judgement, at time.Time) (total float64) {
+	for _, p := range sharers {
+		fleet.Put(p.pool.input, policy.Needs{}, 0, 0)
+	}
 	for _, p := range sharers {
 		asked := *p.pool
 		asked.usage = fleet.Usage(asked.input, asked.bound.Needs())

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// maxValue is the size in bytes of JSON to which a shown value is shortened.
+	// maxValue is the size in bytes of JSON to which a shown value is shortened, and the size of a shown path.
 	maxValue = 400
 	// maxFields is the maximum number of changed fields of one object that are listed. All of them are classified.
 	maxFields = 200
@@ -243,7 +243,7 @@ func groupOf(path string) string {
 
 // change converts a field for the result.
 func (d *differences) change(f difference) FieldChange {
-	change := FieldChange{Path: strings.TrimPrefix(f.path(), d.below), Class: f.class}
+	change := FieldChange{Path: wording.Truncate(strings.TrimPrefix(f.path(), d.below), maxValue), Class: f.class}
 	if f.before != nil {
 		change.Before, change.BaseAt = shown(f.before), new(fieldPlace(d.base, f.basePath))
 	}

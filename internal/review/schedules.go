@@ -94,5 +94,5 @@ func (c *comparison) changesInYear(p *pair) (times []time.Time, isAll bool) {
 		known[numbers] = true
 		return isKnown || isAlike && numbers[0] == numbers[1]
 	})
-	return times[:min(len(times), maxAsked)], isAll && len(known) <= maxAsked
+	return times[:min(len(times), maxAsked)], isAll && len(times) <= maxAsked
 }

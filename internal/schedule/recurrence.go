@@ -5,6 +5,7 @@ package schedule
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -13,6 +14,13 @@ const (
 	// horizon is the number of days in which the package looks for a start, and for the end of a schedule
 	// that is active without a gap: 29 February recurs after at most eight years.
 	horizon = 9 * 366
+)
+
+// Masks of all months, days of the month, and weekdays.
+const (
+	allMonths   = 1<<13 - 1<<1
+	allDays     = 1<<32 - 1<<1
+	allWeekdays = 1<<7 - 1
 )
 
 // recurrence is active for a duration after each of its starts, as measured by the clock of a place.
@@ -26,8 +34,8 @@ type recurrence struct {
 	minutes []int
 	// lasts is the duration: at least a minute, and at most 366 days.
 	lasts time.Duration
-	// seamless is true if there is no gap between the windows that start on one day.
-	seamless bool
+	// seamless is true if there is no gap between the windows that start on one day, and always if there is none at all.
+	seamless, always bool
 }
 
 // days is the set of days on which a recurrence starts, as masks of package cron: months, days of the
@@ -45,6 +53,8 @@ func newRecurrence(place *time.Location, d days, minutes []int, lasts time.Durat
 			r.seamless = false
 		}
 	}
+	overnight := time.Duration(minutes[0]-minutes[len(minutes)-1])*time.Minute + day
+	r.always = r.seamless && overnight <= lasts && d.every()
 	return r
 }
 
@@ -66,6 +76,9 @@ func (r *recurrence) at(now time.Time) (holds bool, until time.Time) {
 // shown reports whether the recurrence is active when a clock shows a time, and returns the shown time
 // of the next change; zero if the change is beyond the horizon.
 func (r *recurrence) shown(at time.Time) (holds bool, until time.Time) {
+	if r.always {
+		return true, time.Time{}
+	}
 	start, ok := r.last(at)
 	if !ok || !at.Before(start.Add(r.lasts)) {
 		next, _ := r.after(at)
@@ -113,10 +126,12 @@ func (r *recurrence) after(at time.Time) (time.Time, bool) {
 		if !r.days.on(date) {
 			continue
 		}
-		for _, m := range r.minutes {
-			if ahead > 0 || m > minute {
-				return date.Add(time.Duration(m) * time.Minute), true
-			}
+		next := 0
+		if ahead == 0 {
+			next, _ = slices.BinarySearch(r.minutes, minute+1)
+		}
+		if next < len(r.minutes) {
+			return date.Add(time.Duration(r.minutes[next]) * time.Minute), true
 		}
 	}
 	return time.Time{}, false
@@ -135,6 +150,12 @@ func (d *days) on(date time.Time) bool {
 		return inMonth || inWeek
 	}
 	return inMonth && inWeek
+}
+
+// every reports whether all dates match.
+func (d *days) every() bool {
+	isEveryMonth, isEveryDay, isEveryWeekday := d.month&allMonths == allMonths, d.month1&allDays == allDays, d.week&allWeekdays == allWeekdays
+	return isEveryMonth && (isEveryDay && isEveryWeekday || d.either && (isEveryDay || isEveryWeekday))
 }
 
 // never reports whether no date matches, such as 30 February.

@@ -217,3 +217,42 @@ func TestWarnings(t *testing.T) {
 		})
 	}
 }
+
+// Without this, each evaluation of such a schedule would search nine years for its end.
+func TestARecurrenceWithoutEndIsRecognized(t *testing.T) {
+	for start, tc := range map[string]struct {
+		lasts time.Duration
+		want  bool
+	}{
+		"* * * * *":           {time.Minute, true},
+		"*/30 * * * *":        {30 * time.Minute, true},
+		"*/31 * * * *":        {30 * time.Minute, false},
+		"0 0 * * *":           {24 * time.Hour, true},
+		"0 0 * * ?":           {24*time.Hour - time.Minute, false},
+		"0 6,18 1-31 * 0-6":   {12 * time.Hour, true},
+		"0 6,19 * * *":        {12 * time.Hour, false},
+		"0 0 1-30 * *":        {24 * time.Hour, false},
+		"0 0 * 1-11 *":        {24 * time.Hour, false},
+		"0 0 * * MON-SAT":     {24 * time.Hour, false},
+		"0 0 1-31 * MON":      {24 * time.Hour, true},
+		"0 0 1,15 * SUN-SAT":  {24 * time.Hour, true},
+		"15 23 * 1-12 *":      {25 * time.Hour, true},
+		"0 12 1,15 * MON-FRI": {48 * time.Hour, false},
+	} {
+		t.Run(start, func(t *testing.T) {
+			found, problem := compileCron(time.UTC, byCron("a", "UTC", start, tc.lasts, minOne).Cron)
+			if problem != nil {
+				t.Fatal(problem)
+			}
+			compiled := found.(*recurrence)
+			if compiled.always != tc.want {
+				t.Errorf("always is %t, want %t", compiled.always, tc.want)
+			}
+			compiled.always = false // search
+			now := time.Date(2026, 10, 25, 12, 30, 0, 0, time.UTC)
+			if isActive, until := compiled.shown(now); tc.want != (isActive && until.IsZero()) {
+				t.Errorf("the search returns %t until %s", isActive, until)
+			}
+		})
+	}
+}
